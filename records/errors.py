@@ -1,0 +1,56 @@
+"""One root error; each error is also the standard one a caller would expect.
+
+Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
+A command line prints the line and exits with 2 (`records.cli`); only a bug shows a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BenchError(Exception):
+    """Root of everything a user can cause and mend."""
+
+
+class ConfigError(BenchError, ValueError):
+    """A key or value that the project does not know, or two that contradict each other."""
+
+
+class MissingInputError(BenchError, FileNotFoundError):
+    """A file, row or package that a step needs and does not find."""
+
+    def __str__(self) -> str:  # FileNotFoundError formats errno; ours is one plain line
+        return str(self.args[0]) if self.args else ""
+
+
+class CorruptInputError(BenchError, ValueError):
+    """A file that is there but does not hold what it must: rows, columns, hashes, finiteness."""
+
+
+class BusyError(BenchError, RuntimeError):
+    """Another process holds this run directory."""
+
+
+def nearest(value: str, allowed: Iterable[str]) -> str | None:
+    """The allowed value most like `value`, or None when nothing is like it.
+
+    >>> nearest("tepoo", ["tepo", "grpo"])
+    'tepo'
+    """
+    hits = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1, cutoff=0.5)
+    return hits[0] if hits else None
+
+
+def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:
+    """The error for a value outside a closed set.
+
+    >>> print(unknown("config/quick.yaml", "methods", "tepoo", ["grpo", "tepo"]))
+    config/quick.yaml: methods: unknown value 'tepoo'; allowed: grpo, tepo; nearest: tepo
+    """
+    names = sorted(str(a) for a in allowed)
+    hit = nearest(str(value), names)
+    return ConfigError(
+        f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}" + (f"; nearest: {hit}" if hit else "")
+    )

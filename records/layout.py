@@ -1,0 +1,105 @@
+"""Where everything lies under `results/<scale>/`: one place that knows the paths.
+
+    runs/<model>/<method>/seed<k>/{run.json, curve.csv, checkpoints/step<N>/, state/}
+    samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
+    grades/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet      one row per response
+    scores.csv                                                       one row per checkpoint and benchmark
+    tables/table<n>.{csv,md,tidy.csv}   figures/figure<n>.{svg,png,csv}   report.html
+
+`step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, seed 0, step 0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from records.errors import ConfigError
+
+BASE = "base"
+_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One training run: a model trained by a method with a seed."""
+
+    model: str
+    method: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        for field, value in (("model", self.model), ("method", self.method)):
+            if not _NAME.fullmatch(value):
+                raise ConfigError(f"run: {field}: {value!r} cannot be a folder name (letters, digits, _ . + = -)")
+
+    @property
+    def path(self) -> Path:
+        """`<model>/<method>/seed<k>`"""
+        return Path(self.model, self.method, f"seed{self.seed}")
+
+
+@dataclass(frozen=True, order=True)
+class Checkpoint:
+    """A run after `step` rollouts; the base model is `Checkpoint(Run(model, "base", 0), 0)`."""
+
+    run: Run
+    step: int
+
+    @classmethod
+    def base(cls, model: str) -> Checkpoint:
+        return cls(Run(model, BASE, 0), 0)
+
+    @property
+    def path(self) -> Path:
+        """`<model>/<method>/seed<k>/step<N>`"""
+        return self.run.path / f"step{self.step}"
+
+    @classmethod
+    def parse(cls, path: Path | str) -> Checkpoint:
+        """The inverse of `path`, for the last four parts of a folder name."""
+        parts = Path(path).parts[-4:]
+        if len(parts) == 4 and re.fullmatch(r"seed\d+", parts[2]) and re.fullmatch(r"step\d+", parts[3]):
+            return cls(Run(parts[0], parts[1], int(parts[2][4:])), int(parts[3][4:]))
+        raise ConfigError(f"{path}: not of the form <model>/<method>/seed<k>/step<N>")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tree of one scale, rooted at `results/<scale>`."""
+
+    root: Path
+
+    def run(self, run: Run) -> Path:
+        return self.root / "runs" / run.path
+
+    def weights(self, checkpoint: Checkpoint) -> Path:
+        """Folder of a trained checkpoint. Base models live in the cache, not here: see `models.cache`."""
+        return self.run(checkpoint.run) / "checkpoints" / f"step{checkpoint.step}"
+
+    def samples(self, checkpoint: Checkpoint) -> Path:
+        return self.root / "samples" / checkpoint.path
+
+    def grades(self, checkpoint: Checkpoint) -> Path:
+        return self.root / "grades" / checkpoint.path
+
+    @property
+    def scores(self) -> Path:
+        return self.root / "scores.csv"
+
+    @property
+    def matrix(self) -> Path:
+        return self.root / "matrix.json"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"

@@ -1,0 +1,93 @@
+"""How a result came to be: versions, hardware, commit, hashes. Unknown is None, never an empty string or 0."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    "torch", "trl", "verl", "vllm", "transformers", "tokenizers", "accelerate", "datasets", "lm-eval", "math-verify",
+    "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "numpy", "pandas", "pyarrow", "scipy", "matplotlib",
+    "snakemake",
+)  # fmt: skip
+
+
+def sha256_bytes(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path | str) -> str:
+    """Hex digest of a file's content."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
+    """One digest over the relative names and contents of all matching files, in sorted order."""
+    folder = Path(folder)
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob(pattern) if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def code_hash(paths: Iterable[Path | str]) -> str:
+    """12 digits over the given source files and folders (their *.py), relative to the repository root.
+
+    Snakemake does not see an edit of a file that `shell:` calls; this hash, as a rule's param, makes it see.
+    """
+    files: set[Path] = set()
+    for path in paths:
+        path = ROOT / path
+        files |= set(path.rglob("*.py")) if path.is_dir() else {path}
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(ROOT).as_posix()}\0{sha256_file(path)}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+
+
+def environment() -> dict[str, Any]:
+    """Commit and dirty flag, package versions, interpreter, hardware, thread settings."""
+    status = _git("status", "--porcelain")
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if status is None else bool(status),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
