@@ -1,0 +1,62 @@
+# make demo   install and run the whole experiment small (a few minutes)
+# make test   everything CI runs
+# make check  format, lint, types: no tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PATH := $(CURDIR)/$(BIN):$(PATH)
+export PATH
+unexport PYTHONHOME VIRTUAL_ENV
+
+QUICK := config/quick.yaml
+PACKAGES := records methods evals models report workflow
+
+.PHONY: help demo test unit slow check format install install-test clean
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+# torch first and alone: asked for by another package's range, pip would take the newest build instead of the pinned one.
+$(VENV)/.demo: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "error: Python 3.11 or 3.12 is needed, $(PYTHON) is %d.%d; say PYTHON=python3.11" % sys.version_info[:2])'
+	@echo "installing the pinned environment into $(VENV) (once)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
+	$(BIN)/python -m pip install -q .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(BIN)/python -m pip install -q '.[test]'
+	@touch $@
+
+install: $(VENV)/.demo
+install-test: $(VENV)/.test
+
+demo: $(VENV)/.demo
+	snakemake --configfile $(QUICK) --quiet rules host reason progress
+	@python -m report.show table1 --results results/quick
+
+# The quick run is part of the tests: the slow ones read what it wrote.
+test: check unit slow
+
+unit: $(VENV)/.test
+	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "not slow and not demo and not vllm" tests
+
+slow: $(VENV)/.test demo
+	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "slow or demo" tests
+
+check: $(VENV)/.test
+	ruff format --check $(PACKAGES) tests benchmarks
+	ruff check $(PACKAGES) tests benchmarks
+	mypy
+	snakefmt --check Snakefile workflow/rules
+	snakemake --lint --quiet
+	snakemake --configfile $(QUICK) --lint --quiet
+
+format: $(VENV)/.test
+	ruff format $(PACKAGES) tests benchmarks
+	ruff check --fix $(PACKAGES) tests benchmarks
+	snakefmt Snakefile workflow/rules
+
+clean:
+	rm -rf results/quick results/embedded results/cache logs .snakemake

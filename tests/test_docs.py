@@ -1,0 +1,72 @@
+"""The how-to pages are run: their files are written into a copy of the repository, their commands are typed there.
+
+In `docs/add-a-*.md` a fenced block whose info string is `<language> file=<path>` is a file, `<language> append=<path>` is added to
+one, and lines of a `console` block that start with `$ ` are commands. A page that cannot run is not wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").glob("add-a-*.md"))
+BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def _copy(target: Path) -> Path:
+    """The files git knows or would add: what a clone plus the current edits would hold."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    return target
+
+
+def _run_page(page: Path, root: Path) -> list[str]:
+    ran = []
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    for info, body in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if match := re.search(r"\b(file|append)=(\S+)", info):
+            path = root / match[2]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            old = path.read_text(encoding="utf-8") if match[1] == "append" else ""
+            path.write_text(old + body, encoding="utf-8")
+        elif info.strip() == "console":
+            for line in body.splitlines():
+                if line.startswith("$ "):
+                    done = subprocess.run(
+                        ["bash", "-euo", "pipefail", "-c", line[2:]],
+                        cwd=root, env=environment, capture_output=True, text=True, timeout=600, check=False,
+                    )  # fmt: skip
+                    assert done.returncode == 0, f"{page.name}: $ {line[2:]}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+                    ran.append(line[2:])
+    return ran
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_runs_as_written(page: Path, tmp_path: Path) -> None:
+    ran = _run_page(page, _copy(tmp_path))
+    assert ran, f"{page.name}: no command in it was run"
+
+
+def test_there_is_a_page_for_each_thing_a_user_adds() -> None:
+    assert {page.stem for page in PAGES} >= {"add-a-method", "add-a-benchmark", "add-a-table"}
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")]), ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: link to {target}"

@@ -1,0 +1,101 @@
+"""A wrong configuration is one line that names file, key, value, what is allowed and the nearest match."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from records.errors import BenchError, ConfigError
+from workflow import config as configuration
+from workflow import matrix
+
+ROOT = Path(__file__).resolve().parents[2]
+EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
+
+
+@pytest.fixture
+def quick() -> dict[str, Any]:
+    return configuration.load([EMBEDDED, QUICK])
+
+
+@pytest.mark.parametrize("paths", [[EMBEDDED], [EMBEDDED, QUICK]], ids=["embedded", "quick"])
+def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
+    config = configuration.load(paths)
+    matrix.check_benchmarks(config)
+    assert matrix.plan(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainning": {}}, "over.yaml: key: unknown value 'trainning'; allowed: .*; nearest: training"),
+        ({"training": {"rollout": 3}}, "over.yaml: training: key: unknown value 'rollout'; .*; nearest: rollouts"),
+        ({"trainer": "trll"}, "over.yaml: trainer: unknown value 'trll'; allowed: trl; nearest: trl"),
+        ({"base": {"ladder": "fulll"}}, "over.yaml: base.ladder: unknown value 'fulll'; allowed: full, quick; nearest: full"),
+        ({"training": {"rollouts": "3"}}, r"over.yaml: training.rollouts: '3' is not of type 'integer'"),
+        ({"evaluation": {"table_step": 5}}, "over.yaml: evaluation.table_step: unknown value 5; allowed: 12"),
+        ({"training": {"rollouts": 3}}, r"matrix.0.steps: 12 lies beyond training.rollouts = 3"),
+    ],
+)
+def test_errors_name_everything(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    over = tmp_path / "over.yaml"
+    over.write_text(yaml.safe_dump(change))
+    with pytest.raises(ConfigError, match=message) as caught:
+        configuration.load([EMBEDDED, QUICK, over])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "twice.yaml").write_text("scale: a\nscale: b\n")
+    with pytest.raises(ConfigError, match=r"scale: given twice \('a', 'b'\)"):
+        configuration.load([tmp_path / "twice.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("matrix", 0, "models"), ["tiny_qwen"], "matrix.models: unknown value 'tiny_qwen'.*nearest: tiny_qwen"),
+        (("matrix", 0, "methods"), ["tepoo"], "methods: .*'tepoo'.*nearest: tepo"),
+        (("matrix", 0, "methods"), ["tepo+bta=1"], "methods: .*'bta'.*nearest: beta"),
+        (("methods",), "gsppo", "methods: .*'gsppo'.*nearest: gspo"),
+        (("evaluation", "benchmarks"), ["syn_mix33"], "evaluation.benchmarks: unknown value 'syn_mix33'.*nearest: syn_mix"),
+        (("evaluation", "benchmarks"), ["syn_mix3", "syn_mix3"], "syn_mix3 is given twice"),
+    ],
+)
+def test_unknown_names_before_any_job(quick: dict[str, Any], where: tuple, value: Any, message: str) -> None:
+    config = copy.deepcopy(quick)
+    inner: Any = config
+    for part in where[:-1]:
+        inner = inner[part]
+    inner[where[-1]] = value
+    with pytest.raises(BenchError, match=message):
+        matrix.plan(config, "here.yaml")
+        matrix.check_benchmarks(config, "here.yaml")
+
+
+def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
+    quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [4]}]
+    runs = [p for p in matrix.plan(quick) if p.run.method.startswith("tepo") and p.row == "tepo"]
+    assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
+
+
+def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
+    quick["methods"] = "clip_cov,clip_cov+ratio=0.5"
+    keys = {p.row: p.run.method for p in matrix.plan(quick)}
+    assert keys == {"clip_cov": "clip_cov+ratio=0.01", "clip_cov+ratio=0.5": "clip_cov+ratio=0.5"}
+
+
+def test_methods_on_the_command_line_replace_every_block(quick: dict[str, Any]) -> None:
+    quick["methods"] = "gpg, cispo"
+    assert [p.run.method for p in matrix.plan(quick)] == ["gpg", "cispo"]
+
+
+def test_every_catalog_key_is_accepted_by_name(quick: dict[str, Any]) -> None:
+    from methods import catalog
+
+    quick["methods"] = list(catalog.keys())
+    assert [p.row for p in matrix.plan(quick)] == list(catalog.keys())

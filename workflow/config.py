@@ -1,0 +1,127 @@
+"""The configuration: merged by Snakemake, checked here before any job starts.
+
+Every error is one line that names the file, the key, the value, what is allowed and the nearest match.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from records.errors import ConfigError, MissingInputError, unknown
+
+SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
+COMMAND_LINE = "command line (--config)"
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key written twice is an error: the last one silently winning has cost people days."""
+
+
+def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
+    pairs = loader.construct_pairs(node, deep=True)
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            values = ", ".join(repr(value) for name, value in pairs if name == key)
+            raise ConfigError(f"{node.start_mark.name}: {key}: given twice ({values})")
+    return dict(pairs)
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read(path: Path | str) -> dict[str, Any]:
+    """One configuration file; a missing file, bad YAML or a key given twice is an error that names it."""
+    path = Path(path)
+    if not path.is_file():
+        raise MissingInputError(f"{path}: configuration file is missing")
+    try:
+        with open(path, encoding="utf-8") as stream:
+            value = yaml.load(stream, Loader=_UniqueKeys)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
+    return value
+
+
+def merge(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `under` as Snakemake does it: dictionaries merge, everything else replaces."""
+    merged = copy.deepcopy(dict(under))
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(value, merged[key]) if both else copy.deepcopy(value)
+    return merged
+
+
+def load(paths: Sequence[Path | str]) -> dict[str, Any]:
+    """The files merged in order, later ones on top, and checked."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        merged = merge(read(path), merged)
+    check(merged, paths)
+    return merged
+
+
+def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
+    """Raise `ConfigError` for the first thing wrong with the merged configuration.
+
+    `paths` are the files it was merged from: they are read again to say which of them holds the bad key, and to see keys
+    given twice, which merging hides.
+    """
+    from jsonschema import Draft202012Validator
+
+    sources = [(str(path), read(path)) for path in paths]
+    schema = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    errors = sorted(Draft202012Validator(schema).iter_errors(config), key=lambda e: ([str(p) for p in e.path], e.message))
+    if errors:
+        raise _explain(errors[0], sources)
+    table_step = config["evaluation"]["table_step"]
+    for number, block in enumerate(config["matrix"]):
+        late = [step for step in block["steps"] if step > config["training"]["rollouts"]]
+        if late:
+            where = _holder(("matrix",), sources)
+            raise ConfigError(
+                f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {config['training']['rollouts']}"
+            )
+    if not any(table_step in block["steps"] for block in config["matrix"]):
+        steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
+        raise unknown(_holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps)
+
+
+def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigError:
+    path = tuple(error.absolute_path)
+    dotted = ".".join(str(part) for part in path)
+    where = _holder(path, sources)
+    if error.validator == "additionalProperties":
+        key = sorted(set(map(str, error.instance)) - set(error.schema["properties"]))[0]
+        where = _holder((*path, key), sources)
+        return unknown(where, f"{dotted}: key" if dotted else "key", key, error.schema["properties"])
+    if error.validator == "enum":
+        return unknown(where, dotted, error.instance, error.validator_value)
+    if error.validator == "required":
+        return ConfigError(f"{where}: {dotted or 'top level'}: {error.message}")
+    return ConfigError(f"{where}: {dotted}: {error.message} (got {error.instance!r})")
+
+
+def _holder(path: tuple[Any, ...], sources: list[tuple[str, dict[str, Any]]]) -> str:
+    """The last file that holds the longest leading part of `path`; the command line when none holds its first key."""
+    for length in range(len(path), 0, -1):
+        for name, content in reversed(sources):
+            value: Any = content
+            for part in path[:length]:
+                inside = isinstance(value, Mapping) and part in value
+                inside |= isinstance(value, list) and isinstance(part, int) and part < len(value)
+                if not inside:
+                    break
+                value = value[part]
+            else:
+                return name
+        if length == 1:
+            return COMMAND_LINE
+    return sources[-1][0] if sources else COMMAND_LINE

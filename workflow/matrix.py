@@ -1,0 +1,178 @@
+"""From the configuration to runs and checkpoints: what trains, what is evaluated, with which resolved settings.
+
+A run is keyed by content: two rows of two tables that resolve to one method, model and seed are one run.
+Light: Snakemake imports this in every job, on machines without torch too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from records import cli
+from records.errors import ConfigError, unknown
+from records.layout import BASE, Checkpoint, Run
+from records.write import write_json
+
+REWARD = "evals.reward:boxed"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of the matrix: `row` is the method as the configuration names it, `run.method` its canonical key."""
+
+    run: Run
+    row: str
+    steps: tuple[int, ...]
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(Checkpoint(self.run, step) for step in self.steps)
+
+
+def canonical(config: Mapping[str, Any], text: str, where: str) -> str:
+    """The canonical key of `text` (a catalog key with options), with the scale's `settings` for that method applied.
+
+    An option written in `text` itself wins over `settings`.
+    """
+    from methods import catalog
+
+    name, *options = text.split("+")
+    written = {option.split("=", 1)[0] for option in options}
+    try:
+        extra = [f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written]
+        return catalog.parse("+".join([name, *options, *extra])).key
+    except ConfigError as error:
+        raise ConfigError(f"{where}: methods: {error}") from error
+
+
+def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
+    """All runs of the configuration, each once, in a stable order. Unknown names are errors naming the nearest known."""
+    from models import registry as models
+
+    override = config["methods"]
+    if isinstance(override, str):
+        override = [name.strip() for name in override.split(",") if name.strip()]
+    steps: dict[Run, set[int]] = {}
+    rows: dict[Run, str] = {}
+    for block in config["matrix"]:
+        for model in block["models"]:
+            if model not in models.keys():
+                raise unknown(where, "matrix.models", model, models.keys())
+            for text in override or block["methods"]:
+                method = canonical(config, text, where)
+                for seed in block["seeds"]:
+                    run = Run(model, method, seed)
+                    steps.setdefault(run, set()).update(block["steps"])
+                    rows.setdefault(run, text)
+    return [Planned(run, rows[run], tuple(sorted(kept))) for run, kept in steps.items()]
+
+
+def check_benchmarks(config: Mapping[str, Any], where: str = "config") -> None:
+    """Raise for a benchmark that the registry does not know, or one given twice."""
+    from evals import registry
+
+    keys = config["evaluation"]["benchmarks"]
+    for key in keys:
+        if key not in registry.keys():
+            raise unknown(where, "evaluation.benchmarks", key, registry.keys())
+        if keys.count(key) > 1:
+            raise ConfigError(f"{where}: evaluation.benchmarks: {key} is given twice")
+
+
+def models_of(config: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(planned.run.model for planned in plan(config)))
+
+
+def checkpoints(config: Mapping[str, Any]) -> list[Checkpoint]:
+    """Everything that is evaluated: each model's base first, then every planned checkpoint."""
+    bases = [Checkpoint.base(model) for model in models_of(config)]
+    return bases + [checkpoint for planned in plan(config) for checkpoint in planned.checkpoints]
+
+
+def specification(config: Mapping[str, Any], run: Run, base: str, prompts: str) -> dict[str, Any]:
+    """What `python -m methods.train` gets: see docs/architecture.md, "A run specification"."""
+    planned = next((p for p in plan(config) if p.run == run), None)
+    if planned is None:
+        raise unknown("matrix", "run", run.path.as_posix(), [p.run.path.as_posix() for p in plan(config)])
+    return {
+        "scale": config["scale"],
+        "model": run.model,
+        "method": run.method,
+        "seed": run.seed,
+        "trainer": config["trainer"],
+        "base": base,
+        "prompts": prompts,
+        "reward": REWARD,
+        "training": dict(config["training"]),
+        "checkpoints": list(planned.steps),
+    }
+
+
+def prompts_needed(config: Mapping[str, Any]) -> int:
+    """Prompts of one run, oversampling included."""
+    training = config["training"]
+    return -(-int(training["rollouts"] * training["prompts_per_rollout"] * training["oversample"] * 10) // 10)
+
+
+def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `matrix.json`: what should be in the results, for the report to hold against what is."""
+    from evals import registry as benchmarks
+    from methods import catalog
+    from models import registry as models
+
+    planned = plan(config)
+    methods = {p.run.method: p.row for p in planned}
+    return {
+        "schema": SCHEMA,
+        "scale": config["scale"],
+        "title": config["title"],
+        "note": config["note"],
+        "table_step": config["evaluation"]["table_step"],
+        "models": [
+            {"key": key, "title": model.title, "stands_for": model.stands_for}
+            for key, model in ((key, models.model(key)) for key in models_of(config))
+        ],
+        "methods": [
+            {"key": key, "row": row, "title": catalog.parse(key).title} for key, row in methods.items()
+        ],
+        "seeds": sorted({p.run.seed for p in planned}),
+        "benchmarks": [
+            {
+                "key": key,
+                "title": benchmark.title,
+                "stands_for": benchmark.stands_for,
+                "items": benchmark.n,
+                "samples": benchmark.decoding.samples,
+            }
+            for key, benchmark in ((key, benchmarks.benchmark(key)) for key in config["evaluation"]["benchmarks"])
+        ],
+        "training": dict(config["training"]),
+        "runs": [
+            {"model": p.run.model, "method": p.run.method, "row": p.row, "seed": p.run.seed, "steps": list(p.steps)}
+            for p in planned
+        ],
+        "checkpoints": [
+            {"model": c.run.model, "method": c.run.method, "seed": c.run.seed, "step": c.step} for c in checkpoints(config)
+        ],
+        "base": BASE,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write matrix.json: every run and checkpoint of a configuration.")
+    parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
+    parser.add_argument("--out", required=True, type=Path)
+    arguments = parser.parse_args()
+    text = sys.stdin.read() if arguments.config == "-" else arguments.config
+    write_json(arguments.out, matrix(json.loads(text)))
+
+
+if __name__ == "__main__":
+    cli.run(main)

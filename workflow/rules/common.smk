@@ -1,0 +1,40 @@
+# What every stage needs: the checked configuration, the plan, the paths. The logic lives in workflow/*.py and has tests.
+import json
+import sys
+
+from records.errors import BenchError
+from records.layout import BASE, Checkpoint, Results
+from workflow import code, config as configuration, matrix
+
+
+try:
+    # Snakemake lists the files of the command line first and the default last; errors name the one that wins
+    CONFIG_FILES = [str(path) for path in reversed(workflow.configfiles)]
+    configuration.check(config, CONFIG_FILES)
+    matrix.check_benchmarks(config, CONFIG_FILES[-1])
+    PLAN = {planned.run.path.as_posix(): planned for planned in matrix.plan(config, CONFIG_FILES[-1])}
+except BenchError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
+
+RESULTS = Results(Path("results") / config["scale"])
+CACHE = Path("results/cache")
+BENCHMARKS = config["evaluation"]["benchmarks"]
+DATA = config["evaluation"]["data"]
+CHECKPOINTS = matrix.checkpoints(config)
+LOGS = f"logs/{config['scale']}"
+
+# One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
+# Everything a job needs is on disk, so hubs are never asked.
+shell.prefix(
+    "export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false"
+    " HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONPATH=.; "
+)
+
+
+wildcard_constraints:
+    model="|".join(sorted({checkpoint.run.model for checkpoint in CHECKPOINTS})),
+    method=r"[A-Za-z0-9_.+=-]+",
+    seed=r"\d+",
+    step=r"\d+",
+    benchmark="|".join(BENCHMARKS),

@@ -1,0 +1,82 @@
+# Samples, grades, scores: one generation job and one grading job per checkpoint, all benchmarks in each.
+
+AT = "{model}/{method}/seed{seed}/step{step}"
+
+
+rule benchmark_data:
+    output:
+        f"{DATA}/{{benchmark}}.jsonl",
+    params:
+        folder=DATA,
+        code=code.benchmarks(),
+    log:
+        "logs/cache/benchmark-{benchmark}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
+
+
+rule generate:
+    input:
+        trained=lambda wc: weights_ready(wc),
+        data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
+    output:
+        json=f"{RESULTS.root}/samples/{AT}/samples.json",
+        parquet=expand(f"{RESULTS.root}/samples/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
+    params:
+        weights=lambda wc: weights_folder(wc),
+        keys=" ".join(BENCHMARKS),
+        data=DATA,
+        backend=config["evaluation"]["backend"],
+        seed=config["evaluation"]["seed"],
+        folder=subpath(output.json, parent=True),
+        code=code.generate(),
+    threads: 1
+    log:
+        f"{LOGS}/generate/{AT}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m evals.generate --model {params.weights} --benchmarks {params.keys} --backend {params.backend}"
+        " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
+
+
+rule grade:
+    input:
+        samples=rules.generate.output.json,
+        data=rules.generate.input.data,
+    output:
+        json=f"{RESULTS.root}/grades/{AT}/grades.json",
+        parquet=expand(f"{RESULTS.root}/grades/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
+    params:
+        samples=subpath(input.samples, parent=True),
+        data=DATA,
+        folder=subpath(output.json, parent=True),
+        code=code.grade(),
+    threads: 1
+    log:
+        f"{LOGS}/grade/{AT}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
+
+
+rule score:
+    input:
+        [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS],
+    output:
+        RESULTS.scores,
+    params:
+        root=RESULTS.root,
+        checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
+        keys=" ".join(BENCHMARKS),
+        code=code.score(),
+    log:
+        f"{LOGS}/score.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.keys}"
+        " --out {output} 2>&1 | tee {log}"

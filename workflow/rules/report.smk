@@ -1,0 +1,77 @@
+# What a person looks at. Cheap and local: a Slurm job would cost more than the work.
+
+
+localrules:
+    matrix,
+    table,
+    figure,
+
+
+rule matrix:
+    output:
+        RESULTS.matrix,
+    params:
+        config=json.dumps(config, sort_keys=True),
+        code=code.matrix(),
+    log:
+        f"{LOGS}/matrix.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m workflow.matrix --config {params.config:q} --out {output} 2>&1 | tee {log}"
+
+
+rule table:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+    output:
+        multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".md", ".tidy.csv"),
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    log:
+        f"{LOGS}/table{{number}}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
+
+
+rule figure:
+    input:
+        matrix=RESULTS.matrix,
+        curves=[f"{RESULTS.run(planned.run)}/curve.csv" for planned in PLAN.values()],
+    output:
+        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".csv"),
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    wildcard_constraints:
+        figure="figure2|figure3|entropy",
+    log:
+        f"{LOGS}/{{figure}}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
+
+
+rule report:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        tables=f"{RESULTS.tables}/table1.md",
+        figures=expand(f"{RESULTS.figures}/{{figure}}.svg", figure=["figure2", "figure3", "entropy"]),
+    output:
+        RESULTS.report,
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    log:
+        f"{LOGS}/report.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m report.build --results {params.root} 2>&1 | tee {log}"

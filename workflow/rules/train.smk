@@ -1,0 +1,47 @@
+# Base models and prompts (made once, cached by content), then one job per run.
+
+
+rule base:
+    output:
+        f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
+    params:
+        ladder=config["base"]["ladder"],
+        folder=subpath(output[0], parent=True),
+    threads: config["base"]["threads"]
+    log:
+        "logs/cache/base-{model}-{recipe}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --out {params.folder} 2>&1 | tee {log}"
+
+
+rule prompts:
+    output:
+        f"{CACHE}/prompts/{{ladder}}-{{count}}-{{digest}}.jsonl",
+    log:
+        "logs/cache/prompts-{ladder}-{count}-{digest}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.count} --out {output} 2>&1 | tee {log}"
+
+
+rule train:
+    input:
+        base=lambda wc: base_json(wc.model),
+        prompts=PROMPTS,
+    output:
+        run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
+        curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
+    params:
+        spec=lambda wc, input: json.dumps(specification(wc), sort_keys=True),
+        code=lambda wc: code.train(wc.method),
+        folder=subpath(output.run, parent=True),
+    threads: 1
+    log:
+        f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
+    conda:
+        "../../environment.yml"
+    shell:
+        "python -m methods.train --spec {params.spec:q} --out {params.folder} 2>&1 | tee {log}"
