@@ -10,7 +10,9 @@ from typing import TextIO
 class Progress:
     """Print `[label] done/total figure value ... time left` at most every `every` seconds, and always at the end."""
 
-    def __init__(self, label: str, total: int, *, every: float = 3.0, start: int = 0, stream: TextIO | None = None):
+    def __init__(
+        self, label: str, total: int, *, every: float = 3.0, start: int = 0, stream: TextIO | None = None
+    ):
         self.label, self.total, self.every = label, total, every
         self.start, self.done = start, start
         self.stream = stream or sys.stderr
@@ -29,7 +31,11 @@ class Progress:
             for name, value in figures.items()
             if value is not None
         )
-        print(f"[{self.label}] {done}/{self.total}  {shown}{'  ' if shown else ''}{self._time(now)}", file=self.stream, flush=True)
+        print(
+            f"[{self.label}] {done}/{self.total}  {shown}{'  ' if shown else ''}{self._time(now)}",
+            file=self.stream,
+            flush=True,
+        )
 
     def _time(self, now: float) -> str:
         elapsed, fresh = now - self.began, self.done - self.start

@@ -63,7 +63,13 @@ def version(package: str) -> str | None:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True, stdin=subprocess.DEVNULL
+            ["git", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -24,7 +24,11 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 def _copy(target: Path) -> Path:
     """The files git knows or would add: what a clone plus the current edits would hold."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():
@@ -35,7 +39,10 @@ def _copy(target: Path) -> Path:
 
 def _run_page(page: Path, root: Path) -> list[str]:
     ran = []
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
     for info, body in BLOCK.findall(page.read_text(encoding="utf-8")):
         if match := re.search(r"\b(file|append)=(\S+)", info):
             path = root / match[2]
@@ -49,7 +56,9 @@ def _run_page(page: Path, root: Path) -> list[str]:
                         ["bash", "-euo", "pipefail", "-c", line[2:]],
                         cwd=root, env=environment, capture_output=True, text=True, timeout=600, check=False,
                     )  # fmt: skip
-                    assert done.returncode == 0, f"{page.name}: $ {line[2:]}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+                    assert done.returncode == 0, (
+                        f"{page.name}: $ {line[2:]}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+                    )
                     ran.append(line[2:])
     return ran
 
@@ -65,7 +74,9 @@ def test_there_is_a_page_for_each_thing_a_user_adds() -> None:
     assert {page.stem for page in PAGES} >= {"add-a-method", "add-a-benchmark", "add-a-table"}
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")]), ids=str)
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")]), ids=str
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
         if "://" not in target and not target.startswith("mailto:"):

@@ -20,7 +20,6 @@ FORCED = {
     "numba": "vLLM 0.24.0",
     "numpy": "vLLM 0.24.0, through mistral-common, needs numpy < 2.4",
     "fastapi": "vLLM 0.24.0",
-    "uvicorn": "vLLM 0.24.0",
     "flashinfer-python": "vLLM 0.24.0",
     "xgrammar": "vLLM 0.24.0",
 }

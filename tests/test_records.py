@@ -47,7 +47,9 @@ def test_reading_missing_and_broken_files_names_them(tmp_path: Path) -> None:
         read_jsonl(tmp_path / "empty.jsonl")
 
 
-@pytest.mark.parametrize("checkpoint", [Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")])
+@pytest.mark.parametrize(
+    "checkpoint", [Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")]
+)
 def test_checkpoint_paths_round_trip(checkpoint: Checkpoint) -> None:
     assert Checkpoint.parse(Results(Path("results/quick")).samples(checkpoint)) == checkpoint
 
@@ -110,7 +112,15 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "module", ["records", "methods.catalog", "methods.readings", "evals.registry", "models.registry", "workflow.matrix"]
+    "module",
+    [
+        "records",
+        "methods.catalog",
+        "methods.readings",
+        "evals.registry",
+        "models.registry",
+        "workflow.matrix",
+    ],
 )
 def test_what_snakemake_parses_imports_no_torch(module: str) -> None:
     """The Snakefile is parsed in every job and on login nodes without torch."""

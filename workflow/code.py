@@ -26,7 +26,16 @@ def train(method: str) -> str:
 
     shared = [path for path in _top_level("methods") if path not in _NOT_NUMBERS]
     catalog_file = catalog.source_file(method.split("+")[0]).relative_to(ROOT)
-    return code_hash([*shared, catalog_file, "methods/catalog/__init__.py", "methods/adapters", "evals/reward.py", "evals/grading"])
+    return code_hash(
+        [
+            *shared,
+            catalog_file,
+            "methods/catalog/__init__.py",
+            "methods/adapters",
+            "evals/reward.py",
+            "evals/grading",
+        ]
+    )
 
 
 @cache

@@ -78,7 +78,9 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
 
     sources = [(str(path), read(path)) for path in paths]
     schema = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
-    errors = sorted(Draft202012Validator(schema).iter_errors(config), key=lambda e: ([str(p) for p in e.path], e.message))
+    errors = sorted(
+        Draft202012Validator(schema).iter_errors(config), key=lambda e: ([str(p) for p in e.path], e.message)
+    )
     if errors:
         raise _explain(errors[0], sources)
     table_step = config["evaluation"]["table_step"]
@@ -91,7 +93,9 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
             )
     if not any(table_step in block["steps"] for block in config["matrix"]):
         steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
-        raise unknown(_holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps)
+        raise unknown(
+            _holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps
+        )
 
 
 def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigError:

@@ -46,7 +46,9 @@ def canonical(config: Mapping[str, Any], text: str, where: str) -> str:
     name, *options = text.split("+")
     written = {option.split("=", 1)[0] for option in options}
     try:
-        extra = [f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written]
+        extra = [
+            f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written
+        ]
         return catalog.parse("+".join([name, *options, *extra])).key
     except ConfigError as error:
         raise ConfigError(f"{where}: methods: {error}") from error
@@ -151,23 +153,36 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
                 "items": benchmark.n,
                 "samples": benchmark.decoding.samples,
             }
-            for key, benchmark in ((key, benchmarks.benchmark(key)) for key in config["evaluation"]["benchmarks"])
+            for key, benchmark in (
+                (key, benchmarks.benchmark(key)) for key in config["evaluation"]["benchmarks"]
+            )
         ],
         "training": dict(config["training"]),
         "runs": [
-            {"model": p.run.model, "method": p.run.method, "row": p.row, "seed": p.run.seed, "steps": list(p.steps)}
+            {
+                "model": p.run.model,
+                "method": p.run.method,
+                "row": p.row,
+                "seed": p.run.seed,
+                "steps": list(p.steps),
+            }
             for p in planned
         ],
         "checkpoints": [
-            {"model": c.run.model, "method": c.run.method, "seed": c.run.seed, "step": c.step} for c in checkpoints(config)
+            {"model": c.run.model, "method": c.run.method, "seed": c.run.seed, "step": c.step}
+            for c in checkpoints(config)
         ],
         "base": BASE,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write matrix.json: every run and checkpoint of a configuration.")
-    parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
+    parser = argparse.ArgumentParser(
+        description="Write matrix.json: every run and checkpoint of a configuration."
+    )
+    parser.add_argument(
+        "--config", required=True, help="the merged configuration as JSON, or - for standard input"
+    )
     parser.add_argument("--out", required=True, type=Path)
     arguments = parser.parse_args()
     text = sys.stdin.read() if arguments.config == "-" else arguments.config

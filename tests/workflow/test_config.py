@@ -33,9 +33,15 @@ def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
     ("change", "message"),
     [
         ({"trainning": {}}, "over.yaml: key: unknown value 'trainning'; allowed: .*; nearest: training"),
-        ({"training": {"rollout": 3}}, "over.yaml: training: key: unknown value 'rollout'; .*; nearest: rollouts"),
+        (
+            {"training": {"rollout": 3}},
+            "over.yaml: training: key: unknown value 'rollout'; .*; nearest: rollouts",
+        ),
         ({"trainer": "trll"}, "over.yaml: trainer: unknown value 'trll'; allowed: trl; nearest: trl"),
-        ({"base": {"ladder": "fulll"}}, "over.yaml: base.ladder: unknown value 'fulll'; allowed: full, quick; nearest: full"),
+        (
+            {"base": {"ladder": "fulll"}},
+            "over.yaml: base.ladder: unknown value 'fulll'; allowed: full, quick; nearest: full",
+        ),
         ({"training": {"rollouts": "3"}}, r"over.yaml: training.rollouts: '3' is not of type 'integer'"),
         ({"evaluation": {"table_step": 5}}, "over.yaml: evaluation.table_step: unknown value 5; allowed: 12"),
         ({"training": {"rollouts": 3}}, r"matrix.0.steps: 12 lies beyond training.rollouts = 3"),
@@ -58,11 +64,19 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (("matrix", 0, "models"), ["tiny_qwen"], "matrix.models: unknown value 'tiny_qwen'.*nearest: tiny_qwen"),
+        (
+            ("matrix", 0, "models"),
+            ["tiny_qwen"],
+            "matrix.models: unknown value 'tiny_qwen'.*nearest: tiny_qwen",
+        ),
         (("matrix", 0, "methods"), ["tepoo"], "methods: .*'tepoo'.*nearest: tepo"),
         (("matrix", 0, "methods"), ["tepo+bta=1"], "methods: .*'bta'.*nearest: beta"),
         (("methods",), "gsppo", "methods: .*'gsppo'.*nearest: gspo"),
-        (("evaluation", "benchmarks"), ["syn_mix33"], "evaluation.benchmarks: unknown value 'syn_mix33'.*nearest: syn_mix"),
+        (
+            ("evaluation", "benchmarks"),
+            ["syn_mix33"],
+            "evaluation.benchmarks: unknown value 'syn_mix33'.*nearest: syn_mix",
+        ),
         (("evaluation", "benchmarks"), ["syn_mix3", "syn_mix3"], "syn_mix3 is given twice"),
     ],
 )
@@ -78,9 +92,13 @@ def test_unknown_names_before_any_job(quick: dict[str, Any], where: tuple, value
 
 
 def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
-    quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [4]}]
+    quick["matrix"] += [
+        {"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [4]}
+    ]
     runs = [p for p in matrix.plan(quick) if p.run.method.startswith("tepo") and p.row == "tepo"]
-    assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
+    assert [p.steps for p in runs] == [(4, 12)], (
+        "beta's default written out is the same run, with one more checkpoint"
+    )
 
 
 def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
