@@ -52,6 +52,5 @@ def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> Conf
     names = sorted(str(a) for a in allowed)
     hit = nearest(str(value), names)
     return ConfigError(
-        f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}"
-        + (f"; nearest: {hit}" if hit else "")
+        f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}" + (f"; nearest: {hit}" if hit else "")
     )

@@ -32,9 +32,7 @@ class Run:
     def __post_init__(self) -> None:
         for field, value in (("model", self.model), ("method", self.method)):
             if not _NAME.fullmatch(value):
-                raise ConfigError(
-                    f"run: {field}: {value!r} cannot be a folder name (letters, digits, _ . + = -)"
-                )
+                raise ConfigError(f"run: {field}: {value!r} cannot be a folder name (letters, digits, _ . + = -)")
 
     @property
     def path(self) -> Path:

@@ -10,9 +10,7 @@ from typing import TextIO
 class Progress:
     """Print `[label] done/total figure value ... time left` at most every `every` seconds, and always at the end."""
 
-    def __init__(
-        self, label: str, total: int, *, every: float = 3.0, start: int = 0, stream: TextIO | None = None
-    ):
+    def __init__(self, label: str, total: int, *, every: float = 3.0, start: int = 0, stream: TextIO | None = None):
         self.label, self.total, self.every = label, total, every
         self.start, self.done = start, start
         self.stream = stream or sys.stderr

@@ -33,9 +33,7 @@ def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError as error:
-                raise CorruptInputError(
-                    f"{path}: line {number} of {what} is not valid JSON ({error})"
-                ) from error
+                raise CorruptInputError(f"{path}: line {number} of {what} is not valid JSON ({error})") from error
     if not rows:
         raise CorruptInputError(f"{path}: {what} holds no rows")
     return rows

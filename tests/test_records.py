@@ -20,9 +20,14 @@ from records.write import atomic, write_json, write_text
 def test_atomic_leaves_the_old_file_when_the_writer_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_text(path, "old")
-    with pytest.raises(RuntimeError, match="half"), atomic(path) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("half")
+
+    def fail_halfway() -> None:
+        with atomic(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("half")
+
+    with pytest.raises(RuntimeError, match="half"):
+        fail_halfway()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path], "no temporary file may stay behind"
 
@@ -47,9 +52,7 @@ def test_reading_missing_and_broken_files_names_them(tmp_path: Path) -> None:
         read_jsonl(tmp_path / "empty.jsonl")
 
 
-@pytest.mark.parametrize(
-    "checkpoint", [Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")]
-)
+@pytest.mark.parametrize("checkpoint", [Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")])
 def test_checkpoint_paths_round_trip(checkpoint: Checkpoint) -> None:
     assert Checkpoint.parse(Results(Path("results/quick")).samples(checkpoint)) == checkpoint
 

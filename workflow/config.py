@@ -93,9 +93,7 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
             )
     if not any(table_step in block["steps"] for block in config["matrix"]):
         steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
-        raise unknown(
-            _holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps
-        )
+        raise unknown(_holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps)
 
 
 def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigError:

@@ -46,9 +46,7 @@ def canonical(config: Mapping[str, Any], text: str, where: str) -> str:
     name, *options = text.split("+")
     written = {option.split("=", 1)[0] for option in options}
     try:
-        extra = [
-            f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written
-        ]
+        extra = [f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written]
         return catalog.parse("+".join([name, *options, *extra])).key
     except ConfigError as error:
         raise ConfigError(f"{where}: methods: {error}") from error
@@ -61,12 +59,13 @@ def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
     override = config["methods"]
     if isinstance(override, str):
         override = [name.strip() for name in override.split(",") if name.strip()]
+    known = models.keys()
     steps: dict[Run, set[int]] = {}
     rows: dict[Run, str] = {}
     for block in config["matrix"]:
         for model in block["models"]:
-            if model not in models.keys():
-                raise unknown(where, "matrix.models", model, models.keys())
+            if model not in known:
+                raise unknown(where, "matrix.models", model, known)
             for text in override or block["methods"]:
                 method = canonical(config, text, where)
                 for seed in block["seeds"]:
@@ -80,10 +79,10 @@ def check_benchmarks(config: Mapping[str, Any], where: str = "config") -> None:
     """Raise for a benchmark that the registry does not know, or one given twice."""
     from evals import registry
 
-    keys = config["evaluation"]["benchmarks"]
+    keys, known = config["evaluation"]["benchmarks"], registry.keys()
     for key in keys:
-        if key not in registry.keys():
-            raise unknown(where, "evaluation.benchmarks", key, registry.keys())
+        if key not in known:
+            raise unknown(where, "evaluation.benchmarks", key, known)
         if keys.count(key) > 1:
             raise ConfigError(f"{where}: evaluation.benchmarks: {key} is given twice")
 
@@ -141,9 +140,7 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
             {"key": key, "title": model.title, "stands_for": model.stands_for}
             for key, model in ((key, models.model(key)) for key in models_of(config))
         ],
-        "methods": [
-            {"key": key, "row": row, "title": catalog.parse(key).title} for key, row in methods.items()
-        ],
+        "methods": [{"key": key, "row": row, "title": catalog.parse(key).title} for key, row in methods.items()],
         "seeds": sorted({p.run.seed for p in planned}),
         "benchmarks": [
             {
@@ -153,9 +150,7 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
                 "items": benchmark.n,
                 "samples": benchmark.decoding.samples,
             }
-            for key, benchmark in (
-                (key, benchmarks.benchmark(key)) for key in config["evaluation"]["benchmarks"]
-            )
+            for key, benchmark in ((key, benchmarks.benchmark(key)) for key in config["evaluation"]["benchmarks"])
         ],
         "training": dict(config["training"]),
         "runs": [
@@ -177,12 +172,8 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Write matrix.json: every run and checkpoint of a configuration."
-    )
-    parser.add_argument(
-        "--config", required=True, help="the merged configuration as JSON, or - for standard input"
-    )
+    parser = argparse.ArgumentParser(description="Write matrix.json: every run and checkpoint of a configuration.")
+    parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
     parser.add_argument("--out", required=True, type=Path)
     arguments = parser.parse_args()
     text = sys.stdin.read() if arguments.config == "-" else arguments.config

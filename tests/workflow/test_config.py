@@ -86,19 +86,19 @@ def test_unknown_names_before_any_job(quick: dict[str, Any], where: tuple, value
     for part in where[:-1]:
         inner = inner[part]
     inner[where[-1]] = value
-    with pytest.raises(BenchError, match=message):
+
+    def parse() -> None:
         matrix.plan(config, "here.yaml")
         matrix.check_benchmarks(config, "here.yaml")
 
+    with pytest.raises(BenchError, match=message):
+        parse()
+
 
 def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
-    quick["matrix"] += [
-        {"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [4]}
-    ]
+    quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [4]}]
     runs = [p for p in matrix.plan(quick) if p.run.method.startswith("tepo") and p.row == "tepo"]
-    assert [p.steps for p in runs] == [(4, 12)], (
-        "beta's default written out is the same run, with one more checkpoint"
-    )
+    assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
 
 
 def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
