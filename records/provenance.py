@@ -39,14 +39,15 @@ def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
 
 
 def code_hash(paths: Iterable[Path | str]) -> str:
-    """12 digits over the given source files and folders (their *.py), relative to the repository root.
+    """12 digits over the given source files and folders, relative to the repository root; byte code is left out.
 
     Snakemake does not see an edit of a file that `shell:` calls; this hash, as a rule's param, makes it see.
     """
     files: set[Path] = set()
     for path in paths:
         path = ROOT / path
-        files |= set(path.rglob("*.py")) if path.is_dir() else {path}
+        inside = {file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
+        files |= inside if path.is_dir() else {path}
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.relative_to(ROOT).as_posix()}\0{sha256_file(path)}\n".encode())

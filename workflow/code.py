@@ -1,7 +1,7 @@
 """Hashes of the source files that a job's numbers depend on, as params of its rule.
 
-Snakemake does not see an edit of a Python file that `shell:` calls. With these, editing TEPO's file reruns TEPO's runs and what
-follows, editing a reducer reruns every run, and editing the grader grades again without generating again.
+Snakemake does not see an edit of a Python file that `shell:` calls. With these, editing TEPO's file reruns TEPO's runs
+and what follows, editing a reducer reruns every run, and editing the grader grades again without generating again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ def train(method: str) -> str:
             "evals/grading",
         ]
     )
+
+
+@cache
+def recipe(model: str, ladder: str) -> str:
+    """A base model: its recipe and the code that decides its weights."""
+    from models import cache as models
+
+    return models.recipe_hash(model, ladder)
+
+
+@cache
+def prompts() -> str:
+    return code_hash(["evals/arithmetic.py", "models/prompts.py"])
 
 
 @cache

@@ -71,8 +71,8 @@ def load(paths: Sequence[Path | str]) -> dict[str, Any]:
 def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
     """Raise `ConfigError` for the first thing wrong with the merged configuration.
 
-    `paths` are the files it was merged from: they are read again to say which of them holds the bad key, and to see keys
-    given twice, which merging hides.
+    `paths` are the files it was merged from: they are read again to say which of them holds the bad key, and to see
+    keys given twice, which merging hides.
     """
     from jsonschema import Draft202012Validator
 
@@ -88,9 +88,8 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
         late = [step for step in block["steps"] if step > config["training"]["rollouts"]]
         if late:
             where = _holder(("matrix",), sources)
-            raise ConfigError(
-                f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {config['training']['rollouts']}"
-            )
+            rollouts = config["training"]["rollouts"]
+            raise ConfigError(f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")
     if not any(table_step in block["steps"] for block in config["matrix"]):
         steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
         raise unknown(_holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps)

@@ -6,13 +6,15 @@ from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Results
 from workflow import code, config as configuration, matrix
 
-
 try:
     # Snakemake lists the files of the command line first and the default last; errors name the one that wins
     CONFIG_FILES = [str(path) for path in reversed(workflow.configfiles)]
     configuration.check(config, CONFIG_FILES)
     matrix.check_benchmarks(config, CONFIG_FILES[-1])
-    PLAN = {planned.run.path.as_posix(): planned for planned in matrix.plan(config, CONFIG_FILES[-1])}
+    PLAN = {
+        planned.run.path.as_posix(): planned
+        for planned in matrix.plan(config, CONFIG_FILES[-1])
+    }
 except BenchError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
@@ -38,3 +40,34 @@ wildcard_constraints:
     seed=r"\d+",
     step=r"\d+",
     benchmark="|".join(BENCHMARKS),
+
+
+PROMPTS = f"{CACHE}/prompts/{config['base']['ladder']}-{matrix.prompts_needed(config)}-{code.prompts()}.jsonl"
+
+
+def base_folder(model):
+    return CACHE / "models" / f"{model}-{code.recipe(model, config['base']['ladder'])}"
+
+
+def weights_folder(wc):
+    """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
+    if wc.method == BASE:
+        return base_folder(wc.model)
+    return RESULTS.weights(
+        Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
+    )
+
+
+def weights_ready(wc):
+    """The file whose presence says that those weights are finished."""
+    if wc.method == BASE:
+        return base_folder(wc.model) / "base.json"
+    return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
+
+
+def specification(wc, input):
+    run = PLAN[f"{wc.model}/{wc.method}/seed{wc.seed}"].run
+    base = base_folder(wc.model).as_posix()
+    return json.dumps(
+        matrix.specification(config, run, base, input.prompts), sort_keys=True
+    )

@@ -6,37 +6,41 @@ AT = "{model}/{method}/seed{seed}/step{step}"
 rule benchmark_data:
     output:
         f"{DATA}/{{benchmark}}.jsonl",
-    params:
-        folder=DATA,
-        code=code.benchmarks(),
     log:
         "logs/cache/benchmark-{benchmark}.log",
     conda:
         "../../environment.yml"
+    params:
+        folder=DATA,
+        code=code.benchmarks(),
     shell:
         "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
 
 
 rule generate:
     input:
-        trained=lambda wc: weights_ready(wc),
+        trained=weights_ready,
         data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
     output:
         json=f"{RESULTS.root}/samples/{AT}/samples.json",
-        parquet=expand(f"{RESULTS.root}/samples/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
+        parquet=expand(
+            f"{RESULTS.root}/samples/{AT}/{{benchmark}}.parquet",
+            benchmark=BENCHMARKS,
+            allow_missing=True,
+        ),
+    log:
+        f"{LOGS}/generate/{AT}.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
     params:
-        weights=lambda wc: weights_folder(wc),
+        weights=weights_folder,
         keys=" ".join(BENCHMARKS),
         data=DATA,
         backend=config["evaluation"]["backend"],
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
         code=code.generate(),
-    threads: 1
-    log:
-        f"{LOGS}/generate/{AT}.log",
-    conda:
-        "../../environment.yml"
     shell:
         "python -m evals.generate --model {params.weights} --benchmarks {params.keys} --backend {params.backend}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
@@ -48,17 +52,21 @@ rule grade:
         data=rules.generate.input.data,
     output:
         json=f"{RESULTS.root}/grades/{AT}/grades.json",
-        parquet=expand(f"{RESULTS.root}/grades/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
+        parquet=expand(
+            f"{RESULTS.root}/grades/{AT}/{{benchmark}}.parquet",
+            benchmark=BENCHMARKS,
+            allow_missing=True,
+        ),
+    log:
+        f"{LOGS}/grade/{AT}.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
     params:
         samples=subpath(input.samples, parent=True),
         data=DATA,
         folder=subpath(output.json, parent=True),
         code=code.grade(),
-    threads: 1
-    log:
-        f"{LOGS}/grade/{AT}.log",
-    conda:
-        "../../environment.yml"
     shell:
         "python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
 
@@ -68,15 +76,15 @@ rule score:
         [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS],
     output:
         RESULTS.scores,
+    log:
+        f"{LOGS}/score.log",
+    conda:
+        "../../environment.yml"
     params:
         root=RESULTS.root,
         checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
         keys=" ".join(BENCHMARKS),
         code=code.score(),
-    log:
-        f"{LOGS}/score.log",
-    conda:
-        "../../environment.yml"
     shell:
         "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.keys}"
         " --out {output} 2>&1 | tee {log}"

@@ -10,13 +10,13 @@ localrules:
 rule matrix:
     output:
         RESULTS.matrix,
-    params:
-        config=json.dumps(config, sort_keys=True),
-        code=code.matrix(),
     log:
         f"{LOGS}/matrix.log",
     conda:
         "../../environment.yml"
+    params:
+        config=json.dumps(config, sort_keys=True),
+        code=code.matrix(),
     shell:
         "python -m workflow.matrix --config {params.config:q} --out {output} 2>&1 | tee {log}"
 
@@ -27,13 +27,13 @@ rule table:
         scores=RESULTS.scores,
     output:
         multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".md", ".tidy.csv"),
-    params:
-        root=RESULTS.root,
-        code=code.report(),
     log:
         f"{LOGS}/table{{number}}.log",
     conda:
         "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=code.report(),
     shell:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
 
@@ -44,15 +44,15 @@ rule figure:
         curves=[f"{RESULTS.run(planned.run)}/curve.csv" for planned in PLAN.values()],
     output:
         multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".csv"),
+    log:
+        f"{LOGS}/{{figure}}.log",
+    wildcard_constraints:
+        figure="figure2|figure3|entropy",
+    conda:
+        "../../environment.yml"
     params:
         root=RESULTS.root,
         code=code.report(),
-    wildcard_constraints:
-        figure="figure2|figure3|entropy",
-    log:
-        f"{LOGS}/{{figure}}.log",
-    conda:
-        "../../environment.yml"
     shell:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
 
@@ -63,15 +63,18 @@ rule report:
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
         tables=f"{RESULTS.tables}/table1.md",
-        figures=expand(f"{RESULTS.figures}/{{figure}}.svg", figure=["figure2", "figure3", "entropy"]),
+        figures=expand(
+            f"{RESULTS.figures}/{{figure}}.svg",
+            figure=["figure2", "figure3", "entropy"],
+        ),
     output:
         RESULTS.report,
-    params:
-        root=RESULTS.root,
-        code=code.report(),
     log:
         f"{LOGS}/report.log",
     conda:
         "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=code.report(),
     shell:
         "python -m report.build --results {params.root} 2>&1 | tee {log}"

@@ -4,14 +4,14 @@
 rule base:
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
-    params:
-        ladder=config["base"]["ladder"],
-        folder=subpath(output[0], parent=True),
-    threads: config["base"]["threads"]
     log:
         "logs/cache/base-{model}-{recipe}.log",
     conda:
         "../../environment.yml"
+    threads: config["base"]["threads"]
+    params:
+        ladder=config["base"]["ladder"],
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m models.build --model {wildcards.model} --ladder {params.ladder} --out {params.folder} 2>&1 | tee {log}"
 
@@ -24,24 +24,24 @@ rule prompts:
     conda:
         "../../environment.yml"
     shell:
-        "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.count} --out {output} 2>&1 | tee {log}"
+        "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.count} --seed 0 --out {output} 2>&1 | tee {log}"
 
 
 rule train:
     input:
-        base=lambda wc: base_json(wc.model),
+        base=lambda wc: base_folder(wc.model) / "base.json",
         prompts=PROMPTS,
     output:
         run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
-    params:
-        spec=lambda wc, input: json.dumps(specification(wc), sort_keys=True),
-        code=lambda wc: code.train(wc.method),
-        folder=subpath(output.run, parent=True),
-    threads: 1
     log:
         f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
     conda:
         "../../environment.yml"
+    threads: 1
+    params:
+        spec=specification,
+        code=lambda wc: code.train(wc.method),
+        folder=subpath(output.run, parent=True),
     shell:
         "python -m methods.train --spec {params.spec:q} --out {params.folder} 2>&1 | tee {log}"

@@ -1,0 +1,94 @@
+"""The commands work as typed, plan what they should, and refuse nonsense before any job starts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import Snakemake, copy_of, run_snakemake
+
+QUICK = ("--configfile", "config/quick.yaml")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository without its results: everything is still to do."""
+    return copy_of(tmp_path_factory.mktemp("copy") / "clone")
+
+
+def planned(output: str) -> dict[str, int]:
+    """Jobs by rule, from the table that `snakemake -n` prints."""
+    return {name: int(count) for name, count in re.findall(r"^([a-z_0-9]+) +(\d+)$", output, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("report",), ("table1",), ("figure2", "figure3"), ("report", *QUICK)],
+    ids=lambda words: " ".join(words) or "all",
+)
+def test_commands_work_as_typed(copy: Path, words: tuple[str, ...]) -> None:
+    done = run_snakemake(copy, "-n", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert planned(done.stdout)["train"] > 0
+
+
+def test_quick_plans_each_thing_once(copy: Path) -> None:
+    jobs = planned(run_snakemake(copy, "-n", *QUICK).stdout)
+    expected = {"base": 1, "prompts": 1, "train": 4, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
+    assert {name: jobs.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--config", "methods=tepoo"), r"error: .*methods: .*'tepoo'.*nearest: tepo"),
+        (("--config", "trainer=trll"), r"error: command line.*trainer: unknown value 'trll'.*nearest: trl"),
+        (("--config", "sclae=x"), r"error: command line.*unknown value 'sclae'.*nearest: scale"),
+    ],
+)
+def test_nonsense_is_one_line_before_any_job(copy: Path, words: tuple[str, ...], message: str) -> None:
+    done = run_snakemake(copy, "-n", *words)
+    assert done.returncode != 0
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert re.search(message, lines[0]), lines[0]
+
+
+def test_any_catalog_key_runs_by_name(copy: Path) -> None:
+    done = run_snakemake(copy, "-n", *QUICK, "--config", "methods=gpg,tepo+beta=1")
+    assert done.returncode == 0, done.stderr
+    assert planned(done.stdout)["train"] == 2
+    assert "runs/tiny_qwen2/tepo+beta=1/seed1/run.json" in done.stdout
+
+
+@pytest.mark.demo
+def test_a_second_demo_does_nothing(here: Snakemake) -> None:
+    done = here("-n", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "Nothing to be done" in done.stdout + done.stderr, done.stdout
+
+
+@pytest.mark.demo
+@pytest.mark.parametrize(
+    ("edited", "reruns"),
+    [
+        ("methods/catalog/tepo.py", {"train": 2, "generate": 2, "grade": 2}),
+        ("methods/reducers.py", {"train": 4, "generate": 4, "grade": 4}),
+        ("evals/grading/__init__.py", {"grade": 5}),
+        ("report/tables.yaml", {"table": 1}),
+    ],
+)
+def test_an_edit_reruns_its_jobs_and_what_follows(tmp_path: Path, edited: str, reruns: dict[str, int]) -> None:
+    """Measured on what the demo left, in a copy. A grader edit never generates again."""
+    target = copy_of(tmp_path / "clone", "results/quick", "results/cache", ".snakemake")
+    before = planned(run_snakemake(target, "-n", *QUICK).stdout)
+    assert before == {}, before
+    comment = "\n# edited\n"
+    (target / edited).write_text((target / edited).read_text() + comment)
+    jobs = planned(run_snakemake(target, "-n", *QUICK).stdout)
+    assert {
+        name: count for name, count in jobs.items() if name in ("train", "generate", "grade", "table")
+    } >= reruns.items()
+    assert not set(jobs) & ({"train", "generate", "grade"} - set(reruns)), jobs
