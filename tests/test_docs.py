@@ -1,6 +1,6 @@
 """The how-to pages are run: their files are written into a copy of the repository, their commands are typed there.
 
-In `docs/add-a-*.md` a fenced block whose info string is `<language> file=<path>` is a file, `<language> append=<path>` is
+In `docs/add-a-*.md` a fenced block with info string `<language> file=<path>` is a file, `<language> append=<path>` is
 added to one, and lines of a `console` block that start with `$ ` are commands. A page that cannot run is not wanted.
 """
 

@@ -53,7 +53,7 @@ def canonical(config: Mapping[str, Any], text: str, where: str) -> str:
 
 
 def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
-    """All runs of the configuration, each once, in a stable order; unknown names are errors naming the nearest known."""
+    """All runs of the configuration, each once, in a stable order; unknown names raise, naming the nearest."""
     from models import registry as models
 
     override = config["methods"]
