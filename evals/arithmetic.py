@@ -1,0 +1,290 @@
+"""Last-digit arithmetic: the problems of the embedded experiment, their written-out solutions, and who may see which.
+
+    as    3-2-8+2?      3-2=1;1-8=3;3+2=5;\\boxed{5}
+    mul   7*3*9?        7*3=1;1*9=9;\\boxed{9}
+    mix   6+8-9*9?      6+8=4;4-9=5;5*9=5;\\boxed{5}
+    add2  42+19?        2+9=11;1+4+1=6;\\boxed{61}
+    seq   4,1,4,,?      1-4=7;4-1=3;4+7=1;1+3=4;\\boxed{4}
+    inv   x-8+8+2=3?    3-2=1;1-8=3;3+8=1;\\boxed{1}
+
+Everything but `add2` is modulo 10, left to right, no precedence: each written step is one fact with a one-digit result, so
+a model of 0.2 M parameters can learn the facts. Operands of `*` are 3, 7, 9, the units modulo 10: with free digits zero
+absorbs and a constant answer scores .47; with units every step is a bijection and chance stays at .10 (`add2`: about .03).
+
+A prompt belongs to the test part if its hash says so, whatever the family (an `as` prompt is also a `mix` prompt): base
+training and RL draw only the other four fifths, benchmarks only from the test part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from records.errors import ConfigError, unknown
+
+BOS = "<bos>"
+STYLES = ("worked", "direct", "check")
+CHECK_AT_MOST = 4  # steps; longer solutions in style `check` would pass 64 tokens and fall back to `worked`
+ENUMERATE_AT_MOST = 100_000  # prompts; larger spaces are sampled, never listed
+
+_DIGITS = tuple("0123456789")
+_PLUS_MINUS = tuple(f"{sign}{digit}" for sign in "+-" for digit in range(1, 10))
+_TIMES = ("*3", "*7", "*9")
+_APPLY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: (a + b) % 10,
+    "-": lambda a, b: (a - b) % 10,
+    "*": lambda a, b: (a * b) % 10,
+}
+_UNDO = {"+": "-", "-": "+"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`prompt` is the bare text of the problem; what a model reads is `prompt_string(prompt)`."""
+
+    prompt: str
+    answer: str
+    family: str
+    k: int
+
+
+@dataclass
+class Paper:
+    """What is written down while solving. With probability `noise` a step's result is a random digit, and is carried on."""
+
+    noise: float = 0.0
+    rng: random.Random | None = None
+    steps: list[str] = field(default_factory=list)
+
+    def step(self, expression: str, result: int) -> int:
+        """Write `expression=result` (or a slip) and return what was written."""
+        if self.rng is not None and self.rng.random() < self.noise:
+            result = self.rng.randrange(10)
+        self.steps.append(f"{expression}={result}")
+        return result
+
+    def apply(self, left: int, sign: str, right: int) -> int:
+        return self.step(f"{left}{sign}{right}", _APPLY[sign](left, right))
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family is a product of independent choices, the text made of them, and the way to solve that text.
+
+    k: difficulty, allowed from `lowest_k` (to `highest_k`); answers: every text that can be an answer.
+    """
+
+    key: str
+    title: str
+    slots: Callable[[int], Sequence[Sequence[str]]]
+    write: Callable[[Sequence[str]], str]
+    work: Callable[[str, Paper], str]
+    answers: tuple[str, ...] = _DIGITS
+    lowest_k: int = 1
+    highest_k: int | None = None
+
+
+def _plain(parts: Sequence[str]) -> str:
+    return "".join(parts) + "?"
+
+
+def _write_sequence(parts: Sequence[str]) -> str:
+    first, d, e, commas = parts
+    second = _APPLY["+"](int(first), int(d))
+    return f"{first},{second},{_APPLY['+'](second, int(e))}{commas}?"
+
+
+def _left_to_right(prompt: str, paper: Paper) -> str:
+    value = int(prompt[0])
+    for sign, digit in zip(prompt[1:-1:2], prompt[2:-1:2], strict=True):
+        value = paper.apply(value, sign, int(digit))
+    return str(value)
+
+
+def _add_two_digits(prompt: str, paper: Paper) -> str:
+    (a, b), (c, d) = prompt[:-1].split("+")
+    units = paper.step(f"{b}+{d}", int(b) + int(d))
+    carry = units // 10
+    tens = paper.step(f"{carry}+{a}+{c}", carry + int(a) + int(c))
+    return f"{tens}{units % 10}"
+
+
+def _continue_sequence(prompt: str, paper: Paper) -> str:
+    first, second, value = (int(digit) for digit in prompt[:5:2])
+    differences = paper.apply(second, "-", first), paper.apply(value, "-", second)
+    for index in range(len(prompt) - len("0,0,0?")):
+        value = paper.apply(value, "+", differences[index % 2])
+    return str(value)
+
+
+def _undo_from_the_back(prompt: str, paper: Paper) -> str:
+    text, result = prompt[:-1].split("=")
+    value = int(result)
+    for at in range(len(text) - 2, 0, -2):
+        value = paper.apply(value, _UNDO[text[at]], int(text[at + 1]))
+    return str(value)
+
+
+_FAMILIES = {
+    family.key: family
+    for family in (
+        Family("as", "plus and minus", lambda k: [_DIGITS, *[_PLUS_MINUS] * k], _plain, _left_to_right),
+        Family("mul", "times units", lambda k: [_DIGITS[1:], *[_TIMES] * k], _plain, _left_to_right),
+        Family("mix", "all three", lambda k: [_DIGITS, *[_PLUS_MINUS + _TIMES] * k], _plain, _left_to_right),
+        Family(
+            "add2",
+            "two-digit sum",
+            lambda k: [[str(n) for n in range(10, 50)], [f"+{n}" for n in range(10, 50)]],
+            _plain,
+            _add_two_digits,
+            answers=tuple(str(n) for n in range(20, 99)),
+            lowest_k=2,
+            highest_k=2,
+        ),
+        Family(
+            "seq",
+            "alternating sequence",
+            lambda k: [_DIGITS, _DIGITS[1:], _DIGITS[1:], ["," * k]],
+            _write_sequence,
+            _continue_sequence,
+        ),
+        Family(
+            "inv",
+            "solve for x",
+            lambda k: [["x"], *[_PLUS_MINUS] * k, [f"={digit}" for digit in _DIGITS]],
+            _plain,
+            _undo_from_the_back,
+        ),
+    )
+}
+
+
+def families() -> tuple[str, ...]:
+    """Keys of all families."""
+    return tuple(_FAMILIES)
+
+
+def family(key: str, k: int) -> Family:
+    """The family `key`; ConfigError for an unknown key or a difficulty the family does not have."""
+    if key not in _FAMILIES:
+        raise unknown("evals/arithmetic.py", "family", key, _FAMILIES)
+    found = _FAMILIES[key]
+    if k < found.lowest_k or (found.highest_k is not None and k > found.highest_k):
+        allowed = f"{found.lowest_k}" if found.highest_k is not None else f"{found.lowest_k} and more"
+        raise ConfigError(f"evals/arithmetic.py: k: family {key} has no difficulty {k}; allowed: {allowed}")
+    return found
+
+
+def space(key: str, k: int) -> int:
+    """How many prompts the family has at difficulty `k`, test part included."""
+    return math.prod(len(slot) for slot in family(key, k).slots(k))
+
+
+def prompts(key: str, k: int) -> Iterator[str]:
+    """Every prompt of the family at difficulty `k`, in a fixed order."""
+    found = family(key, k)
+    return (found.write(parts) for parts in itertools.product(*found.slots(k)))
+
+
+def read(prompt: str, key: str, k: int) -> Problem:
+    """The problem behind a prompt text of a known family."""
+    return Problem(prompt, family(key, k).work(prompt, Paper()), key, k)
+
+
+def problem(rng: random.Random, key: str, k: int) -> Problem:
+    """A uniformly drawn problem, from either part."""
+    found = family(key, k)
+    return read(found.write([rng.choice(slot) for slot in found.slots(k)]), key, k)
+
+
+def solution(problem: Problem, style: str = "worked", noise: float = 0.0, rng: random.Random | None = None) -> str:
+    """The answer text, without the end token.
+
+    style: `worked`, `check` (each step written twice; at most 4 steps, else worked) or `direct` (only the box).
+    noise: probability per written step of a slip that is carried on; for `direct`, of a random answer. Needs `rng`.
+    """
+    if style not in STYLES:
+        raise unknown("evals/arithmetic.py", "style", style, STYLES)
+    if noise and rng is None:
+        raise ConfigError("evals/arithmetic.py: noise: slips are drawn, so `rng` is needed")
+    if style == "direct":
+        slip = rng is not None and rng.random() < noise
+        return box(rng.choice(family(problem.family, problem.k).answers) if rng and slip else problem.answer)
+    paper = Paper(noise, rng)
+    answer = family(problem.family, problem.k).work(problem.prompt, paper)
+    times = 2 if style == "check" and len(paper.steps) <= CHECK_AT_MOST else 1
+    return "".join(f"{step};" * times for step in paper.steps) + box(answer)
+
+
+def box(answer: str) -> str:
+    return f"\\boxed{{{answer}}}"
+
+
+def prompt_string(prompt: str) -> str:
+    """What a model reads: the one place that decides it for base training, RL and evaluation.
+
+    >>> prompt_string("7*3?")
+    '<bos>7*3?'
+    """
+    return BOS + prompt
+
+
+def is_test(prompt: str) -> bool:
+    """Whether the bare prompt belongs to the held-out fifth of all texts."""
+    return int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "big") % 5 == 0
+
+
+def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
+    """`n` different test problems in a seeded order.
+
+    ConfigError when the test part is smaller than `n` (or, where the space is too large to list, when `n` is more than a
+    tenth of the whole space: a rejection loop must not be asked for nearly everything).
+    """
+    rng = random.Random(f"held-out {key} {k} {seed}")
+    if space(key, k) <= ENUMERATE_AT_MOST:
+        test = [prompt for prompt in prompts(key, k) if is_test(prompt)]
+        if n > len(test):
+            raise ConfigError(f"evals/arithmetic.py: n: {key} k={k} has {len(test)} held-out problems, asked for {n}")
+        return [read(prompt, key, k) for prompt in rng.sample(test, n)]
+    if n > space(key, k) // 10:
+        raise ConfigError(f"evals/arithmetic.py: n: {key} k={k} has {space(key, k)} prompts, asked for {n} held out")
+    found: dict[str, Problem] = {}
+    while len(found) < n:
+        drawn = problem(rng, key, k)
+        if is_test(drawn.prompt):
+            found.setdefault(drawn.prompt, drawn)
+    return list(found.values())
+
+
+# (family, k), drawn uniformly: `full` says add2 twice because it is the only family of its kind.
+LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
+    "quick": (
+        ("as", 2), ("as", 3), ("mul", 3), ("mul", 4), ("mix", 2), ("mix", 3), ("add2", 2), ("inv", 2), ("seq", 1),
+    ),
+    "full": (
+        ("as", 2), ("as", 3), ("as", 4), ("as", 5), ("mul", 3), ("mul", 4), ("mul", 5),
+        ("mix", 3), ("mix", 4), ("mix", 5), ("mix", 6), ("add2", 2), ("add2", 2), ("seq", 1), ("seq", 2),
+        ("inv", 2), ("inv", 3), ("inv", 4),
+    ),
+}  # fmt: skip
+
+
+def training_problem(rng: random.Random, ladder: str) -> Problem:
+    """A problem of the ladder from the part that training may see."""
+    if ladder not in LADDERS:
+        raise unknown("evals/arithmetic.py", "ladder", ladder, LADDERS)
+    key, k = rng.choice(LADDERS[ladder])
+    while True:
+        drawn = problem(rng, key, k)
+        if not is_test(drawn.prompt):
+            return drawn
+
+
+def training_prompts(ladder: str, count: int, seed: int) -> list[Problem]:
+    """`count` training problems in a fixed order; a longer list with the same seed begins with the shorter one."""
+    rng = random.Random(f"training {ladder} {seed}")
+    return [training_problem(rng, ladder) for _ in range(count)]
