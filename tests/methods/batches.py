@@ -1,0 +1,131 @@
+"""Random ragged batches of a small softmax policy, and what can be done to a batch without changing its loss.
+
+A batch is a plain dict of the fields of `methods.batch.Batch`, so that reference, oracles and methods are all fed the
+same numbers. All is drawn in float64 from one seed and cast last: the float32 batch is the float64 batch, rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Fields = dict[str, Tensor]
+
+TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "mask")
+VOCABULARY_FIELDS = ("full_logp", "old_full_logp")
+ROW_FIELDS = ("advantage", "group")
+
+
+def random_fields(
+    seed: int,
+    *,
+    groups: int = 3,
+    per_group: int = 3,
+    longest: int = 6,
+    vocabulary: int = 5,
+    drift: float = 0.4,
+    sharpness: float = 1.5,
+    on_policy: bool = False,
+    equal_lengths: bool = False,
+    holes: bool = False,
+    padding: float | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Fields:
+    """One batch: (B, T) with B = groups * per_group, T = longest + 1 so that even the longest row has padding.
+
+    drift: standard deviation of the logits' difference between old and current policy (about that of a log-ratio);
+    1.5 makes ratios above 3, where a dual clip would act. on_policy: old policy = current policy, to the bit.
+    holes: a mask may be False inside a response (tool output). padding: the value outside the mask; None = noise.
+    Tokens are sampled from the old policy; advantages are z-scored random rewards, so each group has both signs.
+    """
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    rows, width = groups * per_group, longest + 1
+    logits = sharpness * normal(rows, width, vocabulary)
+    old_logits = logits if on_policy else logits + drift * normal(rows, width, vocabulary)
+    full, old_full = logits.log_softmax(-1), old_logits.log_softmax(-1)
+    ref_full = (old_logits + drift * normal(rows, width, vocabulary)).log_softmax(-1)
+    token = torch.multinomial(old_full.exp().flatten(0, 1), 1, generator=draw).view(rows, width, 1)
+
+    lengths = torch.randint(1, longest + 1, (rows,), generator=draw)
+    lengths[torch.randint(rows, (1,), generator=draw)] = longest
+    if equal_lengths:
+        lengths = torch.full((rows,), longest)
+    mask = torch.arange(width) < lengths[:, None]
+    if holes:
+        mask = torch.stack([row[torch.randperm(width, generator=draw)] for row in mask])
+
+    reward = normal(groups, per_group)
+    advantage = (reward - reward.mean(1, keepdim=True)) / reward.std(1, keepdim=True)
+
+    def entropy_of(log_probabilities: Tensor) -> Tensor:
+        return -(log_probabilities.exp() * log_probabilities).sum(-1)
+
+    def pick(log_probabilities: Tensor) -> Tensor:
+        return log_probabilities.gather(-1, token).squeeze(-1)
+
+    fields = {
+        "logp": pick(full),
+        "old_logp": pick(old_full),
+        "ref_logp": pick(ref_full),
+        "entropy": entropy_of(full),
+        "old_entropy": entropy_of(old_full),
+        "full_logp": full,
+        "old_full_logp": old_full,
+    }
+    for name, value in fields.items():
+        noise = 3 * normal(*value.shape) if padding is None else torch.full_like(value, padding)
+        keep = mask if value.dim() == 2 else mask[..., None]
+        fields[name] = value.where(keep, noise).to(dtype)
+    group = torch.arange(groups).repeat_interleave(per_group)
+    return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
+
+
+def on_policy(fields: Fields) -> Fields:
+    """The same batch in the first minibatch of a rollout: the old policy is the current one, to the bit."""
+    return fields | {
+        "old_logp": fields["logp"].clone(),
+        "old_entropy": fields["entropy"].clone(),
+        "old_full_logp": fields["full_logp"].clone(),
+    }
+
+
+def rows(fields: Fields, index: Tensor | slice | list[int]) -> Fields:
+    """The rows of `index`, in its order: a permutation of the batch or one micro-batch of it."""
+    return {name: value[index] for name, value in fields.items()}
+
+
+def widen(fields: Fields, *, left: int = 0, right: int = 0, fill: float = 7.0) -> Fields:
+    """The same responses with more padding columns before and after them."""
+    wide = {}
+    for name, value in fields.items():
+        if name in ROW_FIELDS:
+            wide[name] = value
+            continue
+        side = list(value.shape)
+        blank: Any = False if value.dtype == torch.bool else fill
+        parts = [torch.full([side[0], n, *side[2:]], blank, dtype=value.dtype) for n in (left, right)]
+        wide[name] = torch.cat([parts[0], value, parts[1]], dim=1)
+    return wide
+
+
+def refill(fields: Fields, value: float) -> Fields:
+    """The same responses with `value` in every padding cell."""
+    mask = fields["mask"]
+    out = dict(fields)
+    for name in (*TOKEN_FIELDS[:-1], *VOCABULARY_FIELDS):
+        keep = mask if fields[name].dim() == 2 else mask[..., None]
+        out[name] = fields[name].where(keep, torch.full_like(fields[name], value))
+    return out
+
+
+def append_empty_rows(fields: Fields, count: int = 2) -> Fields:
+    """The same batch with rows that hold no token at all (what a trainer pads a short batch with)."""
+    extra = rows(fields, [0] * count)
+    extra["mask"] = torch.zeros_like(extra["mask"])
+    return {name: torch.cat([value, extra[name]]) for name, value in fields.items()}

@@ -1,0 +1,256 @@
+"""The parts of every loss once more, slowly: plain Python floats and loops, written from the printed equations alone.
+
+Padding does not exist here: row i is the list of its response tokens. A stop-gradient sg[x] is x taken from `held`, the
+batch as it stood before any perturbation; everything else is taken from `now`. Finite differences that move `now` and
+leave `held` alone are therefore the gradient that autograd must give. `reference.py` composes the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Rows = list[list[float]]
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """A batch as nested lists; row i has |y_i| entries. `full`, `old_full`: |y_i| x V log-probabilities."""
+
+    logp: Rows
+    old: Rows
+    ref: Rows
+    entropy: Rows
+    old_entropy: Rows
+    full: list[Rows]
+    old_full: list[Rows]
+    advantage: list[float]
+    group: list[int]
+
+
+def scalars(fields: Mapping[str, Any]) -> Scalars:
+    """The tensors of a batch without their padding; rows without a token vanish."""
+    mask = fields["mask"].tolist()
+    keep = [i for i, row in enumerate(mask) if any(row)]
+
+    def ragged(name: str) -> list[Any]:
+        value = fields[name].tolist()
+        return [[x for x, m in zip(value[i], mask[i], strict=True) if m] for i in keep]
+
+    def per_row(name: str) -> list[Any]:
+        value = fields[name].tolist()
+        return [value[i] for i in keep]
+
+    return Scalars(
+        logp=ragged("logp"),
+        old=ragged("old_logp"),
+        ref=ragged("ref_logp"),
+        entropy=ragged("entropy"),
+        old_entropy=ragged("old_entropy"),
+        full=ragged("full_logp"),
+        old_full=ragged("old_full_logp"),
+        advantage=per_row("advantage"),
+        group=per_row("group"),
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """One evaluation: the batch, the method's settings, the update minibatch's totals, and the random order drawn."""
+
+    now: Scalars
+    held: Scalars
+    params: Mapping[str, float] = field(default_factory=dict)
+    readings: Mapping[str, str] = field(default_factory=dict)
+    tokens: int | None = None
+    sequences: int | None = None
+    permute: Callable[[int], Sequence[int]] = range
+
+    def every(self) -> Iterator[tuple[int, int]]:
+        return ((i, t) for i, row in enumerate(self.now.logp) for t in range(len(row)))
+
+    @property
+    def count(self) -> int:
+        return sum(len(row) for row in self.now.logp)
+
+    def log_ratio(self, i: int, t: int) -> float:
+        return self.now.logp[i][t] - self.now.old[i][t]
+
+
+Value = Callable[[Case, int, int], float]
+
+
+# ---- aggregation (Table 5, rows 14 to 16; scopes: reading agg-scope) ----
+
+
+def token_mean(c: Case, x: Value) -> float:
+    """1 / sum_i |y_i| * sum_i sum_t x, over the minibatch, each prompt's group, or the micro-batch."""
+    scope = c.readings.get("agg-scope", "minibatch")
+    if scope == "minibatch":
+        return sum(x(c, i, t) for i, t in c.every()) / (c.tokens or c.count)
+    rows = len(c.now.logp)
+    total_rows = c.sequences or rows
+    if scope == "microbatch":
+        return sum(x(c, i, t) for i, t in c.every()) / c.count * rows / total_rows
+    if scope == "group":
+        total = 0.0
+        for g in sorted(set(c.now.group)):
+            members = [i for i in range(rows) if c.now.group[i] == g]
+            n = sum(len(c.now.logp[i]) for i in members)
+            total += sum(x(c, i, t) for i, t in c.every() if i in members) / n * len(members) / total_rows
+        return total
+    raise NotImplementedError(f"tests/methods/reference.py: token_mean: agg-scope={scope}")
+
+
+def sequence_mean_token_mean(c: Case, x: Value) -> float:
+    rows = [sum(x(c, i, t) for t in range(len(row))) / len(row) for i, row in enumerate(c.now.logp)]
+    return sum(rows) / (c.sequences or len(rows))
+
+
+def sequence_mean_token_sum(c: Case, x: Value) -> float:
+    rows = [sum(x(c, i, t) for t in range(len(row))) for i, row in enumerate(c.now.logp)]
+    return sum(rows) / (c.sequences or len(rows))
+
+
+# ---- importance weights (Table 5, rows 17 to 19) ----
+
+
+def token_ratio(c: Case, i: int, t: int) -> float:
+    return math.exp(c.log_ratio(i, t))
+
+
+def sequence_ratio(c: Case, i: int, t: int) -> float:
+    n = len(c.now.logp[i])
+    return math.exp(sum(c.log_ratio(i, u) for u in range(n)) / n)
+
+
+def prefix_ratio(c: Case, i: int, t: int) -> float:
+    return math.exp(sum(c.log_ratio(i, u) for u in range(t + 1)) / (t + 1))
+
+
+def stopped(ratio: Value) -> Value:
+    """sg[w]: the weight as it stood."""
+    return lambda c, i, t: ratio(replace(c, now=c.held), i, t)
+
+
+def own_token(ratio: Value) -> Value:
+    """sg[w] * pi(y_t) / sg[pi(y_t)]: only token t's own path is differentiated (GSPO-token, 2507.18071)."""
+    held = stopped(ratio)
+    return lambda c, i, t: held(c, i, t) * math.exp(c.now.logp[i][t] - c.held.logp[i][t])
+
+
+def own_token_share(ratio: Value) -> Value:
+    """Algorithm 1, line 21: dw = w / (|y_i| pi(y_t)) dpi(y_t): the own path with the mean's 1/|y_i| kept."""
+    held = stopped(ratio)
+
+    def weight(c: Case, i: int, t: int) -> float:
+        return held(c, i, t) * math.exp((c.now.logp[i][t] - c.held.logp[i][t]) / len(c.now.logp[i]))
+
+    return weight
+
+
+# ---- surrogates ----
+
+
+def clip(x: float, low: float, high: float) -> float:
+    return max(low, min(x, high))
+
+
+def advantage_of(c: Case, i: int, t: int) -> float:
+    return c.now.advantage[i]
+
+
+def ppo(ratio: Value, low: float, high: float, advantage: Value = advantage_of, dual: float | None = None) -> Value:
+    """min(w A, clip(w, 1 - low, 1 + high) A); dual clip: no less than dual * A where A < 0."""
+
+    def x(c: Case, i: int, t: int) -> float:
+        w, a = ratio(c, i, t), advantage(c, i, t)
+        value = min(w * a, clip(w, 1 - low, 1 + high) * a)
+        return max(value, dual * a) if dual is not None and a < 0 else value
+
+    return x
+
+
+def eq4_literal(ratio: Value, low: float, high: float) -> Value:
+    """Eq. 4 as printed: min(w, clip(w)) * A, the minimum taken before A is known."""
+
+    def x(c: Case, i: int, t: int) -> float:
+        w = ratio(c, i, t)
+        return min(w, clip(w, 1 - low, 1 + high)) * c.now.advantage[i]
+
+    return x
+
+
+def plain(ratio: Value) -> Value:
+    return lambda c, i, t: ratio(c, i, t) * c.now.advantage[i]
+
+
+def weighted_log_likelihood(ratio: Value, low: float, high: float) -> Value:
+    """sg[clip(w)] A log pi (CISPO, 2506.13585 eq. 4-5); low = inf: no lower bound."""
+    held = stopped(ratio)
+    return lambda c, i, t: clip(held(c, i, t), 1 - low, 1 + high) * c.now.advantage[i] * c.now.logp[i][t]
+
+
+def log_likelihood(c: Case, i: int, t: int) -> float:
+    return c.now.advantage[i] * c.now.logp[i][t]
+
+
+# ---- divergences of the current policy from an anchor; d = log pi - log pi_anchor ----
+
+
+def divergence(c: Case, i: int, t: int) -> float:
+    kind = c.readings.get("kl-estimator", "k3")
+    if kind == "full":
+        current, old = c.now.full[i][t], c.now.old_full[i][t]
+        return sum(math.exp(p) * (p - q) for p, q in zip(current, old, strict=True))
+    anchor = {"old": c.now.old, "ref": c.now.ref}[c.readings.get("kl-anchor", "old")]
+    d = c.now.logp[i][t] - anchor[i][t]
+    k3 = math.exp(-d) - 1 + d
+    return {"k1": d, "abs": abs(d), "k2": d * d / 2, "k3": k3, "k3_is": math.exp(c.log_ratio(i, t)) * k3}[kind]
+
+
+# ---- selections ----
+
+
+def mean_over_tokens(c: Case, x: Value) -> float:
+    return sum(x(c, i, t) for i, t in c.every()) / c.count
+
+
+def covariance(c: Case, i: int, t: int) -> float:
+    """(A - mean A)(log pi - mean log pi), means over all valid tokens (2505.22617 eq. 10); never differentiated."""
+    a = c.now.advantage[i] - mean_over_tokens(c, advantage_of)
+    return a * (c.held.logp[i][t] - mean_over_tokens(c, lambda c, i, t: c.held.logp[i][t]))
+
+
+def entropy_change(c: Case, i: int, t: int) -> float:
+    """Delta H_{i,t}, up to its size: only the sign is used."""
+    kind = c.readings.get("dh-def", "entropy_diff")
+    a = c.now.advantage[i]
+    if kind == "entropy_diff":
+        return c.held.entropy[i][t] - c.held.old_entropy[i][t]
+    if kind == "cov_sign":  # Eq. 18: Delta H is minus the covariance
+        return -covariance(c, i, t)
+    if kind == "first_order":
+        return -a * (c.held.logp[i][t] + c.held.entropy[i][t])
+    if kind == "theorem":  # Theorem 3.1 taken at its word
+        return -a
+    raise NotImplementedError(f"tests/methods/reference.py: entropy_change: dh-def={kind}")
+
+
+def masked(where: str) -> Value:
+    """M of Eq. 4 and of Panel E, 1 or 0."""
+
+    def m(c: Case, i: int, t: int) -> float:
+        a, dh = c.now.advantage[i], entropy_change(c, i, t)
+        tolerance = float(c.params.get("dh-tol", 0.0))
+        sharpening = a > 0 and dh < -tolerance
+        flattening = a < 0 and dh > tolerance
+        return float({"positive": sharpening, "negative": flattening, "both": sharpening or flattening}[where])
+
+    return m
+
+
+def everywhere(c: Case, i: int, t: int) -> float:
+    return 1.0

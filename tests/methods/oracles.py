@@ -1,0 +1,154 @@
+"""Two foreign implementations of the same losses: verl 0.9.1 and TRL 1.16.0, each called as its own trainer calls it.
+
+Neither is trusted blindly; what each does by default and we do not want is switched off here, in the open:
+verl's `vanilla` clips A < 0 a second time at ratio 3 (`dual_clip`), its cov losses take their fractions from
+`PolicyLossConfig` whose defaults are not the papers', `gspo` honours the reducer only since 0.9.1; TRL's cispo bound is
+absolute, its KL goes to the initial model and is multiplied by the ratio unless `use_bias_correction_kl` is off, and its
+token normaliser spans the generation batch. Both are private calls: `test_oracles.py` pins versions and signatures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.methods.batches import Fields
+
+Answer = tuple[Tensor, Tensor]  # loss, its gradient by logp (B, T)
+OFF = 1e9
+
+
+def _expanded(fields: Fields) -> tuple[Tensor, Tensor]:
+    """Advantage (B, T) and mask (B, T) in the dtype of the log-probabilities."""
+    mask = fields["mask"].to(fields["logp"].dtype)
+    return fields["advantage"][:, None] * mask, mask
+
+
+def _answer(loss: Tensor, leaf: Tensor) -> Answer:
+    (gradient,) = torch.autograd.grad(loss, leaf)
+    return loss.detach(), gradient
+
+
+def verl(
+    name: str,
+    fields: Fields,
+    *,
+    reduce: str = "token-mean",
+    low: float = 0.2,
+    high: float = 0.28,
+    dual_clip: float = OFF,
+    kl: str | None = None,
+    anchor: str = "old_logp",
+    beta: float = 0.0,
+    totals: dict[str, int] | None = None,
+    **policy: Any,
+) -> Answer:
+    """verl's policy loss `name`, plus beta * its KL loss of kind `kl` to `anchor`, as its actor adds them.
+
+    totals: `batch_num_tokens` / `global_batch_size` when `fields` is one micro-batch of a larger minibatch.
+    """
+    from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
+    from verl.workers.config import ActorConfig
+    from verl.workers.config.actor import PolicyLossConfig
+
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=8,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio=low,
+        clip_ratio_low=low,
+        clip_ratio_high=high,
+        clip_ratio_c=dual_clip,
+        policy_loss=PolicyLossConfig(loss_mode=name, **policy),
+    )
+    config.global_batch_info.update(totals or {})
+    advantage, mask = _expanded(fields)
+    leaf = fields["logp"].detach().clone().requires_grad_()
+    loss, _ = get_policy_loss_fn(name)(
+        old_log_prob=fields["old_logp"],
+        log_prob=leaf,
+        advantages=advantage,
+        response_mask=mask,
+        loss_agg_mode=reduce,
+        config=config,
+    )
+    if kl is not None:
+        terms = kl_penalty(leaf, fields[anchor], kl)
+        loss = loss + beta * agg_loss(terms, mask, reduce, **config.global_batch_info)
+    return _answer(loss, leaf)
+
+
+def verl_advantage(name: str, reward: Tensor, group: Tensor) -> Tensor:
+    """(B,) advantage of verl's estimator `grpo` or `gpg` for outcome rewards (B,)."""
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+    mask = torch.ones(len(reward), 1, dtype=reward.dtype)
+    out, _ = get_adv_estimator_fn(name)(
+        token_level_rewards=reward[:, None].clone(), response_mask=mask, index=group.numpy()
+    )
+    return out[:, 0]
+
+
+def trl(
+    fields: Fields,
+    *,
+    loss_type: str,
+    level: str = "token",
+    low: float = 0.2,
+    high: float = 0.28,
+    beta: float = 0.0,
+    bias_corrected_kl: bool = False,
+    entropy_coefficient: float = 0.0,
+    leaf: str = "logp",
+) -> Answer:
+    """TRL's `GRPOTrainer._compute_loss`, unbound; the gradient is by `leaf` (logp or entropy)."""
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    live = {name: fields[name].detach().clone().requires_grad_() for name in ("logp", "entropy")}
+    width = fields["logp"].shape[1]
+    trainer = SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (live["logp"], live["entropy"], None),
+        _entropy_bonus_enabled=entropy_coefficient != 0,
+        _metrics={"train": defaultdict(list)},
+        accelerator=SimpleNamespace(
+            num_processes=1,
+            sync_gradients=True,
+            gather=lambda x: x,
+            gather_for_metrics=lambda x: x,
+            reduce=lambda x, reduction: x,
+        ),
+        args=SimpleNamespace(use_bias_correction_kl=bias_corrected_kl, delta=None, steps_per_generation=1),
+        aux_loss_enabled=False,
+        beta=beta,
+        current_gradient_accumulation_steps=1,
+        entropy_coef=entropy_coefficient,
+        epsilon_high=high,
+        epsilon_low=low,
+        importance_sampling_level=level,
+        loss_type=loss_type,
+        max_completion_length=width,
+        model=SimpleNamespace(training=True),
+        off_policy_mask_threshold=None,
+        router_aux_loss_coef=0.0,
+        top_entropy_quantile=1.0,
+        use_adaptive_entropy=False,
+        use_vllm=False,
+        vllm_importance_sampling_correction=False,
+    )
+    mask = fields["mask"].to(fields["logp"].dtype)
+    ids = torch.zeros(mask.shape, dtype=torch.long)
+    inputs = {
+        "prompt_ids": ids[:, :1],
+        "prompt_mask": ids[:, :1] + 1,
+        "completion_ids": ids,
+        "completion_mask": mask,
+        "advantages": fields["advantage"],
+        "old_per_token_logps": fields["old_logp"],
+        "ref_per_token_logps": fields["ref_logp"],
+        "num_items_in_batch": mask.sum(),
+    }
+    return _answer(GRPOTrainer._compute_loss(trainer, None, inputs), live[leaf])
