@@ -1,0 +1,1 @@
+"""Measuring: the benchmark registry, generation, grading, statistics."""

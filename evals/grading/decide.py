@@ -1,0 +1,214 @@
+"""The cheap stages: text, exact numbers, tolerance. What they cannot decide goes to `symbolic`, in a worker.
+
+Everything here is pure and bounded, so it runs in the caller's process: a training reward on integer answers costs
+microseconds and starts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from evals.grading import structure
+from evals.grading.normalise import LONGEST_ANSWER, normalise, words
+from evals.grading.rational import Number, is_plain, number
+from evals.grading.verdict import Decision, Rule
+from records.errors import ConfigError, unknown
+
+KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symbolic")
+
+_NUMERIC = ("integer", "decimal", "scientific", "exact")
+_NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
+_NAMES = re.compile(rf"{_NAME}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_TEXT_ONLY = re.compile(r"\\text\{\w*\}")
+_WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")
+_UNKNOWNS = re.compile(r"[-+*/^(){}\d.,;xyz]*")
+_ONE = Fraction(1)
+_PERCENT = Fraction(1, 100)
+_SIX_DECIMALS = Fraction(1, 2_000_000)
+
+
+@dataclass(frozen=True)
+class Gold:
+    """A gold answer, read once. text: normalised; kind: one of `KINDS`; tolerance: absolute, from the item; multiple: the
+    item says that several values, comma-separated, are wanted."""
+
+    text: str
+    kind: str
+    tolerance: Fraction | None = None
+    multiple: bool = False
+
+
+@lru_cache(maxsize=20_000)
+def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
+    r"""Read a gold as stored in an items file.
+
+    Raises ConfigError for an unknown `kind` or a tolerance that is no positive number.
+
+    >>> gold("142.0").kind, gold("4.5e33").kind, gold(r"\text{Evelyn}").kind, gold("1,-2").kind
+    ('integer', 'scientific', 'string', 'list')
+    """
+    text = normalise(str(answer))
+    if kind is not None and kind not in KINDS:
+        raise unknown("item", "answer_kind", kind, KINDS)
+    bound = None
+    if tolerance is not None:
+        try:
+            bound = Fraction(str(tolerance))
+        except ValueError as error:
+            raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
+        if bound <= 0:
+            raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
+    if not multiple and number(text):
+        text = text.replace(",", "")
+    return Gold(text, kind or _kind(text, multiple), bound, multiple)
+
+
+def _kind(text: str, multiple: bool) -> str:
+    if _TEXT_ONLY.fullmatch(text):
+        return "string"
+    found = None if multiple and "," in text else number(text.removesuffix("%"))
+    if found is not None:
+        return found.form
+    return "symbolic" if isinstance(structure.parse(text), structure.Leaf) else "list"
+
+
+def decide(gold: Gold, answer: str) -> Decision | None:
+    """What the cheap stages say about a normalised `answer`; None when they cannot tell.
+
+    Same result on every machine and under every load: nothing here is timed.
+    """
+    if answer == gold.text:
+        return Decision(True, Rule.STRING)
+    if len(answer) > LONGEST_ANSWER:
+        return Decision(False, Rule.LENGTH)
+    if gold.kind == "string":
+        return Decision(words(answer) == words(gold.text), Rule.STRING)
+    used = {Rule.STRING}
+
+    def leaf(gold_text: str, answer_text: str) -> bool | None:
+        decision = compare_objects(gold_text, answer_text, gold.tolerance)
+        if decision is None:
+            return None
+        used.add(decision.rule)
+        return decision.equal
+
+    equal = compare(gold, answer, leaf)
+    if equal is None:
+        return None
+    return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
+
+
+def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
+    """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
+    gold_structure = _structure(gold.text, whole=gold.kind in _NUMERIC)
+    undecided = False
+    for reading in _readings(answer):
+        whole = gold.kind in _NUMERIC and number(reading) is not None
+        equal = structure.compare(gold_structure, _structure(reading, whole=whole), leaf)
+        if equal:
+            return True
+        undecided |= equal is None
+    return None if undecided else False
+
+
+def _readings(answer: str) -> list[str]:
+    """The texts that `answer` may stand for: `2,500` is one number, or two members of a list."""
+    joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
+    return [answer] if joined == answer else [joined, answer]
+
+
+def _structure(text: str, *, whole: bool) -> structure.Structure:
+    """`x=1,2` and `x\\in(1,2)` are what stands behind the sign; numbers with separators are not lists."""
+    if whole:
+        return structure.Leaf(text)
+    sides = structure.sides(text)
+    parsed = structure.parse(text)
+    if (
+        len(sides) == 2
+        and _NAMES.fullmatch(sides[0])
+        and not isinstance(behind := structure.parse(sides[1]), structure.Leaf)
+    ):
+        return behind
+    return parsed
+
+
+def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
+    """Two single objects as text; None when neither text nor numbers can tell."""
+    if gold == answer:
+        return Decision(True, Rule.STRING)
+    gold_sides, answer_sides = structure.sides(gold), structure.sides(answer)
+    if len(gold_sides) > 1 and len(answer_sides) > 1:
+        if gold_sides[:-1] != answer_sides[:-1]:
+            return None
+        gold, answer = gold_sides[-1], answer_sides[-1]
+    elif len(gold_sides) > 1:
+        if not all(_NAMES.fullmatch(side) for side in gold_sides[:-1]):
+            return None
+        gold = gold_sides[-1]
+    elif len(answer_sides) > 1:
+        if not all(_NAMES.fullmatch(side) or number(side) for side in answer_sides[:-1]):
+            return Decision(False, Rule.STRING) if is_plain(answer) and number(gold) else None
+        answer = answer_sides[-1]
+    return _compare_values(gold, answer, tolerance)
+
+
+def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
+    if gold == answer:
+        return Decision(True, Rule.STRING)
+    gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
+    if gold_number and answer_number:
+        for gold_scale, answer_scale in _scales(gold, answer):
+            rule = agree(gold_number, answer_number, tolerance, gold_scale=gold_scale, answer_scale=answer_scale)
+            if rule:
+                return Decision(True, rule)
+        return Decision(False, Rule.NUMBER)
+    if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
+        return Decision(words(gold) == words(answer), Rule.STRING)
+    if gold_number and (is_plain(answer) or _UNKNOWNS.fullmatch(answer) or _WORD.fullmatch(answer)):
+        return Decision(False, Rule.STRING)
+    return None
+
+
+def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
+    """A percentage is read as p and as p/100, on whichever side alone carries the sign."""
+    if gold.endswith("%") == answer.endswith("%"):
+        return ((_ONE, _ONE),)
+    return ((_ONE, _ONE), (_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT))
+
+
+def agree(
+    gold: Number,
+    answer: Number,
+    tolerance: Fraction | None,
+    *,
+    gold_scale: Fraction = _ONE,
+    answer_scale: Fraction = _ONE,
+) -> Rule | None:
+    """The rule by which two numbers agree, None when they do not.
+
+    Integers agree exactly. Decimal and e-notation golds bound the answer by half a unit of their last printed digit; an
+    item's own tolerance replaces that. An exact gold (`1/3`) takes a decimal answer that agrees to six decimals.
+    """
+    value, other = gold.value * gold_scale, answer.value * answer_scale
+    difference = abs(value - other)
+    if difference == 0:
+        return Rule.NUMBER
+    if tolerance is not None:
+        return Rule.TOLERANCE if difference <= tolerance else None
+    if gold.last_digit is not None:
+        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * gold_scale else None
+    if value.denominator != 1 and answer.last_digit is not None and difference <= agreement(value):
+        return Rule.NUMBER
+    return None
+
+
+def agreement(value: Fraction) -> Fraction:
+    """How far a decimal may lie from the exact `value` it stands for: six decimals, and three digits of a tiny value.
+
+    math-verify's six decimals alone would make every value below 5e-7 equal to every other.
+    """
+    return _SIX_DECIMALS * min(_ONE, 1000 * abs(value))

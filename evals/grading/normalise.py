@@ -1,0 +1,193 @@
+r"""One canonical text per answer, for golds and answers alike: how it is typeset must not matter, what it says must.
+
+Text in, text out; nothing is computed and nothing is repaired. Delimiters, spacing, sizes, thousands separators, degree
+signs and units written as text go; `\dfrac` becomes `\frac`, `\frac12` becomes `\frac{1}{2}`. Every pattern is linear in
+the length of the text, which is bounded (`LONGEST_ANSWER`) because the text comes from a model.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from evals.grading.extract import balanced, last_box
+
+DEEPEST_FRACTION = 30
+LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
+
+_SYMBOLS = str.maketrans(
+    {
+        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
+        "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
+        "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "％": "%", "，": ",", "（": "(", "）": ")", "\u00a0": " ",
+        "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "\x00": " ",
+    }
+)  # fmt: skip
+_SPELLINGS = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
+    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\ast": "*",
+    r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|",
+    r"\vert": "|", r"\degree": r"^\circ", r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "",
+    r"\displaystyle": "", r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
+    r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "", r"\bf": "",
+}  # fmt: skip
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
+_GROUPED = re.compile(rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))")
+_SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
+_LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
+_COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
+_COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
+_SPACING = re.compile(r"\\[,;:>! ]|~|\\(?=\s)")
+_DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
+_DEGREES = re.compile(
+    r"\^\s*(?:\\circ|\{\s*\\circ\s*\})(?:\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z])))?"
+)
+_WRAPPER = r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
+_TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
+_UNIT_TEXT = re.compile(
+    rf"(?<=[\d}})!a-zA-Z|])\s*(?:\\cdot|/)?\s*{_WRAPPER}\s*\{{[^{{}}]*\}}(?:\s*\^\s*(?:\{{\s*-?\d\s*\}}|-?\d))?\s*$"
+)
+_UNIT_WORDS = re.compile(
+    r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|met(?:er|re)s?|"
+    r"centimet(?:er|re)s?|units?|degrees?|deg|radians?|rad|seconds?|minutes?|hours?|days?|weeks?|months?|years?|cents?|dollars?|"
+    r"mph|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
+    re.IGNORECASE,
+)
+_PERCENT = re.compile(
+    r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*percent(?:age)?(?:\s*\})?\s*$", re.IGNORECASE
+)
+_CONJUNCTION = re.compile(
+    rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(?:and|or)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*", re.IGNORECASE
+)
+_FUNCTION = re.compile(
+    r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
+    r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty|infinity)(?![A-Za-z])"
+)
+_ROOT = re.compile(r"\\sqrt\s*(?:(\d)|(?=\())")
+_BLANKS = re.compile(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=[\d.])|\s+")
+_SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}")
+_TRAILING = ".,;:"
+
+
+def clean(text: str) -> str:
+    """`text` without lone surrogates (which no file can hold)."""
+    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+
+
+@lru_cache(maxsize=20_000)
+def normalise(text: str) -> str:
+    r"""The canonical form of a gold or an extracted answer. Idempotent on its own output.
+
+    >>> normalise(r"$\dfrac12\text{ cm}$"), normalise(r"10{,}000"), normalise(r"90^{\circ}.")
+    ('\\frac{1}{2}', '10000', '90')
+    """
+    text = clean(text).translate(_SYMBOLS).strip()
+    if "\\boxed" in text or "\\fbox" in text:
+        text = last_box(text) or text
+    if "\\begin" not in text:
+        text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
+    text = _LISTED.sub(";", text)
+    if _COMMA_GROUP.search(text):  # in 7,500, 2,500 the comma with a space separates members
+        text = _COMMA_SPACE.sub(";", text)
+    text = _GROUPED.sub("", text)
+    text = _DELIMITERS.sub("", text)
+    text = _COMMAND.sub(lambda m: _SPELLINGS.get(m.group(), m.group()), text)
+    text = _SPACING.sub(" ", text)
+    text = _SPACED.sub(lambda m: m.group().replace(" ", ""), text)
+    text = _DEGREES.sub("", text)
+    text = _PERCENT.sub("%", text)
+    text = _without_text(text.strip().rstrip(_TRAILING))
+    text = _FUNCTION.sub(_function, text)
+    text = _roots(text)
+    text = _fractions(text)
+    text = _BLANKS.sub(lambda m: m.group(1) + " " if m.group(1) else (" " if _between_digits(m) else ""), text)
+    text = _SHORT_SCRIPT.sub(r"\1\2", text)
+    return _unwrapped(text.rstrip(_TRAILING))
+
+
+def words(text: str) -> str:
+    """Letters and digits only, without case: how answers in words are compared."""
+    return "".join(c for c in _TEXT.sub(r"\1", text).casefold() if c.isalnum())
+
+
+def _between_digits(match: re.Match[str]) -> bool:
+    text, start, end = match.string, match.start(), match.end()
+    return start > 0 and end < len(text) and text[start - 1].isdigit() and (text[end].isdigit() or text[end] == ".")
+
+
+def _function(match: re.Match[str]) -> str:
+    name = match.group(1)
+    return "\\infty " if name == "infinity" else f"\\{name} "
+
+
+def _without_text(text: str) -> str:
+    r"""Units go; an answer wholly in words becomes `\text{words}`; other text wrappers leave their content."""
+    if "\\" in text and _TEXT.fullmatch(text):
+        inner = words(text)
+        return inner.upper() if len(inner) == 1 else f"\\text{{{inner}}}"
+    text = _CONJUNCTION.sub(",", text)
+    for _ in range(3):  # kilometres, per, hour
+        shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
+        shorter = shorter.removesuffix("/").rstrip()
+        if shorter == text:
+            break
+        text = shorter
+    return _TEXT.sub(lambda m: f" {m.group(1).strip()} ", text)
+
+
+def _argument(text: str, start: int) -> tuple[str, int] | None:
+    """The TeX argument at `start`: a braced group, a command, or one character; with the index after it."""
+    while start < len(text) and text[start].isspace():
+        start += 1
+    if start >= len(text):
+        return None
+    if text[start] == "{":
+        inside = balanced(text, start + 1)
+        return None if inside is None else (inside, start + len(inside) + 2)
+    command = _COMMAND.match(text, start)
+    return (command.group(), command.end()) if command else (text[start], start + 1)
+
+
+def _fractions(text: str, depth: int = 0) -> str:
+    r"""Braces around both arguments of every `\frac`: `\frac12`, `\frac1{2}`, `\frac{1}2`."""
+    if depth > DEEPEST_FRACTION:
+        return text
+    done, at = [], 0
+    while (start := text.find("\\frac", at)) >= 0:
+        end = start + len("\\frac")
+        first = _argument(text, end)
+        second = _argument(text, first[1]) if first else None
+        if first is None or second is None:
+            done.append(text[at:end])
+            at = end
+            continue
+        numerator, denominator = (_fractions(argument, depth + 1) for argument in (first[0], second[0]))
+        done.append(f"{text[at:start]}\\frac{{{numerator}}}{{{denominator}}}")
+        at = second[1]
+    return "".join(done) + text[at:]
+
+
+def _roots(text: str) -> str:
+    r"""`\sqrt2` and `\sqrt(x)` with braces."""
+    text = _ROOT.sub(lambda m: f"\\sqrt{{{m.group(1)}}}" if m.group(1) else "\\sqrt", text)
+    while (start := text.find("\\sqrt(")) >= 0:
+        depth = 0
+        for index in range(start + 5, len(text)):
+            depth += (text[index] == "(") - (text[index] == ")")
+            if depth == 0:
+                text = f"{text[:start]}\\sqrt{{{text[start + 6 : index]}}}{text[index + 1 :]}"
+                break
+        else:
+            break
+    return text
+
+
+def _unwrapped(text: str) -> str:
+    """Without braces that enclose the whole text and do nothing."""
+    while len(text) >= 2 and text[0] == "{" and text[-1] == "}" and text[-2] != "\\":
+        group = _argument(text, 0)
+        if group is None or group[1] != len(text):
+            break
+        text = group[0]
+    return text

@@ -1,0 +1,189 @@
+r"""How an answer is put together: one thing, a tuple or interval (ordered), or a list or set (order-free).
+
+`1,-2` and `\{-2,1\}` are the same list; `(1,2)` and `(2,1)` are different points; `(3,4]` and `[3,4]` different
+intervals. Members are compared one by one, so that a list of numbers never needs a computer algebra system.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+MOST_MEMBERS = 64
+
+_TOKEN = re.compile(r"\\[{}]|\\cup(?![A-Za-z])|\\pm(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
+_OPENING = {"(", "[", "{", "\\{"}
+_CLOSING = {")", "]", "}", "\\}"}
+
+Compare = Callable[[str, str], bool | None]
+"""True: equal; False: different; None: a later stage must look."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One mathematical object."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """Ordered members within brackets: a point, a vector written as a row, an interval."""
+
+    opening: str
+    members: tuple[Leaf | Tuple | Listing, ...]
+    closing: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Members without order. braces: written as a set; union: joined by `\\cup`."""
+
+    members: tuple[Leaf | Tuple | Listing, ...]
+    braces: bool = False
+    union: bool = False
+
+
+Structure = Leaf | Tuple | Listing
+
+
+@lru_cache(maxsize=20_000)
+def parse(text: str) -> Structure:
+    r"""The structure of normalised `text`.
+
+    >>> parse("(1,2),(3,4)").members[1].members
+    (Leaf(text='3'), Leaf(text='4'))
+    """
+    unions = _split(text, ("\\cup",))
+    if len(unions) > 1:
+        return Listing(tuple(parse(part) for part in unions), union=True)
+    parts = _split(text, ",;")
+    if 1 < len(parts) <= MOST_MEMBERS:
+        return Listing(_members(parts))
+    if text[:2] == "\\{" and text[-2:] == "\\}" and _encloses(text, 2):
+        return Listing(_members(_split(text[2:-2], ",;")), braces=True)
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 1):
+        inner = _split(text[1:-1], ",;")
+        if 1 < len(inner) <= MOST_MEMBERS:
+            return Tuple(text[0], tuple(parse(part) for part in inner), text[-1])
+    signs = _plus_minus(text)
+    return Listing(tuple(Leaf(sign) for sign in signs)) if signs else Leaf(text)
+
+
+def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
+    """Parsed parts; a part that is itself a bare list (`1\\pm2`) gives its members."""
+    members: list[Structure] = []
+    for part in parts:
+        if part:
+            parsed = parse(part)
+            members.extend(
+                parsed.members if isinstance(parsed, Listing) and not parsed.braces and not parsed.union else [parsed]
+            )
+    return tuple(members)
+
+
+def _split(text: str, separators: Sequence[str]) -> list[str]:
+    """`text` cut at separators outside all brackets; whole when its brackets do not balance."""
+    parts, depth, at = [], 0, 0
+    for token in _TOKEN.finditer(text):
+        found = token.group()
+        if found in _OPENING:
+            depth += 1
+        elif found in _CLOSING:
+            depth -= 1
+            if depth < 0:
+                return [text]
+        elif depth == 0 and found in separators:
+            parts.append(text[at : token.start()])
+            at = token.end()
+    return [text] if depth else [*parts, text[at:]]
+
+
+@lru_cache(maxsize=20_000)
+def sides(text: str) -> tuple[str, ...]:
+    r"""`text` cut at its equality or membership signs outside brackets.
+
+    >>> sides("f(x)=2x"), sides(r"x\\in[0,1]"), sides("7")
+    (('f(x)', '2x'), ('x', '[0,1]'), ('7',))
+    """
+    if "=" not in text and "\\in" not in text:
+        return (text,)
+    return tuple(_split(text, ("=", "\\in")))
+
+
+def _encloses(text: str, width: int) -> bool:
+    """Whether the bracket that opens `text` is closed only by its end."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth += (token.group() in _OPENING) - (token.group() in _CLOSING)
+        if depth == 0:
+            return token.end() == len(text)
+    return False
+
+
+def _plus_minus(text: str) -> tuple[str, str] | None:
+    r"""`a\pm b` as `a+b` and `a-b`, when there is exactly one such sign and it stands outside brackets."""
+    if text.count("\\pm") != 1:
+        return None
+    parts = _split(text, ("\\pm",))
+    if len(parts) != 2:
+        return None
+    return f"{parts[0]}+{parts[1]}".removeprefix("+"), f"{parts[0]}-{parts[1]}"
+
+
+def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
+    """Whether two structures say the same, with `leaf` for the single objects. None: undecided."""
+    if isinstance(gold, Leaf) and isinstance(answer, Leaf):
+        return leaf(gold.text, answer.text)
+    if isinstance(gold, Tuple) and isinstance(answer, Tuple):
+        if len(gold.members) != len(answer.members):
+            return False
+        if (gold.opening, gold.closing) != (answer.opening, answer.closing):
+            return None if {gold.opening, answer.opening} == {"(", "["} and len(gold.members) > 2 else False
+        return _ordered(gold.members, answer.members, leaf)
+    if isinstance(gold, Tuple) and isinstance(answer, Listing) and not (answer.braces or answer.union):
+        return _ordered(gold.members, answer.members, leaf)  # (6,5) answered as 6,5
+    if isinstance(gold, Listing) and isinstance(answer, Tuple) and not (gold.braces or gold.union):
+        return _ordered(gold.members, answer.members, leaf)
+    if isinstance(gold, Listing) or isinstance(answer, Listing):
+        equal = _unordered(_as_members(gold), _as_members(answer), leaf)
+        union = (isinstance(gold, Listing) and gold.union) or (isinstance(answer, Listing) and answer.union)
+        return None if union and not equal else equal  # (0,2) is (0,1) with [1,2)
+    return None
+
+
+def _as_members(structure: Structure) -> Sequence[Structure]:
+    return structure.members if isinstance(structure, Listing) else (structure,)
+
+
+def _unordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
+    """As sets: every member has its equal on the other side. Repetitions (a double root) say nothing new."""
+    undecided = False
+    unmet = set(range(len(answer)))
+    for g in gold:
+        met: bool | None = False
+        for index, a in enumerate(answer):
+            found = compare(g, a, leaf)
+            if found:
+                met = True
+                unmet.discard(index)
+                if not unmet:
+                    break
+            elif found is None:
+                met = met or None
+                unmet.discard(index)  # may be met: a later stage looks
+        if met is False:
+            return False
+        undecided |= met is None
+    if unmet:
+        return False
+    return None if undecided else True
+
+
+def _ordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
+    if len(gold) != len(answer):
+        return False
+    found = [compare(g, a, leaf) for g, a in zip(gold, answer, strict=True)]
+    return False if False in found else None if None in found else True

@@ -1,0 +1,65 @@
+"""What a grade can say. Only `correct` scores 1; every other verdict scores 0 and is counted under its own name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """One word per way in which a response can end."""
+
+    CORRECT = "correct"
+    """The boxed answer equals the gold."""
+    WRONG = "wrong"
+    """There is a boxed answer and it does not equal the gold."""
+    NO_ANSWER = "no_answer"
+    """The model stopped by itself and left no balanced, filled box."""
+    TRUNCATED = "truncated"
+    """The token limit cut the response before a box was closed."""
+    UNPARSED_GOLD = "unparsed_gold"
+    """No reader makes an object of the gold, and the strings differ: the item decides nothing."""
+    TIMEOUT = "timeout"
+    """The comparison used up its CPU seconds, twice."""
+    ERROR = "error"
+    """The comparison died otherwise (memory, signal, exception); the grade's `rule` says of what."""
+
+
+class Rule(StrEnum):
+    """Which stage decided, from the cheapest to the dearest."""
+
+    NONE = "none"
+    """No answer to compare."""
+    STRING = "string"
+    """Equal, or different, as normalised text."""
+    LENGTH = "length"
+    """Longer than any gold can be."""
+    NUMBER = "number"
+    """Exact rational numbers."""
+    TOLERANCE = "tolerance"
+    """Within half a unit of the gold's last printed digit, or within the item's own tolerance."""
+    SYMBOLIC = "symbolic"
+    """math-verify, in a worker process."""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The verdict on one response.
+
+    extracted: content of the last box, None without one. normalised: what was compared. rule: a `Rule`, or for
+    `error` the reason. seconds: CPU seconds the comparison took (0 when it was read from the cache).
+    """
+
+    verdict: Verdict
+    extracted: str | None
+    normalised: str | None
+    rule: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a stage found out: whether the answer equals the gold, and by which rule."""
+
+    equal: bool
+    rule: Rule
