@@ -1,0 +1,78 @@
+"""Group-relative advantages, one per response, and shapes that spread them over tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from methods.parts import part
+from records.errors import CorruptInputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.batch import Batch
+
+STD = {"unbiased": (1, 1e-6), "biased": (0, 1e-6), "unbiased-1e-4": (1, 1e-4)}  # R11: name -> (Bessel correction, eps)
+
+
+def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum of `x` over each group (K,), size of each group (K,), and each row's group index (B,)."""
+    ids, index_B = group_B.unique(return_inverse=True)
+    zeros_K = x_B.new_zeros(len(ids))
+    return zeros_K.index_add(0, index_B, x_B), zeros_K.index_add(0, index_B, x_B * 0 + 1), index_B
+
+
+def _centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """R - mean, group sizes, group index; in float64, so that equal rewards give exactly or nearly 0 before dividing by eps."""
+    if not bool(reward_B.isfinite().all()):
+        raise CorruptInputError(f"reward: not finite at {int((~reward_B.isfinite()).nonzero()[0])}")
+    sums_K, sizes_K, index_B = by_group(reward_B.double(), group_B)
+    if bool((sizes_K < 2).any()):
+        row = int((sizes_K < 2)[index_B].nonzero()[0])
+        raise CorruptInputError(f"group: {int(group_B[row])} holds one response: no group-relative advantage")
+    return reward_B.double() - (sums_K / sizes_K)[index_B], sizes_K, index_B
+
+
+def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
+    """Standard deviation of each row's group, (B,)."""
+    squares_K, sizes_K, index_B = by_group(centred_B**2, group_B)
+    return (squares_K / (sizes_K - correction)).sqrt()[index_B]
+
+
+@part()
+def group_zscore(reward_B: Tensor, group_B: Tensor, *, std: str) -> Tensor:
+    """A = (R - mean) / (std + eps) within the prompt's group (GRPO, arXiv 2402.03300, section 4.1.2; TEPO eq. 9)."""
+    correction, eps = STD[std]
+    centred_B, _, _ = _centred(reward_B, group_B)
+    return (centred_B / (_deviation(centred_B, group_B, correction) + eps)).to(reward_B.dtype)
+
+
+@part()
+def group_centred(reward_B: Tensor, group_B: Tensor, *, scale: str) -> Tensor:
+    """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546). `scale` (R13):
+
+    one               alpha = 1, F_norm = 1
+    std               alpha = 1, F_norm = std + 1e-6
+    informative       alpha = B / (B - M), M rows in groups of equal reward; F_norm = 1
+    inverse-accuracy  alpha = B / rows with reward != 0; F_norm = 1 (verl's rule)
+    """
+    centred_B, _, index_B = _centred(reward_B, group_B)
+    if scale == "std":
+        correction, eps = STD["unbiased"]
+        centred_B = centred_B / (_deviation(centred_B, group_B, correction) + eps)
+    elif scale != "one":
+        if scale == "informative":
+            mixed_K, _, _ = by_group((centred_B != 0).double(), group_B)
+            counted = (mixed_K > 0)[index_B].count_nonzero()
+        else:
+            counted = reward_B.count_nonzero()
+        centred_B = centred_B * (len(reward_B) / counted.clamp(min=1))
+    return centred_B.to(reward_B.dtype)
+
+
+@part("entropy")
+def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float) -> Tensor:
+    """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758)."""
+    assert batch.entropy is not None
+    bonus_BT = alpha * batch.valid(batch.entropy.detach())
+    return advantage_B1 + bonus_BT.minimum(advantage_B1.abs() / kappa)

@@ -1,0 +1,129 @@
+"""What a loss reads: one update minibatch, or a micro-batch of it, response tokens only. Checked at the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from records.errors import CorruptInputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PER_TOKEN = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp")
+VOCABULARY = ("full_logp", "old_full_logp")
+CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp")
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Log-probs in nats at the sampling temperature; entropies in nats over the full vocabulary; values on padding are ignored.
+
+    Raises `CorruptInputError` naming tensor and shape or index: shapes that disagree, a value that is not finite on a valid
+    token, a constant that carries gradient, a row without a token that `dropped` does not name.
+    """
+
+    logp: Tensor  # (B, T) of the current policy; carries the gradient
+    old_logp: Tensor  # (B, T) of the policy that sampled
+    advantage: Tensor  # (B,)
+    mask: Tensor  # (B, T) bool, True on response tokens
+    group: Tensor  # (B,) long: rows answering one prompt
+    entropy: Tensor | None = None  # (B, T) of the current policy; with gradient where a penalty reads it
+    old_entropy: Tensor | None = None  # (B, T)
+    ref_logp: Tensor | None = None  # (B, T) of the frozen reference
+    full_logp: Tensor | None = None  # (B, T, V)
+    old_full_logp: Tensor | None = None  # (B, T, V)
+    dropped: Tensor | None = (
+        None  # (B,) bool: rows left out on purpose (group filter, padding rows); their mask is empty
+    )
+    group_tokens: Tensor | None = (
+        None  # (B,) tokens the row's group has in the whole minibatch; only for agg-scope=group
+    )
+    groups: int | None = None  # groups in the whole minibatch; only for agg-scope=group
+    label: str = "batch"  # how errors call it: the method's key, say
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_rows()
+        self._check_finite()
+
+    @cached_property
+    def padding_BT(self) -> Tensor:  # noqa: N802
+        """(B, T) bool, the complement of `mask`."""
+        return ~self.mask
+
+    @cached_property
+    def lengths_B(self) -> Tensor:  # noqa: N802
+        """(B,) long: valid tokens per row, 0 for dropped rows."""
+        return self.mask.sum(1)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Valid tokens here."""
+        return int(self.lengths_B.sum())
+
+    @cached_property
+    def sequences(self) -> int:
+        """Rows here that hold a token."""
+        return int(self.lengths_B.count_nonzero())
+
+    def valid(self, x_BT: Tensor) -> Tensor:
+        """`x_BT` with zeros on padding, in value and in gradient, whatever the padding held."""
+        return x_BT.masked_fill(self.padding_BT, 0.0)
+
+    def rows(self, index: slice | Tensor) -> Batch:
+        """The micro-batch of the given rows; the caller passes the whole's `tokens` and `sequences` to the loss."""
+        names = [f.name for f in fields(self) if f.name not in ("groups", "label")]
+        return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
+
+    def _refuse(self, name: str, problem: str) -> CorruptInputError:
+        return CorruptInputError(f"{self.label}: {name}: {problem}")
+
+    def _check_shapes(self) -> None:
+        if self.logp.ndim != 2:
+            raise self._refuse("logp", f"shape {tuple(self.logp.shape)}, expected (B, T)")
+        rows, width = self.logp.shape
+        expected = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
+        expected |= dict.fromkeys(("advantage", "group", "dropped", "group_tokens"), (rows,))
+        for name, shape in expected.items():
+            x = getattr(self, name)
+            if x is not None and tuple(x.shape) != shape:
+                raise self._refuse(name, f"shape {tuple(x.shape)}, expected {shape} as logp is {(rows, width)}")
+        for name in VOCABULARY:
+            x = getattr(self, name)
+            if x is not None and (x.ndim != 3 or tuple(x.shape[:2]) != (rows, width)):
+                raise self._refuse(name, f"shape {tuple(x.shape)}, expected ({rows}, {width}, V)")
+        for name in ("mask", "dropped"):
+            x = getattr(self, name)
+            if x is not None and str(x.dtype) != "torch.bool":
+                raise self._refuse(name, f"dtype {x.dtype}, expected torch.bool")
+        for name in CONSTANT:
+            x = getattr(self, name)
+            if x is not None and x.requires_grad:
+                raise self._refuse(name, "carries gradient; it is a constant of the loss, detach it")
+
+    def _check_rows(self) -> None:
+        empty = self.lengths_B == 0
+        if self.dropped is None:
+            if bool(empty.any()):
+                raise self._refuse(
+                    "mask", f"row {int(empty.nonzero()[0])} has no token (rows left out go into `dropped`)"
+                )
+        elif bool((empty != self.dropped).any()):
+            row = int((empty != self.dropped).nonzero()[0])
+            state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
+            raise self._refuse("mask", f"row {row} {state}")
+
+    def _check_finite(self) -> None:
+        # A sum is finite only if every term is: one pass, no temporaries. Only a suspicious tensor is searched.
+        for name in (*PER_TOKEN, "advantage"):
+            x = getattr(self, name)
+            if x is None or bool(x.detach().sum().isfinite()):
+                continue
+            bad = ~x.detach().isfinite()
+            if x.ndim == 2:
+                bad &= self.mask
+            if bool(bad.any()):
+                index = tuple(bad.nonzero()[0].tolist())
+                raise self._refuse(name, f"{float(x[index])} at {list(index)}")

@@ -1,0 +1,71 @@
+"""Options that several methods share, each default with its source, and the parts they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from methods import advantages, penalties, ratios, reducers, selections, surrogates
+from methods.options import Option
+from methods.parts import Part
+from methods.readings import option
+
+Settings = Mapping[str, Any]
+
+LOW = Option("low", 0.2, "printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
+HIGH = Option("high", 0.28, "printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
+SEQ_LOW = LOW.but(
+    printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for every row, section 4.1", reading="seq-eps"
+)
+SEQ_HIGH = HIGH.but(
+    printed="epsilon, eq. 4", original="4e-4, GSPO", why="Clip-Higher for every row, section 4.1", reading="seq-eps"
+)
+DUAL_CLIP = option("dual-clip", default=None, choices=(), blank="off", least=1.0, original="3, verl; 10, DAPO's script")
+ADV_STD = option("adv-std", printed="std, eq. 9, no eps")
+AGG_SCOPE = option(
+    "agg-scope", printed="1/sum|o_i| over one group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage"
+)
+CLIP_FORM = option("clip-form", printed="eq4, eq. 4; none, Algorithm 1", original="ppo, GSPO")
+GRADIENT = option("gradient", printed="alg1_line21, Algorithm 1; autograd, eq. 4", original="autograd, GSPO")
+KL_ANCHOR = option("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
+KL_ESTIMATOR = option("kl-estimator", original="k3, GRPO")
+DH_DEF = option("dh-def")
+DH_TOL = option("dh-tol", default=None, choices=(), blank="auto")
+MASK_NORM = option("mask-norm", printed="tokens, eq. 4")
+
+TOKEN_CLIP = (LOW, HIGH, DUAL_CLIP)
+SEQUENCE_CLIP = (SEQ_LOW, SEQ_HIGH, DUAL_CLIP, CLIP_FORM)
+KL = (KL_ANCHOR, KL_ESTIMATOR)
+ENTROPY_CHANGE = (DH_DEF, DH_TOL)
+
+
+def z_score(s: Settings) -> Part:
+    return advantages.group_zscore(std=s["adv-std"])
+
+
+def clip(s: Settings) -> Part:
+    """min(wA, clip(w)A) by the options `low`, `high`, `dual-clip` and, where there is one, `clip-form`."""
+    return surrogates.clipped(low=s["low"], high=s["high"], form=s.get("clip-form", "ppo"), dual=s["dual-clip"])
+
+
+def token_mean(s: Settings) -> Part:
+    return reducers.token_mean(scope=s["agg-scope"])
+
+
+def ratio(s: Settings) -> Part:
+    """The level named by the option `ratio`."""
+    return {"token": ratios.token, "sequence": ratios.sequence}[s["ratio"]]()
+
+
+def kl(s: Settings, *, where: Part) -> Part:
+    return penalties.kl(
+        beta=s["beta"],
+        estimator=s["kl-estimator"],
+        anchor=s["kl-anchor"],
+        where=where,
+        norm=s.get("mask-norm", "tokens"),
+    )
+
+
+def delta_entropy(s: Settings) -> Part:
+    return selections.delta_entropy(s["dh-def"], s["dh-tol"])

@@ -1,0 +1,90 @@
+"""Eight figures, one definition each, whatever the method and the trainer. None: not defined here, never 0.
+
+entropy                  mean over valid tokens of the full-vocabulary entropy, nats
+clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip removes
+clip_fraction_sequences  share of sequences in which the clip removes every token's surrogate gradient
+ratio_spread             standard deviation over valid tokens of the method's log importance weight; None without a weight
+kl_old                   mean over valid tokens of k3 = exp(-d) + d - 1, d = log pi/pi_old: an estimate of KL(pi || pi_old)
+mask_fraction            share of valid tokens a selection picks: penalised, dropped or weighted below 1; None without one
+theorem_sign_agreement   share of valid tokens with A != 0 and |dH| > tol whose sign(dH) = -sign(A) (TEPO, Theorem 3.1)
+effective_sample_size    (sum w)^2 / (B sum w^2), w the geometric mean ratio of each of the B sequences; in (0, 1]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from methods import ratios, selections
+from methods.penalties import divergence
+from methods.terms import Terms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.batch import Batch
+    from methods.method import Parts
+
+NAMES = (
+    "entropy", "clip_fraction_tokens", "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction",
+    "theorem_sign_agreement", "effective_sample_size",
+)  # fmt: skip
+
+
+def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
+    """All of `NAMES`. Draws nothing from any shared random generator; keeps no graph."""
+    import torch
+
+    with torch.no_grad():
+        if batch.tokens == 0:
+            return dict.fromkeys(NAMES)
+        t = Terms(batch, parts, torch.Generator().manual_seed(0))
+        removed_B = t.clipped_BT.sum(1)
+        figures = {
+            "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
+            "clip_fraction_tokens": removed_B.sum() / batch.tokens,
+            "clip_fraction_sequences": (t.clipped_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
+            "ratio_spread": None if parts.ratio.name == "none" else _spread(t.log_weight, batch),
+            "kl_old": _mean(divergence(t, estimator="k3", anchor="old"), batch),
+            "mask_fraction": _selected(t),
+            "theorem_sign_agreement": _sign_agreement(t),
+            "effective_sample_size": _effective(t),
+        }
+        return {name: None if value is None else float(value) for name, value in figures.items()}
+
+
+def _values(x: Tensor, batch: Batch) -> Tensor:
+    """The valid tokens' values, (N,), float64."""
+    return x.expand_as(batch.mask)[batch.mask].double()
+
+
+def _mean(x: Tensor, batch: Batch) -> Tensor:
+    return _values(x, batch).mean()
+
+
+def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
+    return _values(log_weight, batch).std(correction=0)
+
+
+def _selected(t: Terms) -> Tensor | None:
+    if t.parts.selection is not None:
+        return _mean(t.parts.selection(t) < 1, t.batch)
+    for penalty in t.parts.penalties:
+        return _mean(penalty.settings["where"](t), t.batch)
+    return None
+
+
+def _sign_agreement(t: Terms) -> Tensor | None:
+    batch = t.batch
+    if batch.entropy is None or batch.old_entropy is None or str(batch.entropy.dtype) not in selections.TOLERANCE:
+        return None
+    change = selections.entropy_diff(tol=None)(t)
+    clear = batch.mask & (batch.advantage != 0).unsqueeze(1) & (change != 0)
+    if not bool(clear.any()):
+        return None
+    agree = change.sign() == -batch.advantage.sign().unsqueeze(1)
+    return agree[clear].double().mean()
+
+
+def _effective(t: Terms) -> Tensor:
+    weights = ratios.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
+    return weights.sum() ** 2 / (len(weights) * weights.square().sum())

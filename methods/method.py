@@ -1,0 +1,97 @@
+"""A method: seven slots filled with parts.  loss = -reduce( selection * surrogate - sum of penalties )."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from methods import diagnostics as _diagnostics
+from methods.parts import Part, Scope, widest
+from methods.reducers import Count
+from methods.terms import Terms
+from records.errors import ConfigError, CorruptInputError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from methods.batch import Batch
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The slots, in the order in which a loss passes through them."""
+
+    advantage: Part  # (reward (B,), group (B,)) -> (B,)
+    ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
+    surrogate: Part  # Terms -> (B, T) or (B, 1), larger is better
+    reduce: Part  # (x, batch, tokens, sequences) -> scalar
+    shape: Part | None = None  # (batch, advantage (B, 1)) -> (B, T)
+    selection: Part | None = None  # Terms -> (B, T) weight on the surrogate
+    penalties: tuple[Part, ...] = ()  # Terms -> (B, T), subtracted
+
+    def filled(self) -> dict[str, Part]:
+        """Slot name -> part, for the slots in use."""
+        named = {
+            "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
+            "selection": self.selection, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)}, "reduce": self.reduce,
+        }  # fmt: skip
+        return {slot: part for slot, part in named.items() if part is not None}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One policy-optimisation loss with every choice made. Built by `methods.catalog.parse`."""
+
+    key: str  # canonical text, folder name in results
+    title: str
+    source: str
+    parts: Parts
+    params: Mapping[str, Any] = field(default_factory=dict)
+    readings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scope(self) -> Scope:
+        """What a micro-batch split may not cut: token (nothing), sequence (rows stay whole), batch (do not split)."""
+        return widest([part.scope for part in self.parts.filled().values()])
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Optional `Batch` fields the loss reads."""
+        return frozenset().union(*(part.needs for part in self.parts.filled().values()))
+
+    def advantage(self, reward_B: Tensor, group_B: Tensor) -> Tensor:
+        """Rewards (B,) of whole prompt groups -> advantages (B,)."""
+        return self.parts.advantage(reward_B, group_B)
+
+    def loss(
+        self, batch: Batch, *, tokens: Count = None, sequences: Count = None, generator: Generator | None = None
+    ) -> Tensor:
+        """Scalar to minimise. `tokens`, `sequences`: the update minibatch's totals when `batch` is a micro-batch of it.
+
+        Raises `ConfigError` when a needed tensor is missing, `CorruptInputError` when the loss is not finite.
+        """
+        self.check(batch)
+        t, parts = Terms(batch, self.parts, generator), self.parts
+        objective = parts.surrogate(t)
+        if parts.selection is not None:
+            objective = objective * parts.selection(t)
+        for penalty in parts.penalties:
+            objective = objective - penalty(t)
+        loss = -parts.reduce(objective, batch, tokens, sequences)
+        if not bool(loss.detach().isfinite()):
+            spread = float(t.log_ratio_BT.detach().abs().max())
+            raise CorruptInputError(f"{self.key}: loss is {float(loss)}; largest |log ratio| {spread:.3g}")
+        return loss
+
+    def diagnostics(self, batch: Batch) -> dict[str, float | None]:
+        """The same eight figures for every method and trainer; see `methods.diagnostics`."""
+        return _diagnostics.diagnostics(self.parts, batch)
+
+    def check(self, batch: Batch) -> None:
+        """Raise `ConfigError` naming the first needed tensor that `batch` lacks."""
+        for name in sorted(self.needs):
+            if getattr(batch, name) is None:
+                raise ConfigError(
+                    f"{self.key}: {name}: needed by the loss, not supplied (needs: {', '.join(sorted(self.needs))})"
+                )

@@ -1,0 +1,97 @@
+"""A catalog entry: what is printed about a method, the options it has, and the parts they make. Keys are parsed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from methods import readings
+from methods.method import Method, Parts
+from methods.options import Option, Value
+from records.errors import ConfigError, unknown
+
+Settings = Mapping[str, Any]  # option name -> value, every option of the recipe
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a catalog file says. `parts` makes the slots from the options' values."""
+
+    key: str
+    title: str
+    source: str  # the paper that proposed it
+    rows: tuple[str, ...]  # rows of the TEPO paper's tables
+    differs: str  # from GRPO/DAPO, in a sentence
+    quote: str  # what the TEPO paper says
+    where: str  # where it says so
+    equation: str  # the objective J, maximised
+    options: tuple[Option, ...]
+    parts: Callable[[Settings], Parts]
+    also: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
+
+    def option(self, name: str) -> Option:
+        for option in self.options:
+            if option.name == name:
+                return option
+        raise unknown("method", self.key, name, [o.name for o in self.options])
+
+    def method(self, settings: Mapping[str, object]) -> Method:
+        """The method with these options set and all others at their defaults."""
+        given = {name: value for key in settings for name, value in self._meant(key, settings[key]).items()}
+        values = {o.name: o.parse(given.get(o.name, o.default), f"method {self.key}") for o in self.options}
+        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in self.options if values[o.name] != o.default)
+        return Method(
+            key="+".join([self.key, *changed]),
+            title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
+            source=self.source,
+            parts=self.parts(values),
+            params={o.name: values[o.name] for o in self.options if not (o.choices and o.name == o.reading)},
+            readings={r.name: self._reading(r, values) for r in self.readings()},
+        )
+
+    def readings(self) -> list[readings.Reading]:
+        """The paper's ambiguities that bear on this method."""
+        return [r for r in readings.READINGS if any(o.reading == r.name for o in self.options)]
+
+    def _meant(self, name: str, value: object) -> dict[str, object]:
+        """An option, or a reading set by label (`seq-eps=gspo` stands for its `low` and `high`)."""
+        reading = readings.NAMED.get(name)
+        if (
+            reading is None
+            or reading.settings is None
+            or reading not in self.readings()
+            or name in [o.name for o in self.options]
+        ):
+            self.option(name)
+            return {name: value}
+        if str(value) not in reading.values:
+            raise unknown(f"method {self.key}", name, value, reading.values)
+        mine = {o.name for o in self.options}
+        return {k: v for k, v in reading.settings.get(str(value), {}).items() if k in mine}
+
+    def _reading(self, reading: readings.Reading, values: Mapping[str, Value]) -> str:
+        """The label in force, or the settings spelt out when no label has them."""
+        options = [o for o in self.options if o.reading == reading.name]
+        if reading.settings is None:
+            return options[0].spell(values[options[0].name])
+        if all(values[o.name] == o.default for o in options):
+            return reading.default
+        for label, settings in reading.settings.items():
+            if all(settings.get(o.name, o.default) == values[o.name] for o in options):
+                return label
+        return " ".join(f"{o.name}={o.spell(values[o.name])}" for o in options)
+
+
+def read_key(text: str) -> tuple[str, dict[str, str]]:
+    """`tepo+beta=1+kl-estimator=k1` -> ("tepo", {"beta": "1", "kl-estimator": "k1"})."""
+    name, *settings = text.strip().split("+")
+    pairs: dict[str, str] = {}
+    for setting in settings:
+        option, equals, value = setting.partition("=")
+        if not (option and equals and value):
+            raise ConfigError(f"method {text!r}: {setting!r} is not of the form name=value")
+        if option in pairs:
+            raise ConfigError(f"method {text!r}: {option} is set twice")
+        pairs[option] = value
+    return name, pairs
