@@ -1,0 +1,281 @@
+"""From grades to scores: one row per checkpoint and benchmark, and the averages, each with its interval.
+
+    python -m evals.score --results results/quick --checkpoints tiny/tepo/seed1/step12 tiny/base/seed0/step0 \
+        --benchmarks syn_mix3 syn_as3 --out results/quick/scores.csv
+
+What the columns mean: `docs/results.md`; what the intervals mean: `docs/statistics.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.stats.scorefile import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, frame, read_scores
+from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records.layout import Checkpoint, Results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from evals.stats.averages import NotRun
+    from evals.stats.estimate import Comparison, Estimate
+    from evals.stats.graded import Graded
+    from evals.stats.responses import Samples
+
+__all__ = ["COLUMNS", "main", "paired", "read_scores", "rows", "scores"]
+
+NotRunKey = tuple[str, str]
+"""(model, benchmark)"""
+
+
+def scores(
+    results: Path | str | Results,
+    checkpoints: Sequence[Checkpoint],
+    benchmarks: Sequence[str],
+    *,
+    missing: Collection[NotRunKey] = (),
+    duplicates: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """The table that `main` writes; arguments as in `rows`."""
+    return frame(rows(results, checkpoints, benchmarks, missing=missing, duplicates=duplicates))
+
+
+def rows(
+    results: Path | str | Results,
+    checkpoints: Sequence[Checkpoint],
+    benchmarks: Sequence[str],
+    *,
+    missing: Collection[NotRunKey] = (),
+    duplicates: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """One dict per row of `scores.csv`.
+
+    missing: benchmarks that a model was not run on, on purpose; any other missing file is an error. duplicates: policy
+    per benchmark for problems that occur more than once (`evals.stats.responses.POLICIES`); default: the registry's.
+    """
+    results = results if isinstance(results, Results) else Results(Path(results))
+    _check_request(checkpoints, benchmarks, missing)
+    policy = duplicates if duplicates is not None else registry_policies(benchmarks)
+    read = {c: _read(results, c, benchmarks, missing, policy) for c in checkpoints}
+    asked = _responses(read, policy)
+    found: list[dict[str, Any]] = []
+    for checkpoint, graded in read.items():
+        absent = [key for key in benchmarks if key not in graded]
+        found += [_benchmark_row(checkpoint, key, cell, policy[key]) for key, cell in graded.items()]
+        found += [_empty_row(checkpoint, key) for key in absent]
+        found += _average_rows(checkpoint, graded, {key: _not_run(asked, key, checkpoint) for key in absent}, policy)
+    return found
+
+
+def paired(
+    results: Path | str | Results,
+    a: Checkpoint,
+    b: Checkpoint,
+    benchmarks: Sequence[str],
+    *,
+    duplicates: Mapping[str, str] | None = None,
+) -> dict[str, Comparison]:
+    """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?"""
+    from evals.stats.compare import compare, compare_macro, compare_pooled
+
+    results = results if isinstance(results, Results) else Results(Path(results))
+    _check_request((a, b), benchmarks, ())
+    policy = duplicates if duplicates is not None else registry_policies(benchmarks)
+    sides = [{k: g.samples for k, g in _read(results, side, benchmarks, (), policy).items()} for side in (a, b)]
+    column_a, column_b = ({k: s.column(policy[k]) for k, s in side.items()} for side in sides)
+    pool_a, pool_b = ({k: s.pool(policy[k]) for k, s in side.items()} for side in sides)
+    found = {key: compare(column_a[key], column_b[key]) for key in benchmarks}
+    return {**found, POOLED: compare_pooled(pool_a, pool_b), MACRO: compare_macro(column_a, column_b)}
+
+
+def registry_policies(benchmarks: Sequence[str]) -> dict[str, str]:
+    """What the registry says about copies of a problem, per benchmark."""
+    from evals.registry import benchmark
+
+    return {key: benchmark(key).duplicates for key in benchmarks}
+
+
+def _check_request(
+    checkpoints: Sequence[Checkpoint], benchmarks: Sequence[str], missing: Collection[NotRunKey]
+) -> None:
+    for what, values in (("checkpoints", checkpoints), ("benchmarks", benchmarks)):
+        if not values or len(set(values)) != len(values):
+            raise ConfigError(
+                f"{what}: expected one or more different ones, got {', '.join(map(str, values)) or 'none'}"
+            )
+    if clash := sorted(set(benchmarks) & set(AVERAGES)):
+        raise ConfigError(f"benchmarks: {clash[0]!r} is the name of an average")
+    for model, key in missing:
+        if key not in benchmarks or model not in {c.run.model for c in checkpoints}:
+            raise ConfigError(f"missing: {model}:{key} names no requested checkpoint's model and benchmark")
+
+
+def _read(
+    results: Results,
+    checkpoint: Checkpoint,
+    benchmarks: Sequence[str],
+    missing: Collection[NotRunKey],
+    policy: Mapping[str, str],
+) -> dict[str, Graded]:
+    from evals.stats.graded import read_graded
+    from evals.stats.responses import POLICIES
+    from records.errors import unknown
+
+    for key in benchmarks:
+        if policy.get(key) not in POLICIES:
+            raise unknown("registry", f"{key}: duplicates", policy.get(key), POLICIES)
+        path = results.grades(checkpoint) / f"{key}.parquet"
+        if (checkpoint.run.model, key) in missing and path.exists():
+            raise CorruptInputError(f"{path}: there, but declared as not run")
+    return read_graded(results, checkpoint, [k for k in benchmarks if (checkpoint.run.model, k) not in missing])
+
+
+def _responses(read: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[str, str]) -> dict[str, int]:
+    """Pool responses per benchmark, which must be the same for every checkpoint: else averages compare nothing."""
+    asked: dict[str, int] = {}
+    for checkpoint, graded in read.items():
+        for key, cell in graded.items():
+            count = cell.samples.pool(policy[key]).responses
+            if asked.setdefault(key, count) != count:
+                raise CorruptInputError(
+                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {asked[key]}"
+                )
+    return asked
+
+
+def _not_run(asked: Mapping[str, int], key: str, checkpoint: Checkpoint) -> NotRun:
+    from evals.stats.averages import NotRun
+
+    if key not in asked:
+        raise MissingInputError(
+            f"{checkpoint.path}: {key} was run for no checkpoint: its number of responses is unknown"
+        )
+    return NotRun(asked[key])
+
+
+def _keys(checkpoint: Checkpoint, benchmark: str) -> dict[str, Any]:
+    run = checkpoint.run
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    return row | {
+        "model": run.model, "method": run.method, "seed": run.seed, "step": checkpoint.step, "benchmark": benchmark
+    }  # fmt: skip
+
+
+def _empty_row(checkpoint: Checkpoint, key: str) -> dict[str, Any]:
+    return _keys(checkpoint, key) | {"level": "problem", "how": NOT_RUN}
+
+
+def _figures(e: Estimate) -> dict[str, Any]:
+    return {"score": e.value, "se": e.se, "low": e.low, "high": e.high, "level": e.level, "how": e.how}
+
+
+def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str) -> dict[str, Any]:
+    from evals.stats.at_k import maj_at_k, pass_at_k
+    from evals.stats.problems import estimate, generation_se
+
+    cell = graded.only(graded.samples.column(policy))
+    samples, counts = cell.samples, cell.counts()
+    return (
+        _keys(checkpoint, key)
+        | counts
+        | _figures(estimate(samples))
+        | {
+            "items": len(samples.items),
+            "samples": samples.k,
+            "responses": samples.responses,
+            "pass_at_k": float(pass_at_k(samples.right, samples.k).mean()),
+            "maj_at_k": float(maj_at_k(cell.answer.tolist(), samples.right).mean()),
+            "response_tokens": _known_mean(cell),
+            "generation_se": generation_se(samples),
+            "timeout_low": samples.score,
+            "timeout_high": (counts["correct"] + counts["timeout"]) / samples.responses,
+        }
+    )
+
+
+def _average_rows(
+    checkpoint: Checkpoint, graded: Mapping[str, Graded], absent: Mapping[str, NotRun], policy: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    from evals.stats.averages import macro, pooled
+
+    pool = {key: cell.only(cell.samples.pool(policy[key])) for key, cell in graded.items()}
+    column = {key: cell.only(cell.samples.column(policy[key])) for key, cell in graded.items()}
+    strata: dict[str, Samples | NotRun] = {**{key: cell.samples for key, cell in pool.items()}, **absent}
+    rows = [_keys(checkpoint, POOLED) | _totals(pool) | _figures(pooled(strata))]
+    if absent:
+        as_wrong = _totals(pool, sum(n.responses for n in absent.values()))
+        rows.append(
+            _keys(checkpoint, POOLED_MISSING_WRONG) | as_wrong | _figures(pooled(strata, missing_as_wrong=True))
+        )
+    row = _keys(checkpoint, MACRO) | _totals(column)
+    row |= _figures(macro({**{key: cell.samples for key, cell in column.items()}, **absent}))
+    lengths = [_known_mean(cell) for cell in column.values()]
+    row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
+    rights = [
+        (c["correct"] + c["timeout"], cell.samples.responses) for cell in column.values() for c in [cell.counts()]
+    ]
+    row["timeout_low"] = row["score"]
+    row["timeout_high"] = None if absent else sum(right / asked for right, asked in rights) / len(rights)
+    return [*rows, row]
+
+
+def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]:
+    """Sums over benchmarks; `never_asked` responses widen the denominators of the shares only."""
+    counts: dict[str, int] = {}
+    for cell in cells.values():
+        for name, count in cell.counts().items():
+            counts[name] = counts.get(name, 0) + count
+    responses = sum(cell.samples.responses for cell in cells.values())
+    tokens = [(_known_mean(cell), cell.samples.responses) for cell in cells.values()]
+    known = all(mean is not None for mean, _ in tokens)
+    return counts | {
+        "items": sum(len(cell.samples.items) for cell in cells.values()),
+        "responses": responses,
+        "response_tokens": sum((mean or 0.0) * n for mean, n in tokens) / responses if known else None,
+        "timeout_low": counts["correct"] / (responses + never_asked),
+        "timeout_high": (counts["correct"] + counts["timeout"]) / (responses + never_asked),
+    }
+
+
+def _known_mean(cell: Graded) -> float | None:
+    """Mean response length in tokens; None when any is unknown."""
+    from evals.stats.estimate import known
+
+    return known(cell.tokens.mean())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, score, write."""
+    parser = argparse.ArgumentParser(prog="python -m evals.score", description="Scores and intervals from grades.")
+    parser.add_argument(
+        "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
+    )
+    parser.add_argument(
+        "--checkpoints", required=True, nargs="+", metavar="PATH", help="<model>/<method>/seed<k>/step<N>"
+    )
+    parser.add_argument("--benchmarks", required=True, nargs="+", metavar="KEY")
+    parser.add_argument("--missing", nargs="*", default=[], metavar="MODEL:KEY", help="benchmarks not run, on purpose")
+    parser.add_argument("--out", required=True, type=Path, metavar="CSV")
+    given = parser.parse_args(arguments)
+
+    from evals.stats.scorefile import write_scores
+
+    missing = []
+    for text in given.missing:
+        model, colon, key = text.partition(":")
+        if not colon or not model or not key:
+            raise ConfigError(f"--missing: {text!r} is not of the form MODEL:KEY")
+        missing.append((model, key))
+    checkpoints = [Checkpoint.parse(path) for path in given.checkpoints]
+    found = rows(given.results, checkpoints, given.benchmarks, missing=missing)
+    write_scores(given.out, found)
+    print(f"{given.out}: {len(found)} rows, {len(checkpoints)} checkpoints, {len(given.benchmarks)} benchmarks")
+
+
+if __name__ == "__main__":
+    from records.cli import run
+
+    run(main)

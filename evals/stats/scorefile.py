@@ -1,0 +1,162 @@
+"""`scores.csv`: its columns, written so that equal results give equal bytes, read so that no gap becomes a number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.grading.verdict import Verdict
+from records.errors import CorruptInputError, MissingInputError, nearest
+from records.write import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POOLED, POOLED_MISSING_WRONG, MACRO = "avg_pooled", "avg_pooled_missing_wrong", "avg_macro"
+AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
+"""Rows over benchmarks; the second only where a benchmark was not run."""
+
+NOT_RUN = "not run"
+"""`how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty."""
+
+KEYS = ("model", "method", "seed", "step", "benchmark")
+NOT_CORRECT = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.CORRECT)
+COLUMNS = (
+    *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
+    "pass_at_k", "maj_at_k", "response_tokens", "generation_se", "timeout_low", "timeout_high",
+)  # fmt: skip
+INTEGERS = ("seed", "step", "items", "samples", "responses", "correct", *NOT_CORRECT)
+TEXTS = ("model", "method", "benchmark", "level", "how")
+FRACTIONS = ("score", "se", "low", "high", "pass_at_k", "maj_at_k", "generation_se", "timeout_low", "timeout_high")
+NEVER_EMPTY = (*KEYS, "level", "how")
+
+Row = Mapping[str, Any]
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows as a table in COLUMNS order, sorted: nullable integers, floats with nan for None, text."""
+    import pandas as pd
+
+    table = pd.DataFrame([[row[name] for name in COLUMNS] for row in sorted(rows, key=_place)], columns=list(COLUMNS))
+    kinds = {n: "Int64" if n in INTEGERS else "str" if n in TEXTS else "float64" for n in COLUMNS}
+    return table.astype(kinds)
+
+
+def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
+    """Write rows sorted by key, averages after benchmarks, floats as the shortest text that reads back to the same."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in sorted(rows, key=_place):
+        writer.writerow(_text(row[name]) for name in COLUMNS)
+    write_text(path, stream.getvalue())
+
+
+def read_scores(path: Path | str) -> pd.DataFrame:
+    """The table in `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
+
+    Refused: unknown or missing columns, values out of range, counts that do not add up, a key twice, a checkpoint that
+    lacks a benchmark or average the others have.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingInputError(f"{path}: scores are missing")
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CorruptInputError(f"{path}: not a CSV table ({error})") from error
+    _check_header(path, lines[0] if lines else [])
+    rows = [_parse(path, number, cells) for number, cells in enumerate(lines[1:], 2)]
+    if not rows:
+        raise CorruptInputError(f"{path}: holds no rows")
+    _check_complete(path, rows)
+    return frame(rows)
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    benchmark = row["benchmark"]
+    average = AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0
+    return row["model"], row["method"], row["seed"], row["step"], average, benchmark
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    for name in header:
+        if name not in COLUMNS:
+            hit = nearest(name, COLUMNS)
+            raise CorruptInputError(f"{path}: unknown column {name!r}" + (f"; nearest: {hit}" if hit else ""))
+    for name in COLUMNS:
+        if name not in header:
+            raise CorruptInputError(f"{path}: column {name!r} is missing")
+    if tuple(header) != COLUMNS:
+        raise CorruptInputError(f"{path}: columns are in another order or repeated; expected {', '.join(COLUMNS)}")
+
+
+def _parse(path: Path, number: int, cells: Sequence[str]) -> dict[str, Any]:
+    at = f"{path}: row {number}"
+    if len(cells) != len(COLUMNS):
+        raise CorruptInputError(f"{at}: {len(cells)} cells, expected {len(COLUMNS)}")
+    row: dict[str, Any] = {}
+    for name, cell in zip(COLUMNS, cells, strict=True):
+        try:
+            row[name] = (
+                None if cell == "" else cell if name in TEXTS else int(cell) if name in INTEGERS else float(cell)
+            )
+        except ValueError:
+            raise CorruptInputError(f"{at}: {name}: {cell!r} is no number") from None
+        value = row[name]
+        if value is None and name in NEVER_EMPTY:
+            raise CorruptInputError(f"{at}: {name} is empty")
+        if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
+            raise CorruptInputError(f"{at}: {name}: {cell} is out of range")
+        if name in FRACTIONS and value is not None and not 0 <= value <= 1:
+            raise CorruptInputError(f"{at}: {name}: {cell} is no fraction of 1")
+    _check_row(at, row)
+    return row
+
+
+def _check_row(at: str, row: Row) -> None:
+    figures = [name for name in COLUMNS if name not in NEVER_EMPTY]
+    if row["how"] == NOT_RUN:
+        full = [name for name in figures if row[name] is not None]
+        if full:
+            raise CorruptInputError(f"{at}: {full[0]} = {row[full[0]]} in a row that was not run")
+        return
+    needed = ["items", "responses", "correct", *NOT_CORRECT, "timeout_low", "timeout_high"]
+    needed += [] if row["benchmark"] == MACRO else ["score"]
+    needed += [] if row["benchmark"] in AVERAGES else ["samples"]
+    for name in needed:
+        if row[name] is None and not (row["benchmark"] == MACRO and name.startswith("timeout_")):
+            raise CorruptInputError(f"{at}: {name} is empty")
+    if row["correct"] + sum(row[name] for name in NOT_CORRECT) != row["responses"]:
+        raise CorruptInputError(f"{at}: verdicts do not add up to {row['responses']} responses")
+    if row["benchmark"] not in AVERAGES and row["score"] != row["correct"] / row["responses"]:
+        raise CorruptInputError(f"{at}: score {row['score']} is not {row['correct']} / {row['responses']}")
+    low, high = row["low"], row["high"]
+    if (low is None) != (high is None) or (low is not None and not low <= row["score"] <= high):
+        raise CorruptInputError(f"{at}: interval [{row['low']}, {row['high']}] does not hold the score {row['score']}")
+
+
+def _check_complete(path: Path, rows: Sequence[Row]) -> None:
+    there: dict[tuple[Any, ...], set[str]] = {}
+    for row in rows:
+        checkpoint = tuple(row[name] for name in KEYS[:-1])
+        if row["benchmark"] in there.setdefault(checkpoint, set()):
+            raise CorruptInputError(f"{path}: {_name(checkpoint)} has two rows for {row['benchmark']}")
+        there[checkpoint].add(row["benchmark"])
+    expected = (set().union(*there.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
+    for checkpoint, found in there.items():
+        if lost := sorted(expected - found):
+            raise MissingInputError(f"{path}: {_name(checkpoint)} has no row for {lost[0]}")
+
+
+def _name(checkpoint: Sequence[Any]) -> str:
+    model, method, seed, step = checkpoint
+    return f"{model}/{method}/seed{seed}/step{step}"

@@ -1,0 +1,68 @@
+"""Synthetic grades and samples by the documented columns, written the way the pipeline writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evals.stats.graded import GRADE_COLUMNS, SAMPLE_COLUMNS
+from records.layout import Checkpoint, Results, Run
+from records.provenance import sha256_bytes, sha256_file
+from records.write import write_json
+
+TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
+GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
+KEEP = {"sampled": "keep", "greedy": "keep"}
+
+
+def responses(
+    right: Sequence[Sequence[bool]], *, prompts: Sequence[str] | None = None, verdict: str = "wrong", shuffle: int = 0
+) -> list[dict[str, Any]]:
+    """One dict with the columns of both files per response; wrong ones get `verdict`; rows in a shuffled order."""
+    rows = []
+    for item, samples in enumerate(right):
+        prompt = prompts[item] if prompts else f"What is {item} + {item}?"
+        for sample, is_right in enumerate(samples):
+            answer = str(2 * item) if is_right else "-1"
+            rows.append(
+                {
+                    "item_id": f"item{item:04d}", "sample": sample, "prompt": prompt,
+                    "prompt_sha256": sha256_bytes(prompt.encode()), "response": f"so \\boxed{{{answer}}}", "stop": "stop",
+                    "tokens": 10 + item, "seed": 7, "verdict": "correct" if is_right else verdict, "extracted": answer,
+                    "normalised": answer, "rule": "string", "seconds": 0.001, "grader_version": "test",
+                }  # fmt: skip
+            )
+    return [rows[i] for i in np.random.default_rng(shuffle).permutation(len(rows))]
+
+
+def write(root: Path, checkpoint: Checkpoint, benchmarks: Mapping[str, Sequence[Mapping[str, Any]]]) -> Results:
+    """samples/ and grades/ of a checkpoint with their JSON records."""
+    results = Results(root)
+    samples, grades = results.samples(checkpoint), results.grades(checkpoint)
+    sample_record, grade_record = {}, {}
+    for key, rows in benchmarks.items():
+        one, two = samples / f"{key}.parquet", grades / f"{key}.parquet"
+        table(one, rows, SAMPLE_COLUMNS)
+        table(two, rows, GRADE_COLUMNS)
+        sample_record[key] = {"sha256": sha256_file(one), "rows": len(rows)}
+        grade_record[key] = {"sha256": sha256_file(two), "rows": len(rows), "samples_sha256": sha256_file(one)}
+    write_json(samples / "samples.json", {"schema": 1, "benchmarks": sample_record})
+    write_json(grades / "grades.json", {"schema": 1, "benchmarks": grade_record})
+    return results
+
+
+def table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), path)
+
+
+def beta(problems: int, k: int, mean: float, *, seed: int, spread: float = 1.0) -> np.ndarray:
+    """(problems, k) bool with difficulties from Beta(mean spread, (1 - mean) spread)."""
+    rng = np.random.default_rng(seed)
+    chance = rng.beta(mean * spread, (1 - mean) * spread, problems)
+    return rng.random((problems, k)) < chance[:, None]
