@@ -15,16 +15,16 @@ Settings = Mapping[str, Any]
 LOW = Option("low", 0.2, "printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
 HIGH = Option("high", 0.28, "printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
 SEQ_LOW = LOW.but(
-    printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for every row, section 4.1", reading="seq-eps"
+    printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
 )
 SEQ_HIGH = HIGH.but(
-    printed="epsilon, eq. 4", original="4e-4, GSPO", why="Clip-Higher for every row, section 4.1", reading="seq-eps"
+    printed="epsilon, eq. 4", original="4e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
 )
+COV_LOW = LOW.but(printed="-", original="1 Clip-Cov, none KL-Cov", why="the official scripts", reading="cov-clip")
+COV_HIGH = COV_LOW.but(name="high")
 DUAL_CLIP = option("dual-clip", default=None, choices=(), blank="off", least=1.0, original="3, verl; 10, DAPO's script")
 ADV_STD = option("adv-std", printed="std, eq. 9, no eps")
-AGG_SCOPE = option(
-    "agg-scope", printed="1/sum|o_i| over one group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage"
-)
+AGG_SCOPE = option("agg-scope", printed="group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage")
 CLIP_FORM = option("clip-form", printed="eq4, eq. 4; none, Algorithm 1", original="ppo, GSPO")
 GRADIENT = option("gradient", printed="alg1_line21, Algorithm 1; autograd, eq. 4", original="autograd, GSPO")
 KL_ANCHOR = option("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
@@ -32,6 +32,10 @@ KL_ESTIMATOR = option("kl-estimator", original="k3, GRPO")
 DH_DEF = option("dh-def")
 DH_TOL = option("dh-tol", default=None, choices=(), blank="auto")
 MASK_NORM = option("mask-norm", printed="tokens, eq. 4")
+TOKEN_RATIO = Option(
+    "ratio", "token", "the row is Table 1's, digit for digit", choices=("token", "sequence"), reading="panel-b-base"
+)
+SEQUENCE_RATIO = TOKEN_RATIO.but(default="sequence", why="Panel B is said to be on TEPO without KL")
 
 TOKEN_CLIP = (LOW, HIGH, DUAL_CLIP)
 SEQUENCE_CLIP = (SEQ_LOW, SEQ_HIGH, DUAL_CLIP, CLIP_FORM)
@@ -44,8 +48,11 @@ def z_score(s: Settings) -> Part:
 
 
 def clip(s: Settings) -> Part:
-    """min(wA, clip(w)A) by the options `low`, `high`, `dual-clip` and, where there is one, `clip-form`."""
-    return surrogates.clipped(low=s["low"], high=s["high"], form=s.get("clip-form", "ppo"), dual=s["dual-clip"])
+    """The clipped objective by the options `low`, `high`, `dual-clip` and, where there is one, `clip-form`."""
+    form = s.get("clip-form", "ppo")
+    if form == "none" or s["low"] is s["high"] is s["dual-clip"] is None:
+        return surrogates.plain()
+    return surrogates.clipped(low=s["low"], high=s["high"], form=form, dual=s["dual-clip"])
 
 
 def token_mean(s: Settings) -> Part:
@@ -58,13 +65,9 @@ def ratio(s: Settings) -> Part:
 
 
 def kl(s: Settings, *, where: Part) -> Part:
-    return penalties.kl(
-        beta=s["beta"],
-        estimator=s["kl-estimator"],
-        anchor=s["kl-anchor"],
-        where=where,
-        norm=s.get("mask-norm", "tokens"),
-    )
+    """beta KL on the tokens of `where` by the options `beta`, `kl-estimator`, `kl-anchor` and, where there is one, `mask-norm`."""
+    norm = s.get("mask-norm", "tokens")
+    return penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], where=where, norm=norm)
 
 
 def delta_entropy(s: Settings) -> Part:

@@ -5,7 +5,7 @@ clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip
 clip_fraction_sequences  share of sequences in which the clip removes every token's surrogate gradient
 ratio_spread             standard deviation over valid tokens of the method's log importance weight; None without a weight
 kl_old                   mean over valid tokens of k3 = exp(-d) + d - 1, d = log pi/pi_old: an estimate of KL(pi || pi_old)
-mask_fraction            share of valid tokens a selection picks: penalised, dropped or weighted below 1; None without one
+mask_fraction            share of valid tokens under the penalty, or of the surrogate taken away by weights; None without either
 theorem_sign_agreement   share of valid tokens with A != 0 and |dH| > tol whose sign(dH) = -sign(A) (TEPO, Theorem 3.1)
 effective_sample_size    (sum w)^2 / (B sum w^2), w the geometric mean ratio of each of the B sequences; in (0, 1]
 """
@@ -67,7 +67,7 @@ def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
 
 def _selected(t: Terms) -> Tensor | None:
     if t.parts.selection is not None:
-        return _mean(t.parts.selection(t) < 1, t.batch)
+        return 1 - _mean(t.parts.selection(t), t.batch)
     for penalty in t.parts.penalties:
         return _mean(penalty.settings["where"](t), t.batch)
     return None

@@ -13,7 +13,7 @@ Value: TypeAlias = float | str | None
 
 @dataclass(frozen=True)
 class Option:
-    """One choice: a word among `choices`, or a number (`choices` empty) of at least `least`, or the word `blank` for None."""
+    """One choice: a word among `choices`, or a number from `least` to `most`, or the word `blank`, which means None."""
 
     name: str
     default: Value
@@ -23,6 +23,7 @@ class Option:
     choices: tuple[str, ...] = ()
     reading: str | None = None  # the ambiguity it settles, if it settles one
     least: float = 0.0
+    most: float = math.inf
     blank: str | None = None
 
     def parse(self, value: object, where: str) -> Value:
@@ -38,8 +39,11 @@ class Option:
             number = float(str(text))
         except ValueError:
             number = math.nan
-        if not math.isfinite(number) or number < self.least:
-            allowed = f"a number of at least {self.spell(self.least)}" + (f", or {self.blank}" if self.blank else "")
+        if not math.isfinite(number) or not self.least <= number <= self.most:
+            most = f" and at most {self.spell(self.most)}" if math.isfinite(self.most) else ""
+            allowed = f"a number of at least {self.spell(self.least)}{most}" + (
+                f", or {self.blank}" if self.blank else ""
+            )
             raise ConfigError(f"{where}: {self.name}: got {value!r}, allowed: {allowed}")
         return number
 

@@ -84,8 +84,8 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "R6", "dh-tol", "methods",
-        {"auto": "0 in float64, 1e-6 in float32; half precision must say", "<number>": "nats; |dH| up to it counts as 0"},
-        "In the first minibatch dH is 0 by construction; without a tolerance the mask would be rounding noise.",
+        {"auto": "0 in float64, 1e-6 in float32; half precision must say"},
+        "A number of nats up to which |dH| counts as 0. In the first minibatch dH is 0 by construction; without a tolerance the mask would be rounding noise.",
     ),
     Reading(
         "R7", "mask-norm", "methods",
@@ -110,8 +110,8 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "R10", "beta", "methods",
-        {"0.001": "Qwen2.5-7B, and Table 2, where it is not stated", "1": "Qwen3-14B", "<number>": "Panel A"},
-        "Section 4.1 prints .001 for 7B and 1 for 14B and never swaps them: two extra runs tell whether mask or beta matters.",
+        {"0.001": "Qwen2.5-7B, and Table 2, where it is not stated", "1": "Qwen3-14B"},
+        "Any number. Section 4.1 prints .001 for 7B and 1 for 14B and never swaps them: two extra runs tell whether mask or beta matters.",
     ),
     Reading(
         "R11", "adv-std", "methods",

@@ -1,4 +1,4 @@
-"""Which tokens a term acts on: (B, T) bool, or a weight in [0, 1]; never differentiated. t.batch.mask is applied by the reducer."""
+"""Which tokens a term acts on: (B, T) bool, or a weight in [0, 1]; never differentiated. The reducer applies the mask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOLERANCE = {
     "torch.float64": 0.0,
     "torch.float32": 1e-6,
-}  # R6: dH is 0 by construction in minibatch 1; rounding must not show
+}  # R6: in minibatch 1 dH is rounding noise
 
 
 @part()
@@ -25,14 +25,15 @@ def everywhere(t: Terms) -> Tensor:
     return t.batch.mask
 
 
-# --- entropy change, TEPO's mask -------------------------------------------------------------------------------------------
+# ---- entropy change, TEPO's mask ----
 
 
 @part("entropy", "old_entropy")
 def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
     """dH_t = H_t - H_t^old, full-vocabulary entropies at one state; |dH| <= tol counts as 0."""
     entropy, old_entropy = t.batch.entropy, t.batch.old_entropy
-    assert entropy is not None and old_entropy is not None
+    assert entropy is not None
+    assert old_entropy is not None
     if tol is None:
         if str(entropy.dtype) not in TOLERANCE:
             raise ConfigError(
@@ -106,13 +107,15 @@ def top_covariance(t: Terms, *, fraction: float) -> Tensor:
 
 
 @part(scope="batch")
-def random_in_band(t: Terms, *, fraction: float, low: float, high: float) -> Tensor:
-    """At most max(1, int(fraction N)) tokens drawn uniformly from those with low < cov < high that PPO did not clip (Clip-Cov,
-    eq. 11-12). Draws from the given CPU generator, or torch's global one."""
+def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> Tensor:
+    """At most max(1, int(fraction N)) tokens, drawn uniformly from those with lower < cov < upper that PPO did not clip.
+
+    Clip-Cov, eq. 11-12. Draws from the loss's CPU generator, or torch's global one.
+    """
     import torch
 
     cov = covariance(t)
-    candidates = ((cov > low) & (cov < high) & t.batch.mask & ~t.clipped_BT).flatten().nonzero().squeeze(1)
+    candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~t.clipped_BT).flatten().nonzero().squeeze(1)
     count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
     order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, candidates[order], True).view_as(t.batch.mask)
@@ -124,14 +127,14 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
     return ~of(t)
 
 
-# --- STEER ------------------------------------------------------------------------------------------------------------------
+# ---- STEER ----
 
 
 @part("entropy", scope="batch")
 def steer(t: Terms, *, least: float, map: str) -> Tensor:
-    """Weight in [least, 1] that falls with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change a token causes (2510.10150).
+    """Weight in [least, 1], falling with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change a token causes (2510.10150).
 
-    exp     exp(ln(least) u);   linear  1 - (1 - least) u;   u = min(|Omega| / max(max |Omega|, 0.02), 1)
+    exp: least^u;  linear: 1 - (1 - least) u;  u = |Omega| / max(max |Omega|, 0.02). p is the current policy's, p ~ p_old.
     """
     assert t.batch.entropy is not None
     logp_BT = t.logp_BT.detach()

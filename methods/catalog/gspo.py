@@ -1,20 +1,19 @@
-"""GSPO: GRPO/DAPO with one weight per sequence, averaged over the sequence first. Against TEPO without KL only the reducer differs."""
+"""GSPO and Panel D: one weight per sequence as in TEPO, other reducers. Only the reducer tells GSPO from TEPO without KL."""
 
-from dataclasses import replace
-
-from methods import reducers
-from methods.catalog.tepo import tepo_nokl
-from methods.choices import ADV_STD, GRADIENT, SEQUENCE_CLIP
+from methods import choices, reducers
+from methods.catalog.tepo import NO_KL, sequence_weighted
 from methods.method import Parts
 from methods.recipe import Recipe, Settings
 
-OPTIONS = (ADV_STD, *SEQUENCE_CLIP)
+OPTIONS = tuple(option for option in NO_KL if option is not choices.AGG_SCOPE)
 
 
 def gspo(s: Settings) -> Parts:
-    return replace(
-        tepo_nokl({**s, "gradient": GRADIENT.default, "agg-scope": "minibatch"}), reduce=reducers.seq_mean_token_mean()
-    )
+    return sequence_weighted(s, reducers.seq_mean_token_mean())
+
+
+def tepo_seqsum(s: Settings) -> Parts:
+    return sequence_weighted(s, reducers.seq_mean_token_sum())
 
 
 METHODS = [
@@ -23,11 +22,23 @@ METHODS = [
         title="GSPO",
         source="arXiv 2507.18071",
         rows=("Table 1: w. GSPO", "Table 3, Panel D: w. sequence-mean token-mean/GSPO aggregation"),
-        differs="The weight is the geometric mean of the sequence's token ratios, and every sequence counts the same whatever its length.",
-        quote="Aggregation Methods: Evaluations for aggregation: a. 'sequence-mean token-mean aggregation'/GSPO",
+        differs="The weight is the geometric mean of the sequence's token ratios, and every sequence counts the same.",
+        quote="Evaluations for aggregation: a. 'sequence-mean token-mean aggregation'/GSPO",
         where="section 4.1",
         equation="J = (1/B) sum_i min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
         options=OPTIONS,
         parts=gspo,
+    ),
+    Recipe(
+        key="tepo_seqsum",
+        title="TEPO without KL, summed over tokens",
+        source="arXiv 2604.12736v1",
+        rows=("Table 3, Panel D: w. sequence-mean token-sum aggregation",),
+        differs="The weight is the geometric mean of the sequence's token ratios; the sum over tokens is divided by sequences.",
+        quote="b. 'sequence-mean token-sum aggregation'",
+        where="section 4.1; Table 5",
+        equation="J = (1/B) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i as in GSPO",
+        options=OPTIONS,
+        parts=tepo_seqsum,
     ),
 ]

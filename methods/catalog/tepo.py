@@ -1,25 +1,12 @@
-"""TEPO: GRPO/DAPO with one weight per sequence, the geometric mean of its ratios, still averaged over tokens (so a long response
-counts more), and a KL to the old policy on tokens with A > 0 whose entropy falls. Without the KL it is GSPO with a token mean."""
+"""TEPO: GRPO/DAPO, except that a sequence has one weight, the geometric mean of its ratios (still averaged over tokens, so that a
+long response counts more), and that tokens with A > 0 whose entropy falls pay a KL to the old policy."""
 
 from dataclasses import replace
 
-from methods import ratios, selections
-from methods.choices import (
-    ADV_STD,
-    AGG_SCOPE,
-    ENTROPY_CHANGE,
-    GRADIENT,
-    KL,
-    MASK_NORM,
-    SEQUENCE_CLIP,
-    clip,
-    delta_entropy,
-    kl,
-    token_mean,
-    z_score,
-)  # fmt: skip
+from methods import choices, ratios, selections
 from methods.method import Parts
 from methods.options import Option
+from methods.parts import Part
 from methods.recipe import Recipe, Settings
 
 BETA = Option(
@@ -29,27 +16,33 @@ BETA = Option(
     printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
     reading="beta",
 )
-NO_KL = (ADV_STD, *SEQUENCE_CLIP, GRADIENT, AGG_SCOPE)
-MASKED_KL = (BETA, *KL, *ENTROPY_CHANGE, MASK_NORM)
+NO_KL = (choices.ADV_STD, *choices.SEQUENCE_CLIP, choices.GRADIENT, choices.AGG_SCOPE)
+MASKED_KL = (BETA, *choices.KL, *choices.ENTROPY_CHANGE, choices.MASK_NORM)
+
+
+def sequence_weighted(s: Settings, reduce: Part) -> Parts:
+    """Everything but the reducer: what TEPO without choices.KL, GSPO and Panel D share."""
+    level = choices.ratio(s) if "ratio" in s else ratios.sequence()
+    weight = ratios.own_share(of=level) if s["gradient"] == "alg1_line21" else level
+    return Parts(advantage=choices.z_score(s), ratio=weight, surrogate=choices.clip(s), reduce=reduce)
 
 
 def tepo_nokl(s: Settings) -> Parts:
-    ratio = ratios.sequence()
-    if s["gradient"] == "alg1_line21":
-        ratio = ratios.own_share(of=ratio)
-    return Parts(advantage=z_score(s), ratio=ratio, surrogate=clip(s), reduce=token_mean(s))
+    return sequence_weighted(s, choices.token_mean(s))
 
 
 def tepo(s: Settings) -> Parts:
-    return replace(tepo_nokl(s), penalties=(kl(s, where=selections.sure_and_sharpening(dh=delta_entropy(s))),))
+    return replace(
+        tepo_nokl(s), penalties=(choices.kl(s, where=selections.sure_and_sharpening(dh=choices.delta_entropy(s))),)
+    )
 
 
 METHODS = [
     Recipe(
         key="tepo_nokl",
-        title="TEPO without KL",
+        title="TEPO without choices.KL",
         source="arXiv 2604.12736v1",
-        rows=("Table 3: TEPO-w/o. KL",),
+        rows=("Table 3: TEPO-w/o. choices.KL",),
         differs="The weight is the geometric mean of the sequence's token ratios.",
         quote="we define the sequence-level weight w_i(theta) as the geometric mean of token-level importance ratios",
         where="section 3.3.1",
@@ -62,9 +55,9 @@ METHODS = [
         title="TEPO",
         source="arXiv 2604.12736v1",
         rows=("Table 1, 2, 4: TEPO", "Table 3, Panel E: TEPO"),
-        differs="The weight is the geometric mean of the sequence's token ratios, and a KL to the old policy acts on tokens with "
+        differs="The weight is the geometric mean of the sequence's token ratios, and a choices.KL to the old policy acts on tokens with "
         "positive advantage and falling entropy.",
-        quote="introduces a token-level KL-Divergence mask constraint that targets tokens with positive advantages and decreasing "
+        quote="introduces a token-level choices.KL-Divergence mask constraint that targets tokens with positive advantages and decreasing "
         "entropy to mitigate abrupt policy updates",
         where="abstract; eq. 4",
         equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t },  M_t = 1[A_i > 0 and dH_t < 0]",

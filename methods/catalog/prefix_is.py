@@ -1,0 +1,37 @@
+"""Prefix importance sampling: GRPO/DAPO, except that a token's weight is the geometric mean of the ratios up to it."""
+
+from methods import choices, ratios, surrogates
+from methods.method import Parts
+from methods.parts import Part
+from methods.readings import option
+from methods.recipe import Recipe, Settings
+
+PREFIX_GRAD = option("prefix-grad")
+
+
+def weights(gradient: str) -> Part:
+    """The prefix weight with the gradient that the reading `prefix-grad` gives it."""
+    return ratios.own_token(of=ratios.prefix()) if gradient == "own_token" else ratios.prefix()
+
+
+def prefix_is(s: Settings) -> Parts:
+    surrogate = surrogates.weighted(low=s["low"], high=s["high"]) if s["prefix-grad"] == "stop" else choices.clip(s)
+    return Parts(
+        advantage=choices.z_score(s), ratio=weights(s["prefix-grad"]), surrogate=surrogate, reduce=choices.token_mean(s)
+    )
+
+
+METHODS = [
+    Recipe(
+        key="prefix_is",
+        title="Prefix importance sampling",
+        source="arXiv 2604.12736v1",
+        rows=("Table 3, Panel C: w. Sentence Prefix IS",),
+        differs="The weight of token t is the geometric mean of the ratios of tokens 1 to t.",
+        quote="Prefix importance sampling, w_{i,j<=t} denotes the prefix of the i-th sentence up to the t-th token",
+        where="section 4.1; Table 5, without its stray sum",
+        equation="J = (1/N) sum_i sum_t min(w_t A_i, clip(w_t, 1 - low, 1 + high) A_i),  w_t = exp((1/t) sum_{u<=t} log r_u)",
+        options=(choices.ADV_STD, choices.SEQ_LOW, choices.SEQ_HIGH, choices.DUAL_CLIP, PREFIX_GRAD, choices.AGG_SCOPE),
+        parts=prefix_is,
+    ),
+]
