@@ -1,0 +1,29 @@
+"""The words under tables and figures: plain paragraphs in `*.rst`, read by our pages and by Snakemake's own report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+LEVELS = {
+    "problem": (
+        "Intervals at problem level (95 %): what the same checkpoint would score on other problems of the same kind. "
+        "They hold one training run fixed: one seed, no method-level interval."
+    ),
+    "seed": "Intervals at seed level (95 %): what the mean of other training seeds of the same method would be.",
+}
+
+
+def paragraphs(name: str) -> list[str]:
+    """The paragraphs of `<name>.rst`, each on one line; none when there is no such caption."""
+    path = HERE / f"{name}.rst"
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+
+
+def scale(name: str) -> list[str]:
+    """What results of this scale can and cannot say; the first paragraph is the first line of every page."""
+    return paragraphs(f"scale-{name}") or [f"Results of the scale {name}."]

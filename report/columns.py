@@ -1,0 +1,44 @@
+"""CSV in and out, strictly: named columns, no ragged rows, no empty files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from records.errors import CorruptInputError, MissingInputError, unknown
+
+
+def read_csv(path: Path | str, what: str, needed: Sequence[str]) -> list[dict[str, str]]:
+    """All rows as text. A missing file or column, a ragged row or no rows at all is an error naming the file."""
+    path = Path(path)
+    if not path.is_file():
+        raise MissingInputError(f"{path}: {what} is missing")
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            lines = list(csv.reader(stream, strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
+    if not lines:
+        raise CorruptInputError(f"{path}: {what} is empty")
+    header = lines[0]
+    for column in needed:
+        if column not in header:
+            raise unknown(str(path), "column wanted", column, header)
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(header):
+            raise CorruptInputError(f"{path}: line {number}: {len(line)} fields, the header has {len(header)}")
+    if len(lines) == 1:
+        raise CorruptInputError(f"{path}: {what} holds no rows")
+    return [dict(zip(header, line, strict=True)) for line in lines[1:]]
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """CSV text with `\\n` line ends; None becomes an empty field, floats keep every digit."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(["" if row[name] is None else row[name] for name in header])
+    return out.getvalue()

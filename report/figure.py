@@ -1,0 +1,37 @@
+"""`python -m report.figure --results results/quick --figure 2`: a figure as SVG and PNG, and what it draws as CSV."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from records import cli
+from report import spec
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw a figure of report/figures.yaml from finished runs.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), figure3, entropy")
+    parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
+    arguments = parser.parse_args()
+
+    from records.write import atomic, write_text
+    from report import curves, draw
+    from report.results import open_tree
+
+    tree = open_tree(arguments.results)
+    drawing = curves.draw_data(spec.figure(arguments.figure, arguments.spec), tree)
+    name = tree.layout.figures / drawing.figure.key
+    write_text(name.with_suffix(".csv"), curves.csv_text(drawing))
+    for kind, data in draw.render(drawing).items():
+        with atomic(name.with_suffix(f".{kind}")) as temporary:
+            temporary.write_bytes(data)
+    for kind in ("svg", "png", "csv"):
+        print(name.with_suffix(f".{kind}"))
+    for note in drawing.notes:
+        print(f"note: {note}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

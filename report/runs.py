@@ -1,0 +1,143 @@
+"""What each run did: how it differs from GRPO/DAPO, how long it took, how its curve went, what to be careful about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from records.layout import BASE, Run
+from report import curves
+from report.cells import FilledTable
+from report.results import Tree
+
+REFERENCE = "grpo"  # the paper compares everything with GRPO/DAPO
+HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run. Rewards are fractions; None: not finished, or not defined."""
+
+    run: Run
+    title: str
+    differs: tuple[str, ...]
+    rollouts: int | None
+    planned: int | None
+    updates: int | None
+    first: float | None  # mean reward of the first quarter of rollouts
+    last: float | None  # of the last quarter
+    area: float | None  # mean reward over all rollouts: area under the reward curve
+    to_half: int | None  # first rollout whose reward reaches one half
+    wall_seconds: float | None
+    collapsed_at: int | None
+    record: Mapping[str, Any] | None
+
+    @property
+    def finished(self) -> bool:
+        return self.record is not None
+
+
+def summaries(tree: Tree) -> list[Summary]:
+    """One per planned run, in the matrix's order."""
+    return [_summary(run, tree) for run in tree.runs]
+
+
+def differences(key: str, reference: str = REFERENCE) -> tuple[str, ...]:
+    """The slots in which a method differs from the reference, as `reduce: token_mean → sequence_mean`."""
+    from methods import catalog
+
+    ours, theirs = (
+        {slot: str(part) for slot, part in catalog.parse(name).parts.filled().items()} for name in (key, reference)
+    )
+    slots = list(dict.fromkeys([*theirs, *ours]))
+    changed = [slot for slot in slots if ours.get(slot) != theirs.get(slot)]
+    return tuple(f"{slot}: {theirs.get(slot, 'none')} → {ours.get(slot, 'none')}" for slot in changed)
+
+
+def warnings(tree: Tree, filled: FilledTable, done: Sequence[Summary]) -> list[str]:
+    """Everything a reader should know before believing a number, most serious first."""
+    found = [
+        f"{s.run.path.as_posix()}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped."
+        for s in done
+        if s.collapsed_at is not None
+    ]
+    found += [f"{s.run.path.as_posix()}: not finished; its row is missing." for s in done if not s.finished]
+    found += [note for note in filled.notes if note.startswith("Missing")]
+    found += _verdicts(tree)
+    found += _unlike(done)
+    if any(_environment(s).get("dirty") for s in done):
+        found.append("Trained from a working tree with uncommitted changes: the commit alone does not give the code.")
+    return found
+
+
+def _summary(run: Run, tree: Tree) -> Summary:
+    record = tree.record(run)
+    path = tree.layout.run(run) / "curve.csv"
+    reward = [v for v in curves.series(path, ["reward"], "first") if v is not None] if path.is_file() else []
+    quarter = max(len(reward) // 4, 1)
+    training = (record or {}).get("spec", {}).get("training") or tree.matrix.get("training") or {}
+    return Summary(
+        run=run,
+        title=str(tree.methods[run.method]["title"]),
+        differs=differences(run.method),
+        rollouts=len(reward) or None,
+        planned=training.get("rollouts"),
+        updates=(record or {}).get("updates"),
+        first=_mean(reward[:quarter]),
+        last=_mean(reward[-quarter:]),
+        area=_mean(reward),
+        to_half=next((n for n, value in enumerate(reward, 1) if value >= HALF), None),
+        wall_seconds=(record or {}).get("wall_seconds"),
+        collapsed_at=(record or {}).get("collapsed_at"),
+        record=record,
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _verdicts(tree: Tree) -> list[str]:
+    """Verdicts that hide a right answer rather than show a wrong one: counted over all scored responses."""
+    averages = {key for _, key in tree.scores} - {str(b["key"]) for b in tree.benchmarks}
+    found = []
+    for verdict, meaning in (
+        ("timeout", "graded as wrong because grading ran out of time"),
+        ("error", "graded as wrong because the grader failed"),
+        ("unparsed_gold", "could not be right: the reference answer is not readable"),
+    ):
+        hits = {
+            (c.run.method if c.run.method != BASE else BASE, key): count
+            for (c, key), score in tree.scores.items()
+            if key not in averages and (count := score.counts[verdict])
+        }
+        if hits:
+            worst = max(hits, key=lambda hit: hits[hit])
+            found.append(f"{sum(hits.values())} responses {meaning} (most: {worst[0]} on {worst[1]}, {hits[worst]}).")
+    return found
+
+
+def _unlike(done: Sequence[Summary]) -> list[str]:
+    """Runs that share less than they should: a difference between their rows is then not only the method's."""
+    found = []
+    finished = [s for s in done if s.record is not None]
+    for model in dict.fromkeys(s.run.model for s in finished):
+        records = [s.record for s in finished if s.run.model == model and s.record is not None]
+        for what, values in (
+            ("base weights or prompts", [r.get("inputs") for r in records]),
+            ("training settings", [r["spec"].get("training") for r in records]),
+        ):
+            if any(value != values[0] for value in values):
+                found.append(f"{model}: runs differ in {what}: their rows differ in more than the method.")
+    for what in ("commit", "packages"):
+        if len({repr(_environment(s).get(what)) for s in finished}) > 1:
+            found.append(
+                f"Runs were made with different {'code (commits)' if what == 'commit' else 'package versions'}."
+            )
+    return found
+
+
+def _environment(summary: Summary) -> Mapping[str, Any]:
+    return (summary.record or {}).get("environment") or {}

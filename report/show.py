@@ -1,0 +1,93 @@
+"""`python -m report.show table1 --results results/quick`: a table in the terminal, and where the report lies."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from records import cli
+from records.errors import unknown
+from report import spec
+
+if TYPE_CHECKING:
+    from report.cells import Cell, FilledBlock, FilledRow, FilledTable
+
+GAP = "  "
+
+
+def text(filled: FilledTable, width: int = 100) -> str:
+    """The table in plain text: value above, interval below, best of a column marked `*`; rows not run named below."""
+    from report import captions, render
+
+    lines = [captions.scale(filled.scale)[0], "", f"Table {filled.table.key}: {filled.table.title}"]
+    for block in filled.blocks:
+        lines += ["", *_block(block, filled)]
+    words = ["Percent, 95 % intervals below; * best of its column.", *_stands_for(filled), *render.levels(filled)]
+    words += [f"Note: {note}" for note in filled.notes]
+    return "\n".join([*lines, "", *(line for word in words for line in textwrap.wrap(word, width))])
+
+
+def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
+    ran = [row for row in block.rows if row.ran]
+    heads = [_short(column.heading) for column in filled.columns]
+    grid = [(row.label, [_two(row.cells[c.slot], block, row) for c in filled.columns]) for row in ran]
+    label = max((len(name) for name, _ in grid), default=0)
+    widths = [
+        max(len(head), *(len(part) for _, cells in grid for part in cells[n])) if grid else len(head)
+        for n, head in enumerate(heads)
+    ]
+    out = [_line("", heads, label, widths), "-" * (label + sum(widths) + len(GAP) * len(widths))]
+    for name, cells in grid:
+        out.append(_line(name, [value for value, _ in cells], label, widths))
+        out.append(_line("", [bounds for _, bounds in cells], label, widths))
+    absent = [row.label for row in block.rows if not row.ran]
+    if absent:
+        out.append(f"not run at this scale: {', '.join(absent)}")
+    return out
+
+
+def _stands_for(filled: FilledTable) -> list[str]:
+    pairs = [f"{_short(c.heading)} for {c.stands_for}" for c in filled.columns if c.stands_for]
+    return [f"Stand-ins, not the paper's benchmarks: {', '.join(pairs)}."] if pairs else []
+
+
+def _two(cell: Cell, block: FilledBlock, row: FilledRow) -> tuple[str, str]:
+    from report.cells import interval, is_best
+
+    bounds = interval(cell, digits=0).replace(" to ", ":" if row.row.delta else "-")
+    return cell.shown + ("*" if is_best(cell, block, row) else ""), bounds
+
+
+def _short(heading: str) -> str:
+    """Headings that fit nine columns into a terminal."""
+    return heading.removeprefix("syn_").replace("Avg. (pooled)", "pooled").replace("Avg. (macro)", "macro")
+
+
+def _line(name: str, cells: list[str], label: int, widths: list[int]) -> str:
+    return (name.ljust(label) + GAP + GAP.join(c.rjust(w) for c, w in zip(cells, widths, strict=True))).rstrip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print a table of finished results.")
+    parser.add_argument("what", help="table1")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    arguments = parser.parse_args()
+
+    from report import cells
+    from report.results import open_tree
+
+    known = [f"table{key}" for key in spec.table_keys()]
+    if arguments.what not in known:
+        raise unknown("command line", "what", arguments.what, known)
+    tree = open_tree(arguments.results)
+    width = max(60, min(110, shutil.get_terminal_size().columns))
+    print(text(cells.fill(spec.table(arguments.what.removeprefix("table")), tree), width))
+    if tree.layout.report.is_file():
+        print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
+
+
+if __name__ == "__main__":
+    cli.run(main)

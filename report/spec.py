@@ -1,0 +1,270 @@
+"""Read `tables.yaml` and `figures.yaml`: what a table or figure consists of, checked before anything is computed.
+
+Nothing here knows results: `report.cells` and `report.curves` fill the declarations with numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from records.errors import ConfigError, MissingInputError, unknown
+from records.layout import BASE
+
+HERE = Path(__file__).resolve().parent
+TABLES = HERE / "tables.yaml"
+FIGURES = HERE / "figures.yaml"
+AVERAGES = ("avg_pooled", "avg_macro")
+AGGREGATES = ("first", "mean", "sum")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One printed row: a method's checkpoint, or (`delta`) the difference of two other rows."""
+
+    id: str
+    label: str
+    method: str | None = None
+    delta: tuple[str, str] | None = None
+    optional: bool = False
+    seeds: tuple[int, ...] | None = None  # None: all seeds of the matrix
+    step: int | None = None  # None: the scale's table step
+
+    @property
+    def what(self) -> tuple[Any, ...]:
+        """Two rows of one block with the same value here would print the same numbers."""
+        return (self.method, self.delta, self.seeds, self.step)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one model of the paper (`model` is a slot); `title` heads them where a table has panels."""
+
+    model: str
+    rows: tuple[Row, ...]
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    key: str
+    title: str
+    columns: Mapping[str, str]  # slot -> printed heading, in order
+    blocks: tuple[Block, ...]
+    models: Mapping[str, str]  # slot -> the paper's model
+    source: str
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for block in self.blocks for row in block.rows]
+
+
+@dataclass(frozen=True)
+class Panel:
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    aggregate: str
+    label: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    key: str
+    title: str
+    model: str
+    panels: tuple[Panel, ...]
+    lines: tuple[str, ...]
+    models: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key written twice is an error, not a silent win for the last one."""
+
+
+def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
+    pairs = loader.construct_pairs(node, deep=True)
+    keys = [key for key, _ in pairs]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{node.start_mark.name}: {twice}: given twice")
+    return dict(pairs)
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path | str) -> dict[str, Any]:
+    """The mapping in a YAML file; a missing file, bad YAML or a key given twice is an error that names the file."""
+    path = Path(path)
+    if not path.is_file():
+        raise MissingInputError(f"{path}: specification is missing")
+    try:
+        with open(path, encoding="utf-8") as stream:
+            value = yaml.load(stream, Loader=_UniqueKeys)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
+    return value
+
+
+def table(key: str, path: Path | str = TABLES) -> Table:
+    """Table `key` of a specification file; `models` and `columns` it does not give are those of `tables.yaml`.
+
+    Raises `ConfigError` for unknown keys, slots and columns, for a row id or content given twice, and for a delta of
+    rows that its block does not have.
+    """
+    where = str(path)
+    content = read_yaml(path)
+    _only(content, where, "", ("models", "columns", "tables"))
+    house = content if "models" in content and "columns" in content else read_yaml(TABLES)
+    models, columns = content.get("models", house["models"]), content.get("columns", house["columns"])
+    declared = _need(content, "tables", where)
+    tables = {str(name): value for name, value in declared.items()}
+    if key not in tables:
+        raise unknown(where, "tables", key, tables)
+    at = f"tables.{key}"
+    body = tables[key]
+    _only(body, where, at, ("title", "columns", "blocks"))
+    wanted = _need(body, "columns", where, at)
+    for slot in wanted:
+        if slot not in columns:
+            raise unknown(where, f"{at}.columns", slot, columns)
+        if wanted.count(slot) > 1:
+            raise ConfigError(f"{where}: {at}.columns: {slot} is given twice")
+    blocks = tuple(
+        _block(block, where, f"{at}.blocks.{n}", models) for n, block in enumerate(_need(body, "blocks", where, at))
+    )
+    ids = [row.id for block in blocks for row in block.rows]
+    for name in ids:
+        if ids.count(name) > 1:
+            raise ConfigError(f"{where}: {at}: row id {name} is given twice")
+    return Table(
+        key=key,
+        title=str(body.get("title", f"Table {key}")),
+        columns={slot: str(columns[slot]) for slot in wanted},
+        blocks=blocks,
+        models={str(slot): str(title) for slot, title in models.items()},
+        source=where,
+    )
+
+
+def table_keys(path: Path | str = TABLES) -> list[str]:
+    return [str(key) for key in _need(read_yaml(path), "tables", str(path))]
+
+
+def figure(key: str, path: Path | str = FIGURES) -> Figure:
+    """Figure `key` (`figure2`, or `2` for short) of a specification file."""
+    where = str(path)
+    content = read_yaml(path)
+    _only(content, where, "", ("lines", "figures"))
+    figures = _need(content, "figures", where)
+    key = key if key in figures else f"figure{key}" if f"figure{key}" in figures else key
+    if key not in figures:
+        raise unknown(where, "figures", key, figures)
+    at, body = f"figures.{key}", figures[key]
+    _only(body, where, at, ("title", "model", "panels"))
+    models = read_yaml(TABLES)["models"]
+    model = _need(body, "model", where, at)
+    if model not in models:
+        raise unknown(where, f"{at}.model", model, models)
+    return Figure(
+        key=key,
+        title=str(_need(body, "title", where, at)),
+        model=model,
+        panels=tuple(
+            _panel(panel, where, f"{at}.panels.{n}") for n, panel in enumerate(_need(body, "panels", where, at))
+        ),
+        lines=tuple(_need(content, "lines", where)),
+        models=models,
+        source=where,
+    )
+
+
+def figure_keys(path: Path | str = FIGURES) -> list[str]:
+    return list(_need(read_yaml(path), "figures", str(path)))
+
+
+def check_method(name: str, where: str, key: str) -> None:
+    """Raise for a method that the catalog does not have; options after `+` are the matrix's business."""
+    from methods import catalog
+
+    known = (BASE, *catalog.keys())
+    if name.split("+")[0] not in known:
+        raise unknown(where, key, name, known)
+
+
+def _block(body: Mapping[str, Any], where: str, at: str, models: Mapping[str, str]) -> Block:
+    _only(body, where, at, ("model", "title", "rows"))
+    model = _need(body, "model", where, at)
+    if model not in models:
+        raise unknown(where, f"{at}.model", model, models)
+    rows = tuple(_row(row, where, f"{at}.rows.{n}") for n, row in enumerate(_need(body, "rows", where, at)))
+    runs = {row.id: row for row in rows if row.delta is None}
+    for row in rows:
+        for part in row.delta or ():
+            if part not in runs:
+                raise unknown(where, f"{at}: row {row.id}: delta", part, runs)
+        same = next((other for other in rows if other is not row and other.what == row.what), None)
+        if same is not None:
+            raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.delta})")
+    return Block(model=model, rows=rows, title=body.get("title"))
+
+
+def _row(body: Mapping[str, Any], where: str, at: str) -> Row:
+    _only(body, where, at, ("id", "label", "method", "delta", "when", "seeds", "step"))
+    name = str(_need(body, "id", where, at))
+    if ("method" in body) == ("delta" in body):
+        raise ConfigError(f"{where}: {at}: row {name} needs either method or delta")
+    delta = body.get("delta")
+    if delta is not None and (not isinstance(delta, list) or len(delta) != 2):
+        raise ConfigError(f"{where}: {at}: row {name}: delta must be [row, minus row], got {delta!r}")
+    if body.get("when", "run") != "run":
+        raise unknown(where, f"{at}.when", body["when"], ["run"])
+    if "method" in body:
+        check_method(str(body["method"]), where, f"{at}: row {name}: method")
+    return Row(
+        id=name,
+        label=str(_need(body, "label", where, at)),
+        method=body.get("method"),
+        delta=None if delta is None else (str(delta[0]), str(delta[1])),
+        optional="when" in body,
+        seeds=tuple(body["seeds"]) if "seeds" in body else None,
+        step=body.get("step"),
+    )
+
+
+def _panel(body: Mapping[str, Any], where: str, at: str) -> Panel:
+    _only(body, where, at, ("id", "title", "columns", "aggregate", "label", "scale"))
+    aggregate = _need(body, "aggregate", where, at)
+    if aggregate not in AGGREGATES:
+        raise unknown(where, f"{at}.aggregate", aggregate, AGGREGATES)
+    return Panel(
+        id=str(_need(body, "id", where, at)),
+        title=str(_need(body, "title", where, at)),
+        columns=tuple(_need(body, "columns", where, at)),
+        aggregate=aggregate,
+        label=str(_need(body, "label", where, at)),
+        scale=float(body.get("scale", 1.0)),
+    )
+
+
+def _need(body: Mapping[str, Any], key: str, where: str, at: str = "") -> Any:
+    if key not in body:
+        raise ConfigError(f"{where}: {at + ': ' if at else ''}{key} is missing")
+    return body[key]
+
+
+def _only(body: Any, where: str, at: str, allowed: Iterable[str]) -> None:
+    if not isinstance(body, dict):
+        raise ConfigError(f"{where}: {at or 'top level'}: must hold keys and values, got {body!r}")
+    strange = next((str(key) for key in body if key not in allowed), None)
+    if strange is not None:
+        raise unknown(where, f"{at}: key" if at else "key", strange, allowed)

@@ -1,0 +1,32 @@
+"""`python -m report.table --results results/quick --table 1`: one table as CSV, Markdown and tidy CSV."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from records import cli
+from report import spec
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Render a table of report/tables.yaml from finished results.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    parser.add_argument("--table", required=True, help="key in the specification, such as 1")
+    parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
+    arguments = parser.parse_args()
+
+    from report import cells, render
+    from report.results import open_tree
+
+    tree = open_tree(arguments.results)
+    key = arguments.table.removeprefix("table")
+    filled = cells.fill(spec.table(key, arguments.spec), tree)
+    for path in render.write(filled, tree.layout):
+        print(path)
+    for note in filled.notes:
+        print(f"note: {note}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,204 @@
+"""An invented results tree as docs/architecture.md describes it: `python -m tests.report.synthetic --out DIR`.
+
+Every figure in it is made up from a seed; nothing was trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+from records.layout import BASE, Checkpoint, Results, Run
+
+MODEL = {"key": "tiny_qwen2", "title": "Tiny Qwen2 (0.17 M)", "stands_for": "Qwen2.5-7B"}
+METHODS = {
+    "grpo": ("GRPO/DAPO", 0.62),
+    "gspo": ("GSPO", 0.70),
+    "tepo_nokl": ("TEPO w/o KL", 0.74),
+    "tepo": ("TEPO", 0.72),
+}
+STANDS_FOR = ("AIME24", "AIME25", "AMC", "MATH-500", "OMNI-MATH", "OlympiadBench", "Minerva")
+BENCHMARKS = [
+    {"key": key, "title": title, "stands_for": stands, "items": items, "samples": samples}
+    for (key, title, items, samples), stands in zip(
+        [
+            ("syn_mix3", "Mixed, 3 operations", 20, 8),
+            ("syn_inv2", "Unknown, 2 operations", 20, 8),
+            ("syn_add2q", "Two-digit sums", 20, 8),
+            ("syn_as3", "Plus and minus, 3", 100, 1),
+            ("syn_mix2", "Mixed, 2 operations", 100, 1),
+            ("syn_mul4", "Times, 4", 100, 1),
+            ("syn_seq1", "Sequences", 100, 1),
+        ],
+        STANDS_FOR,
+        strict=True,
+    )
+]
+VERDICTS = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
+TRAINING = {"rollouts": 12, "prompts_per_rollout": 32, "samples_per_prompt": 8, "minibatches": 4, "passes": 2}
+CURVE = (
+    "rollout", "update", "minibatch", "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded",
+    "response_tokens", "truncated_fraction", "loss", "grad_norm", "learning_rate", "entropy", "clip_fraction_tokens",
+    "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction", "theorem_sign_agreement",
+    "effective_sample_size", "tokens", "sequences", "seconds_update", "seconds_rollout",
+)  # fmt: skip
+
+
+def write_tree(root: Path, *, seeds: tuple[int, ...] = (1,), scale: str = "quick", rollouts: int = 12) -> Path:
+    """A complete tree of one model, four methods and seven benchmarks at `root`."""
+    layout = Results(root)
+    runs = [Run(str(MODEL["key"]), method, seed) for method in METHODS for seed in seeds]
+    checkpoints = [Checkpoint.base(str(MODEL["key"])), *(Checkpoint(run, rollouts) for run in runs)]
+    write_matrix(layout, runs, checkpoints, scale, rollouts)
+    write_scores(layout, checkpoints)
+    for run in runs:
+        write_run(layout, run, scale, rollouts)
+    return root
+
+
+def write_matrix(layout: Results, runs: list[Run], checkpoints: list[Checkpoint], scale: str, rollouts: int) -> None:
+    value = {
+        "schema": 1,
+        "scale": scale,
+        "title": "Invented run",
+        "note": "Invented figures: nothing was trained.",
+        "table_step": rollouts,
+        "models": [MODEL],
+        "methods": [{"key": key, "row": key, "title": title} for key, (title, _) in METHODS.items()],
+        "seeds": sorted({run.seed for run in runs}),
+        "benchmarks": BENCHMARKS,
+        "training": {**TRAINING, "rollouts": rollouts},
+        "runs": [
+            {"model": r.model, "method": r.method, "row": r.method, "seed": r.seed, "steps": [rollouts]} for r in runs
+        ],
+        "checkpoints": [
+            {"model": c.run.model, "method": c.run.method, "seed": c.run.seed, "step": c.step} for c in checkpoints
+        ],
+        "base": BASE,
+    }
+    layout.root.mkdir(parents=True, exist_ok=True)
+    layout.matrix.write_text(json.dumps(value, indent=1))
+
+
+def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
+    from evals.stats.scorefile import write_scores as write
+
+    rows = []
+    for checkpoint in checkpoints:
+        draw = random.Random(f"{checkpoint.path}")
+        centre = 0.31 if checkpoint.run.method == BASE else METHODS[checkpoint.run.method][1]
+        shares, right, asked = [], 0, 0
+        for benchmark in BENCHMARKS:
+            responses = benchmark["items"] * benchmark["samples"]
+            correct = round(responses * min(1.0, max(0.0, draw.gauss(centre, 0.08))))
+            rows.append(
+                _score(checkpoint, benchmark["key"], benchmark["items"], benchmark["samples"], correct, responses)
+            )
+            shares.append(correct / responses)
+            right, asked = right + correct, asked + responses
+        items = sum(b["items"] for b in BENCHMARKS)
+        rows.append(_score(checkpoint, "avg_pooled", items, None, right, asked))
+        rows.append(_score(checkpoint, "avg_macro", items, None, right, asked, math.fsum(shares) / len(shares)))
+    write(layout.scores, rows)
+
+
+def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
+    draw, folder = random.Random(run.path.as_posix()), layout.run(run)
+    rows = [
+        _update(draw, run.method, rollout, 8 * (rollout - 1) + n, n % 4, rollouts, first=n == 0)
+        for rollout in range(1, rollouts + 1)
+        for n in range(8)
+    ]
+    for start in range(0, len(rows), 8):  # figures of the rollout are the same on each of its rows
+        for row in rows[start : start + 8]:
+            row |= {key: rows[start][key] for key in ("reward", "response_tokens")}
+    _write(folder / "curve.csv", rows)
+    record = {
+        "schema": 1,
+        "spec": {
+            "scale": scale, "model": run.model, "method": run.method, "seed": run.seed, "trainer": "trl",
+            "training": {**TRAINING, "rollouts": rollouts}, "checkpoints": [rollouts],
+        },
+        "method": {"title": METHODS[run.method][0], "params": {}, "readings": {}, "scope": "token"},
+        "environment": {
+            "commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "python": "3.11.9",
+            "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": None}, "platform": "Linux", "cpu": "Invented CPU",
+            "cores": 2, "threads": "1",
+        },
+        "inputs": {"base": "a" * 64, "prompts": "b" * 64},
+        "outputs": {"curve.csv": "c" * 64},
+        "updates": len(rows),
+        "collapsed_at": None,
+        "wall_seconds": 31.5 + run.seed,
+        "cpu_seconds": 29.0,
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(record, indent=1))
+
+
+def _score(
+    checkpoint: Checkpoint,
+    benchmark: str,
+    items: int,
+    samples: int | None,
+    right: int,
+    responses: int,
+    value: float | None = None,
+) -> dict[str, Any]:
+    from evals.stats.scorefile import COLUMNS
+
+    value = right / responses if value is None else value
+    half = 1.96 * math.sqrt(max(value * (1 - value), 0.01) / items)
+    return dict.fromkeys(COLUMNS) | {
+        "model": checkpoint.run.model, "method": checkpoint.run.method, "seed": checkpoint.run.seed,
+        "step": checkpoint.step, "benchmark": benchmark, "items": items, "samples": samples, "responses": responses,
+        "correct": right, "score": value, "se": half / 1.96,
+        "low": max(0.0, value - half), "high": min(1.0, value + half),
+        "level": "problem", "how": f"invented, {items} problems", **dict.fromkeys(VERDICTS, 0),
+        "wrong": responses - right, "response_tokens": 21.5, "timeout_low": value, "timeout_high": value,
+    }  # fmt: skip
+
+
+def _update(
+    draw: random.Random, method: str, rollout: int, update: int, minibatch: int, rollouts: int, *, first: bool
+) -> dict[str, Any]:
+    progress, sequence = rollout / rollouts, method != "grpo"
+    return {
+        "rollout": rollout, "update": update, "minibatch": minibatch,
+        "reward": 0.15 + (METHODS[method][1] + 0.15 - 0.15) * progress**0.7 + draw.gauss(0, 0.015), "reward_kept": 0.5,
+        "groups_sampled": 48, "groups_kept": 32, "groups_discarded": 16, "response_tokens": 17 + 7 * progress,
+        "truncated_fraction": 0.0, "loss": draw.gauss(0, 0.02),
+        "grad_norm": abs(draw.gauss(1.3 if sequence else 0.7, 0.06)),
+        "learning_rate": 1e-4, "entropy": 0.5 * math.exp(-2.5 * progress) + abs(draw.gauss(0, 0.004)),
+        "clip_fraction_tokens": abs(draw.gauss(0.0006 if sequence else 0.007, 0.001)) if not first else 0.0,
+        "clip_fraction_sequences": 0.0, "ratio_spread": abs(draw.gauss(0.006 if sequence else 0.014, 0.001)),
+        "kl_old": abs(draw.gauss(0.003, 0.0004)), "mask_fraction": 0.33 if method == "tepo" and not first else "",
+        "theorem_sign_agreement": "", "effective_sample_size": 0.99, "tokens": 900, "sequences": 64,
+        "seconds_update": 0.09 + abs(draw.gauss(0, 0.01)),
+        "seconds_rollout": 1.3 + abs(draw.gauss(0, 0.1)) if first else "",
+    }  # fmt: skip
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write an invented results tree to try tables and figures on.")
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    arguments = parser.parse_args()
+    write_tree(arguments.out, seeds=tuple(range(1, arguments.seeds + 1)), scale=arguments.out.name)
+    print(f"invented results in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
