@@ -6,6 +6,7 @@ and what follows, editing a reducer reruns every run, and editing the grader gra
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 
 from records.provenance import ROOT, code_hash
@@ -20,22 +21,27 @@ _NOT_NUMBERS = {"methods/docs.py"}
 
 
 @cache
-def train(method: str) -> str:
-    """A run: the method's own catalog file, the shared parts of `methods/`, the adapter, the reward."""
+def catalog_files(method: str) -> tuple[str, ...]:
+    """The catalog file that defines `method`, and those it is composed from (GSPO is TEPO without KL but for its reducer)."""
     from methods import catalog
 
+    name = catalog.parse(method).key.split("+")[0]
+    files, todo = set(), [catalog.recipes()[name].parts.__module__]
+    while todo:
+        file = todo.pop().replace(".", "/") + ".py"
+        if file not in files:
+            files.add(file)
+            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+            imported = (node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
+            todo += [module for module in imported if module.startswith("methods.catalog.")]
+    return tuple(sorted(files))
+
+
+@cache
+def train(method: str) -> str:
+    """A run: the method's own catalog files, the shared parts of `methods/`, the adapter, the reward."""
     shared = [path for path in _top_level("methods") if path not in _NOT_NUMBERS]
-    catalog_file = catalog.source_file(method.split("+")[0]).relative_to(ROOT)
-    return code_hash(
-        [
-            *shared,
-            catalog_file,
-            "methods/catalog/__init__.py",
-            "methods/adapters",
-            "evals/reward.py",
-            "evals/grading",
-        ]
-    )
+    return code_hash([*shared, *catalog_files(method), "methods/adapters", "evals/reward.py", "evals/grading"])
 
 
 @cache
