@@ -1,0 +1,66 @@
+"""Where built bases lie: `results/cache/models/<model>-<recipe hash>/`, so that each is built once per recipe.
+
+The hash covers the recipe and the source files that decide the weights, not package versions: those are in `base.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from models.recipe import Recipe, recipe
+from records.errors import CorruptInputError
+from records.provenance import ROOT, code_hash, sha256_file
+from records.read import read_json
+
+CACHE = ROOT / "results" / "cache" / "models"
+RECORD = "base.json"
+WEIGHTS = "model.safetensors"
+CODE = (
+    "evals/arithmetic.py",
+    "models/architectures.py",
+    "models/batches.py",
+    "models/measure.py",
+    "models/phases.py",
+    "models/tokenizer.py",
+)
+
+
+def hash_of(recipe: Recipe) -> str:
+    """12 hex digits over the recipe and the code that decides the weights."""
+    text = json.dumps(recipe.json(), sort_keys=True) + code_hash(CODE)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def recipe_hash(model: str, ladder: str) -> str:
+    """`hash_of` the recipe of a model on a ladder."""
+    return hash_of(recipe(model, ladder))
+
+
+def folder(model: str, ladder: str, root: Path = CACHE) -> Path:
+    """The cache folder of a base; it need not exist yet."""
+    return root / f"{model}-{recipe_hash(model, ladder)}"
+
+
+def finished(base: Path) -> bool:
+    """Whether a base was built there: its record is written last."""
+    return (base / RECORD).is_file()
+
+
+def record(base: Path) -> dict[str, Any]:
+    """`base.json` after checking the weights against it; an error names the file that is missing or differs."""
+    found: dict[str, Any] = read_json(base / RECORD, "record of a base model")
+    for name, digest in found["sha256"].items():
+        if not (base / name).is_file():
+            raise CorruptInputError(
+                f"{base / name}: missing, though {RECORD} lists it; remove the folder to build again"
+            )
+        if sha256_file(base / name) != digest:
+            raise CorruptInputError(
+                f"{base / name}: differs from its hash in {RECORD}; remove the folder to build again"
+            )
+    return found

@@ -1,0 +1,144 @@
+"""What a tiny base does: sampled answers at temperature 1 and the figures its aims are about."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from evals.arithmetic import Problem, prompt_string, training_problem
+from models.tokenizer import BOX
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+_BOXED = re.compile(re.escape(BOX) + r"([^}]*)\}")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Shares are fractions of responses, `mixed_groups` of prompts; `entropy` in nats per token, `length` in tokens
+    with the end token. mixed_groups: some samples of one prompt right and some wrong, so that RL learns from it."""
+
+    accuracy: float
+    entropy: float
+    mixed_groups: float
+    direct_share: float
+    length: float
+    unfinished: float
+
+    def json(self) -> dict[str, float]:
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
+def correct(response: str, answer: str) -> bool:
+    """Whether the last box of the response holds exactly `answer`."""
+    boxes = _BOXED.findall(response)
+    return bool(boxes) and boxes[-1] == answer
+
+
+def accuracy(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, ladder: str, *, count: int, tokens: int, seed: str
+) -> float:
+    """Share of right answers to `count` training problems, one sample each at temperature 1."""
+    problems = _problems(ladder, count, seed)
+    _, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
+    texts = tokenizer.batch_decode(response_NT, skip_special_tokens=True)
+    return sum(correct(text, p.answer) for text, p in zip(texts, problems, strict=True)) / count
+
+
+def figures(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    ladder: str,
+    *,
+    prompts: int,
+    samples: int,
+    tokens: int,
+    seed: str,
+) -> Figures:
+    """Figures of `samples` responses to each of `prompts` training problems of the ladder."""
+    problems = [problem for problem in _problems(ladder, prompts, seed) for _ in range(samples)]
+    prompt_NT, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
+    ended_N = (response_NT == tokenizer.eos_token_id).any(1)
+    valid_NT = _until_end(response_NT, tokenizer.eos_token_id)
+    texts = tokenizer.batch_decode(response_NT, skip_special_tokens=True)
+    right = [correct(text, p.answer) for text, p in zip(texts, problems, strict=True)]
+    groups = [sum(right[at : at + samples]) for at in range(0, len(right), samples)]
+    entropy_NT = _entropy(model, prompt_NT, response_NT, tokenizer.pad_token_id)
+    box = tokenizer.convert_tokens_to_ids(BOX)
+    return Figures(
+        accuracy=sum(right) / len(right),
+        entropy=float(entropy_NT[valid_NT].mean()),
+        mixed_groups=sum(0 < hits < samples for hits in groups) / prompts,
+        direct_share=float((response_NT[:, 0] == box).float().mean()),
+        length=float(valid_NT.sum(1).float().mean()),
+        unfinished=float((~ended_N).float().mean()),
+    )
+
+
+def sample(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    problems: Sequence[Problem],
+    *,
+    tokens: int,
+    seed: str,
+    temperature: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts (N, P), padded on the left, and responses (N, at most `tokens`); temperature 0 takes the likeliest token.
+
+    The caller's random state is left as it was.
+    """
+    import torch
+
+    batch = tokenizer(
+        [prompt_string(p.prompt) for p in problems], padding=True, padding_side="left", return_tensors="pt"
+    )
+    how = (
+        {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        if temperature
+        else {"do_sample": False}
+    )
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(random.Random(seed).getrandbits(63))
+        both_NT = model.generate(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=tokens, **how
+        )
+    width = batch["input_ids"].shape[1]
+    return batch["input_ids"], both_NT[:, width:]
+
+
+def _problems(ladder: str, count: int, seed: str) -> list[Problem]:
+    rng = random.Random(seed)
+    return [training_problem(rng, ladder) for _ in range(count)]
+
+
+def _until_end(response_NT: torch.Tensor, eos: int) -> torch.Tensor:
+    """True up to and including the first end token."""
+    ends_NT = (response_NT == eos).long()
+    return (ends_NT.cumsum(1) - ends_NT) == 0
+
+
+def _entropy(
+    model: PreTrainedModel, prompt_NT: torch.Tensor, response_NT: torch.Tensor, pad: int, rows: int = 256
+) -> torch.Tensor:
+    """Entropy in nats of the next-token distribution at each response token, (N, T)."""
+    import torch
+
+    parts = []
+    for start in range(0, len(prompt_NT), rows):
+        prompt_BT, response_BT = prompt_NT[start : start + rows], response_NT[start : start + rows]
+        ids_BT = torch.cat([prompt_BT, response_BT], 1)
+        mask_BT = torch.cat([prompt_BT != pad, torch.ones_like(response_BT, dtype=torch.bool)], 1).long()
+        position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
+        with torch.inference_mode():
+            logits_BTV = model(
+                input_ids=ids_BT, attention_mask=mask_BT, position_ids=position_BT, use_cache=False
+            ).logits
+        logp_BTV = logits_BTV[:, prompt_BT.shape[1] - 1 : -1].log_softmax(-1)
+        parts.append(-(logp_BTV.exp() * logp_BTV).sum(-1))
+    return torch.cat(parts)

@@ -1,0 +1,108 @@
+"""How a tiny base is made: a clean phase until it has learnt the method, then a noisy phase that spoils its habits.
+
+Phase 1 trains on worked solutions until sampled answers are right, whatever step that takes: the loss plateaus and drops at a
+step that depends on the seed, so the gate is on accuracy. Phase 2 mixes in bare answers, repetition and slips, so that RL finds
+a policy that knows the way and seldom takes it. A base outside its aims is refused: all methods would start from a model with
+no room, or with nothing to reward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evals.arithmetic import LADDERS
+from models import registry
+from models.registry import Architecture
+from records.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Phase 1. `gate`: share of right answers sampled at temperature 1; `limit` and `cooling` in steps."""
+
+    batch: int = 96
+    learning_rate: float = 1.5e-3
+    warmup: int = 50
+    cooling: int = 60
+    gate: float = 0.90
+    check_every: int = 50
+    check_answers: int = 256
+    limit: int = 1500
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Phase 2. `styles`: shares of worked, direct, check; `noise`: probability of a slip per step."""
+
+    steps: int
+    noise: float
+    styles: tuple[tuple[str, float], ...]
+    batch: int = 96
+    learning_rate: float = 3e-4
+    last_learning_rate: float = 1e-5
+    warmup: int = 20
+
+
+@dataclass(frozen=True)
+class Aims:
+    """Ranges a finished base must lie in, both ends included; names are those of `models.measure.Figures`."""
+
+    accuracy: tuple[float, float]
+    entropy: tuple[float, float]
+    mixed_groups: tuple[float, float]
+    direct_share: tuple[float, float]
+    unfinished: tuple[float, float] = (0.0, 0.01)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides a base's weights, besides code."""
+
+    model: str
+    ladder: str
+    kind: str
+    seed: int
+    architecture: Architecture
+    clean: Clean
+    noisy: Noisy
+    aims: Aims
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.01
+    gradient_clip: float = 1.0
+    completion_tokens: int = 64
+    measured_prompts: int = 128
+    samples_per_prompt: int = 8
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+_SCRAMBLED = Noisy(steps=150, noise=0.12, styles=(("worked", 0.30), ("direct", 0.55), ("check", 0.15)))
+_DISTILLED = Noisy(steps=100, noise=0.20, styles=(("worked", 0.80), ("direct", 0.10), ("check", 0.10)))
+
+# (noisy phase, aims) by kind and ladder.
+KINDS: dict[str, dict[str, tuple[Noisy, Aims]]] = {
+    "standard": {
+        "full": (_SCRAMBLED, Aims((0.08, 0.20), (0.42, 0.58), (0.50, 0.80), (0.40, 0.60))),
+        "quick": (_SCRAMBLED, Aims((0.08, 0.20), (0.42, 0.58), (0.50, 0.80), (0.40, 0.60))),
+    },
+    "distilled": {
+        "full": (_DISTILLED, Aims((0.20, 0.45), (0.20, 0.45), (0.70, 1.0), (0.05, 0.20))),
+        "quick": (_DISTILLED, Aims((0.20, 0.45), (0.20, 0.45), (0.70, 1.0), (0.05, 0.20))),
+    },
+}
+
+
+def recipe(model: str, ladder: str) -> Recipe:
+    """The recipe of a model made here on a ladder; ConfigError for an unknown model, ladder, kind, or a hub model."""
+    made = registry.model(model).made_here
+    where = f"config/models/{model}.yaml"
+    if made is None:
+        raise ConfigError(f"{where}: made_here: missing; {model} comes from the hub and is not built here")
+    if ladder not in LADDERS:
+        raise unknown(where, "ladder", ladder, LADDERS)
+    if made.recipe not in KINDS:
+        raise unknown(where, "recipe", made.recipe, KINDS)
+    noisy, aims = KINDS[made.recipe][ladder]
+    return Recipe(model, ladder, made.recipe, made.seed, made.architecture, Clean(), noisy, aims)
