@@ -23,7 +23,7 @@ def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """R - mean, group sizes, group index; in float64, so that equal rewards give exactly or nearly 0 before dividing by eps."""
+    """R - mean, group sizes, group index; float64, so that equal rewards stay near 0 when divided by eps."""
     if not bool(reward_B.isfinite().all()):
         raise CorruptInputError(f"reward: not finite at {int((~reward_B.isfinite()).nonzero()[0])}")
     sums_K, sizes_K, index_B = by_group(reward_B.double(), group_B)

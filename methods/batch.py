@@ -18,10 +18,10 @@ CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp")
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Log-probs in nats at the sampling temperature; entropies in nats over the full vocabulary; values on padding are ignored.
+    """Log-probs at the sampling temperature and full-vocabulary entropies, in nats; values on padding are ignored.
 
-    Raises `CorruptInputError` naming tensor and shape or index: shapes that disagree, a value that is not finite on a valid
-    token, a constant that carries gradient, a row without a token that `dropped` does not name.
+    Raises `CorruptInputError` naming tensor and shape or index: shapes that disagree, a value that is not finite on a
+    valid token, a constant that carries gradient, a row without a token that `dropped` does not name.
     """
 
     logp: Tensor  # (B, T) of the current policy; carries the gradient

@@ -65,7 +65,7 @@ def ratio(s: Settings) -> Part:
 
 
 def kl(s: Settings, *, where: Part) -> Part:
-    """beta KL on the tokens of `where` by the options `beta`, `kl-estimator`, `kl-anchor` and, where there is one, `mask-norm`."""
+    """beta KL on the tokens of `where` by `beta`, `kl-estimator`, `kl-anchor` and, where there is one, `mask-norm`."""
     norm = s.get("mask-norm", "tokens")
     return penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], where=where, norm=norm)
 

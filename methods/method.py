@@ -34,7 +34,8 @@ class Parts:
         """Slot name -> part, for the slots in use."""
         named = {
             "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
-            "selection": self.selection, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)}, "reduce": self.reduce,
+            "selection": self.selection, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)},
+            "reduce": self.reduce,
         }  # fmt: skip
         return {slot: part for slot, part in named.items() if part is not None}
 

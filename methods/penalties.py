@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from methods.terms import Terms
 
-# With d = log pi/pi_anchor at the sampled token. E_pi[k1] = KL(pi || anchor); k3 = k1 + (1/r - 1) >= 0. k2 carries the 1/2.
+# d = log pi/pi_anchor at the sampled token. E_pi[k1] = KL(pi || anchor); k3 = k1 + (1/r - 1) >= 0; k2 has the 1/2.
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k3": lambda d: (-d).exp() + d - 1,
     "abs": lambda d: d.abs(),
@@ -23,7 +23,7 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def kl(*, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Part:
-    """beta KL(pi, anchor) on the tokens of `where`; `norm="masked"` divides by the selected tokens instead of all (R7)."""
+    """beta KL(pi, anchor) on the tokens of `where`; `norm="masked"` divides by these tokens instead of all (R7)."""
     needs = set()
     if estimator == "full":
         if anchor == "ref":
@@ -44,10 +44,11 @@ def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, where: Part, norm
 
 
 def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
-    """(B, T), zero on padding. k3_is = r k3 with r = pi/pi_old: unbiased in value and gradient; full sums the vocabulary."""
+    """(B, T), zero on padding. k3_is = r k3, r = pi/pi_old: unbiased in value and gradient; full: exact."""
     batch = t.batch
     if estimator == "full":
-        assert batch.full_logp is not None and batch.old_full_logp is not None
+        assert batch.full_logp is not None
+        assert batch.old_full_logp is not None
         padding = batch.padding_BT.unsqueeze(2)
         logp, old_logp = batch.full_logp.masked_fill(padding, 0.0), batch.old_full_logp.masked_fill(padding, 0.0)
         return (logp.exp() * (logp - old_logp)).sum(2)

@@ -1,7 +1,8 @@
-"""The paper's ambiguities, each with an id, a default and alternatives. `docs/readings.md` is generated from this table.
+"""The paper's ambiguities, each with an id, a default and alternatives: what `docs/readings.md` is generated from.
 
-A reading that a method holds is an option of its catalog entry: one of the reading's own name (`clip-form=eq4`), or several that
-a label stands for (`seq-eps=gspo` means `low=0.0003+high=0.0004`). Readings of other rooms are listed so that all are in one place.
+A reading that a method holds is an option of its catalog entry: one of the reading's own name (`clip-form=eq4`), or
+several that a label stands for (`seq-eps=gspo` means `low=0.0003+high=0.0004`). Readings that training or evaluation
+hold are listed too, so that all are in one place.
 """
 
 from __future__ import annotations
@@ -52,17 +53,19 @@ READINGS: tuple[Reading, ...] = (
             "eq4": "min(w, clip(w)) A, as eq. 4 prints it: bounded above at 1 + high for either sign, never below",
             "none": "w A, as Algorithm 1 line 15 (\"unclipped\")",
         },
-        "Eq. 4 has no A inside the minimum; taken literally its bound is on the wrong side for A < 0. Equal to ppo where A > 0.",
+        "Eq. 4 has no A inside the minimum; literally, its bound is on the wrong side for A < 0. Equal to "
+        "ppo for A > 0.",
     ),
     Reading(
         "R2", "gradient", "methods",
-        {"autograd": "the gradient of eq. 4", "alg1_line21": "each token's own path through w only, as Algorithm 1 line 21"},
+        {"autograd": "the gradient of eq. 4", "alg1_line21": "a token's own path through w only, Algorithm 1 line 21"},
         "Line 21 is not the gradient of line 18: summed over a row it is GSPO's gradient times B/N.",
     ),
     Reading(
         "R3", "kl-anchor", "methods",
         {"old": "the policy that sampled", "ref": "the initial model"},
-        "Eq. 4 prints KL(pi || pi_old); Algorithm 1 calls pi_old \"reference\", and the lineage's KL loss is to the initial model.",
+        "Eq. 4 prints KL(pi || pi_old); Algorithm 1 calls pi_old the reference; the lineage's KL is to the "
+        "initial model.",
     ),
     Reading(
         "R4", "kl-estimator", "methods",
@@ -70,7 +73,8 @@ READINGS: tuple[Reading, ...] = (
             "k3": "exp(-d) + d - 1", "abs": "|d|", "k1": "d", "k2": "d^2 / 2", "k3_is": "r (exp(-d) + d - 1)",
             "full": "exact, summed over the vocabulary; needs both distributions (tests and embedded runs)",
         },
-        "Never stated. The lineage uses k3 for its KL loss and abs in KL-Cov. d = log pi/pi_anchor at the sampled token.",
+        "Never stated. The lineage uses k3 for its KL loss and abs in KL-Cov. d = log pi/pi_anchor at the "
+        "sampled token.",
     ),
     Reading(
         "R5", "dh-def", "methods",
@@ -80,12 +84,15 @@ READINGS: tuple[Reading, ...] = (
             "first_order": "-A (log p + H): own-state change to first order",
             "theorem": "-A: what Theorem 3.1 claims, so that the mask is A > 0",
         },
-        "Delta H is never defined. The definitions agree in sign on about 90 % of sampled tokens; the theorem's on about 60 %.",
+        "Delta H is never defined. In sign, the second and third agree with the first on about 90 % of "
+        "sampled tokens, the "
+        "fourth on about 60 %.",
     ),
     Reading(
         "R6", "dh-tol", "methods",
         {"auto": "0 in float64, 1e-6 in float32; half precision must say"},
-        "A number of nats up to which |dH| counts as 0. In the first minibatch dH is 0 by construction; without a tolerance the mask would be rounding noise.",
+        "A number of nats up to which |dH| counts as 0. In the first minibatch dH is 0 by construction; "
+        "without a tolerance the mask would be rounding noise.",
     ),
     Reading(
         "R7", "mask-norm", "methods",
@@ -99,29 +106,37 @@ READINGS: tuple[Reading, ...] = (
             "own_token": "the own token's path only, weight kept",
             "stop": "none through the weight: sg[clip(w_t)] A log pi",
         },
-        "Unsaid. Line 21's chain rule implies that w carries gradient. With `through`, early tokens weigh more even on-policy.",
+        "Unsaid. Line 21's chain rule implies a gradient through w. With `through`, early tokens weigh more "
+        "even on-policy.",
     ),
     Reading(
         "R9", "seq-eps", "methods",
         {"clip-higher": "low .2, high .28", "symmetric": "low .2, high .2", "gspo": "low 3e-4, high 4e-4, GSPO's own"},
-        "For TEPO, GSPO and prefix ratios: section 4.1 adopts Clip-Higher, eq. 4 prints one epsilon, GSPO's is tiny. GSPO shares TEPO's "
-        "because its row is Panel D's reducer ablation, digit for digit.",
+        "For TEPO, GSPO and prefix: section 4.1 adopts Clip-Higher, eq. 4 prints one epsilon, GSPO's own is "
+        "tiny. GSPO shares "
+        "TEPO's because its row is Panel D's reducer ablation, digit for digit.",
         {"symmetric": {"high": 0.2}, "gspo": {"low": 3e-4, "high": 4e-4}},
     ),
     Reading(
         "R10", "beta", "methods",
         {"0.001": "Qwen2.5-7B, and Table 2, where it is not stated", "1": "Qwen3-14B"},
-        "Any number. Section 4.1 prints .001 for 7B and 1 for 14B and never swaps them: two extra runs tell whether mask or beta matters.",
+        "Any number. Section 4.1 prints .001 for 7B and 1 for 14B, never swapped: two extra runs would tell "
+        "what matters.",
     ),
     Reading(
         "R11", "adv-std", "methods",
-        {"unbiased": "divide by n - 1, eps 1e-6", "biased": "divide by n, eps 1e-6", "unbiased-1e-4": "divide by n - 1, eps 1e-4"},
+        {
+            "unbiased": "divide by n - 1, eps 1e-6",
+            "biased": "divide by n, eps 1e-6",
+            "unbiased-1e-4": "divide by n - 1, eps 1e-4",
+        },
         "The paper has no eps. verl: unbiased, 1e-6. TRL: unbiased, 1e-4.",
     ),
     Reading(
         "R12", "entropy-alpha", "methods",
         {"original": "alpha .4", "printed": "alpha 4e-4"},
-        "The paper prints 4e-4 \"adopted from the original papers\", whose value is .4; at 4e-4 the method is GRPO within noise.",
+        "Printed 4e-4, \"adopted from their original papers\", where it is .4; at 4e-4 the method is GRPO "
+        "within noise.",
         {"printed": {"alpha": 4e-4}},
     ),
     Reading(
@@ -142,7 +157,7 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "R15", "cov-scope", "training",
-        {"minibatch": "covariances over the update minibatch, where the trainer can", "microbatch": "over the micro-batch (recorded)"},
+        {"minibatch": "covariances over the update minibatch, where the trainer can", "microbatch": "per micro-batch"},
         "The lineage takes them per micro-batch, so that dynamic batching changes the method.",
     ),
     Reading(
@@ -151,7 +166,7 @@ READINGS: tuple[Reading, ...] = (
             "upper": "no lower bound, high .28", "verl": "low 10, high .2", "two-sided": "low .2, high .28",
             "cap": "weight at most 4", "one-update": "as upper, one update per rollout (a training setting)",
         },
-        "The paper gives no bounds and says \"single-step policy updates\"; CISPO itself never discloses its upper bound.",
+        "The paper gives no bounds and says \"single-step policy updates\"; CISPO never discloses its upper bound.",
         {"verl": {"low": 10.0, "high": 0.2}, "two-sided": {"low": 0.2}, "cap": {"high": 3.0}},
     ),
     Reading(
@@ -172,7 +187,7 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         "R19", "steer", "methods",
         {
-            "sequence": "sequence ratio, exponential map, lambda_min .8", "token": "token ratio, as in STEER's own code",
+            "sequence": "sequence ratio, exponential map, lambda_min .8", "token": "token ratio, as STEER's own code",
             "linear": "linear map", "0.7": "lambda_min .7",
         },
         "The panel puts it on TEPO without KL; STEER's own code weights a token-ratio PPO loss.",
@@ -209,12 +224,12 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         "R25", "data", "training",
-        {"subset": "a fixed seeded subset of 5120 DAPO-Math-17k prompts, group filter with refill", "full": "all of DAPO-Math-17k"},
+        {"subset": "a fixed seeded 5120 prompts of DAPO-Math-17k, group filter with refill", "full": "all of it"},
         "The paper: approximately 80 x 64 = 5120. Refill uses more than 64 prompts per step.",
     ),
     Reading(
         "R26", "steps", "training",
-        {"checkpoint": "72; 132 in Table 4 only, whose 72-step rows are checkpoints of those runs", "separate": "separate 72-step runs"},
+        {"checkpoint": "72; 132 in Table 4 only, its 72-step rows as checkpoints", "separate": "separate 72-step runs"},
         "Other rows' steps are unstated. At a constant learning rate a checkpoint at 72 is the 72-step run.",
     ),
     Reading(
@@ -237,7 +252,7 @@ READINGS: tuple[Reading, ...] = (
         {"base": "Qwen3-14B-Base", "post-trained": "Qwen3-14B"},
         "The printed base scores fit the base model (assumed).",
     ),
-    Reading("E1", "average", "evals", {"both": "pooled over responses, and the mean of columns"}, "The printed averages are pooled."),
+    Reading("E1", "average", "evals", {"both": "pooled over responses; mean of columns"}, "The printed are pooled."),
     Reading(
         "E2", "duplicates", "evals",
         {"paper": "items counted as in the paper's pool", "unique": "each problem once"},
@@ -262,7 +277,7 @@ READINGS: tuple[Reading, ...] = (
         {"ours": "the repository's", "lineage": "the lineage's rules"},
         "Both can be reported, with the table of disagreements.",
     ),
-    Reading("E7", "timeouts", "evals", {"wrong": "counted as wrong, and shown", "excluded": "left out"}, "A grade that times out."),
+    Reading("E7", "timeouts", "evals", {"wrong": "wrong, and shown", "excluded": "left out"}, "Grades that time out."),
     Reading(
         "E8", "tolerance", "evals",
         {"half-unit": "half a unit of the gold's last printed digit", "exact": "none", "relative": "1e-2"},

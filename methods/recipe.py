@@ -1,4 +1,4 @@
-"""A catalog entry: what is printed about a method, the options it has, and the parts they make. Keys are parsed here."""
+"""A catalog entry: what is printed about a method, its options, and the parts they make. Keys are parsed here."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def token_mean_minibatch(x: Tensor, batch: Batch, tokens: Count, sequences: Coun
 
 @part(scope="sequence")
 def token_mean_group(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:
-    """(1/K) sum_k (1/N_k) sum_{i in k} sum_t x over K prompt groups: TEPO eq. 4 and DAPO's formula, averaged over prompts."""
+    """(1/K) sum_k (1/N_k) sum_{i in k} sum_t x over K prompt groups: TEPO's eq. 4 and DAPO's, averaged over prompts."""
     if batch.group_tokens is not None and batch.groups is not None:
         tokens_B, groups = batch.group_tokens, batch.groups
     elif tokens is not None or sequences is not None:

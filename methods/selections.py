@@ -1,4 +1,4 @@
-"""Which tokens a term acts on: (B, T) bool, or a weight in [0, 1]; never differentiated. The reducer applies the mask."""
+"""Which tokens a term acts on: (B, T) bool, or a weight in [0, 1]; no gradient. The reducer applies the mask."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def either(t: Terms, *, dh: Part) -> Tensor:
     return t.advantage * dh(t) < 0
 
 
-# --- covariance of advantage and log-prob -----------------------------------------------------------------------------------
+# ---- covariance of advantage and log-prob ----
 
 
 def covariance(t: Terms) -> Tensor:
@@ -108,7 +108,7 @@ def top_covariance(t: Terms, *, fraction: float) -> Tensor:
 
 @part(scope="batch")
 def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> Tensor:
-    """At most max(1, int(fraction N)) tokens, drawn uniformly from those with lower < cov < upper that PPO did not clip.
+    """At most max(1, int(fraction N)) tokens, drawn uniformly from those with lower < cov < upper that are not clipped.
 
     Clip-Cov, eq. 11-12. Draws from the loss's CPU generator, or torch's global one.
     """
@@ -132,9 +132,9 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 
 @part("entropy", scope="batch")
 def steer(t: Terms, *, least: float, map: str) -> Tensor:
-    """Weight in [least, 1], falling with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change a token causes (2510.10150).
+    """Weight in [least, 1], falling with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change a token causes.
 
-    exp: least^u;  linear: 1 - (1 - least) u;  u = |Omega| / max(max |Omega|, 0.02). p is the current policy's, p ~ p_old.
+    exp: least^u;  linear: 1 - (1 - least) u;  u = |Omega| / max(max |Omega|, 0.02). arXiv 2510.10150, with p ~ p_old.
     """
     assert t.batch.entropy is not None
     logp_BT = t.logp_BT.detach()

@@ -1,4 +1,4 @@
-"""What the slots of one loss read, each computed at most once. Made anew for every loss, so no graph outlives its backward."""
+"""What the slots of one loss read, computed at most once. Made anew for every loss: no graph outlives its backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method by name. A file in this folder is registered by being here; each defines `METHODS`, a list of recipes."""
+"""Every method by name. A file in this folder is registered by being here; each defines `METHODS`, a list."""
 
 from __future__ import annotations
 

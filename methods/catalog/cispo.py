@@ -1,4 +1,4 @@
-"""CISPO: GRPO/DAPO, except that the clipped ratio is a constant weight on A log pi, so that no token loses its gradient."""
+"""CISPO: GRPO/DAPO, except that the clipped ratio is a constant weight on A log pi: no token loses its gradient."""
 
 from methods import choices, ratios, surrogates
 from methods.method import Parts
@@ -33,7 +33,8 @@ METHODS = [
         source="arXiv 2506.13585",
         rows=("Table 3, Panel C: w. CISPO/Reinforce (token-level)",),
         differs="The clipped ratio carries no gradient; it weights A log pi.",
-        quote="CISPO, which performs single-step policy updates by employing sg[.] A_i log pi, where sg means stop policy gradient",
+        quote="CISPO [...], which performs single-step policy updates by employing [sg(.) A_i log pi], "
+        "where sg means stop policy gradient",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t sg[clip(r_t, 1 - low, 1 + high)] A_i log pi(y_t)",
         options=(choices.ADV_STD, *BOUNDS, choices.AGG_SCOPE),

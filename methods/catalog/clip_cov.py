@@ -1,5 +1,4 @@
-"""Clip-Cov: GRPO/DAPO, except that a few random tokens among those of high covariance of A and log pi lose their term, and that
-PPO's clip is all but off."""
+"""Clip-Cov: GRPO/DAPO, except that some tokens of high covariance (of A and log pi) lose their term; clip at [0, 2]."""
 
 from dataclasses import replace
 
@@ -28,7 +27,7 @@ METHODS = [
         source="arXiv 2505.22617",
         rows=("Table 1: w. CLIP-Cov", "Table 3, Panel B: w. CLIP-Cov"),
         differs="A random share of the tokens with 1 < cov < 5 loses its term; the ratio is clipped to [0, 2] only.",
-        quote="Clip-Cov clips tokens with high covariance using a clip ratio r = 2 x 10^-4",
+        quote="Clip-Cov [...] clips tokens with high covariance using a clip ratio [r = 2e-4]",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t (1 - I_t) min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i)\n"
         "cov_t = (A_i - mean A)(log pi_t - mean log pi)\n"

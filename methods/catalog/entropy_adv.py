@@ -1,4 +1,4 @@
-"""Entropy-based advantage: GRPO/DAPO, except that every token's advantage gains a bonus for the policy's entropy there."""
+"""Entropy-based advantage: GRPO/DAPO, except that a token's advantage gains a bonus for the policy's entropy there."""
 
 from dataclasses import replace
 
@@ -30,8 +30,8 @@ METHODS = [
         source="arXiv 2506.14758",
         rows=("Table 1: w. Entropy-based Term", "Table 3, Panel B: w. Entropy-based Term"),
         differs="Tokens of high entropy gain advantage, at most |A|/kappa, so that no sign flips.",
-        quote="An entropy-based method incorporates entropy regularization into advantage estimation, "
-        "with scale alpha = 4 x 10^-4 and clipping parameter kappa = 2.",
+        quote="An entropy-based method [...] incorporates entropy regularization into advantage estimation, "
+        "with scale [alpha = 4e-4] and clipping parameter [kappa = 2].",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t min(r_t A'_t, clip(r_t, 1 - low, 1 + high) A'_t)\n"
         "A'_t = A_i + min(alpha sg[H_t], |A_i| / kappa)",

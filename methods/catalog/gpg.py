@@ -1,4 +1,4 @@
-"""GPG: GRPO/DAPO without importance sampling: REINFORCE with a group baseline, no ratio, no clip, no division by the deviation."""
+"""GPG: GRPO/DAPO without importance sampling: A log pi, no clip, and A is not divided by the group's deviation."""
 
 from methods import advantages, choices, ratios, surrogates
 from methods.method import Parts
@@ -24,7 +24,7 @@ METHODS = [
         source="arXiv 2504.02546",
         rows=("Table 1: w. GPG", "Table 3, Panel C: w. GPG (remove IS)"),
         differs="A log pi instead of a clipped ratio; the advantage is centred but not divided by the deviation.",
-        quote="GPG, which removes the reference model and abandons importance sampling",
+        quote="GPG [...], which removes the reference model and abandons importance sampling",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t A_i log pi(y_t),  A = alpha (R - mean R) / F_norm",
         options=(SCALE, choices.AGG_SCOPE),

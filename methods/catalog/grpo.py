@@ -1,4 +1,4 @@
-"""GRPO/DAPO, with which all others are compared: GRPO's advantage and token ratio, DAPO's Clip-Higher and token mean, no KL."""
+"""GRPO/DAPO, the baseline of all others: GRPO's advantage and token ratio, DAPO's Clip-Higher and token mean, no KL."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ METHODS = [
         source="arXiv 2402.03300, arXiv 2503.14476",
         rows=("Table 1, 2, 4: GRPO/DAPO", "Table 3, Panel C: GRPO/DAPO (token-level)"),
         differs="Nothing: this is the baseline.",
-        quote="GRPO/DAPO adopt the Clip-Higher bound in the PPO loss, with epsilon_low = 0.2 and epsilon_high = 0.28.",
+        quote="GRPO/DAPO [...] adopt the Clip-Higher bound in the PPO loss, with [low = 0.2] and [high = 0.28].",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  r_t = pi(y_t) / pi_old(y_t)",
         options=(choices.ADV_STD, *choices.TOKEN_CLIP, choices.AGG_SCOPE),
@@ -44,7 +44,8 @@ METHODS = [
         differs="A symmetric clip, a KL to the initial model on every token, and every sequence counts the same.",
         quote="",
         where="in no row; kept for comparison with other frameworks",
-        equation="J = (1/B) sum_i (1/|y_i|) sum_t { min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i) - beta k3_t(pi || pi_ref) }",
+        equation="J = (1/B) sum_i (1/|y_i|) sum_t { min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i) - beta KL_t }\n"
+        "KL_t = k3(pi || pi_ref)",
         options=(
             choices.ADV_STD,
             choices.LOW.but(printed="-", original="eps, not stated", why="PPO's"),

@@ -1,4 +1,4 @@
-"""GSPO and Panel D: one weight per sequence as in TEPO, other reducers. Only the reducer tells GSPO from TEPO without KL."""
+"""GSPO and Panel D: TEPO without KL, except for the reducer; against GRPO/DAPO, also one weight per sequence."""
 
 from methods import choices, reducers
 from methods.catalog.tepo import NO_KL, sequence_weighted
@@ -23,7 +23,7 @@ METHODS = [
         source="arXiv 2507.18071",
         rows=("Table 1: w. GSPO", "Table 3, Panel D: w. sequence-mean token-mean/GSPO aggregation"),
         differs="The weight is the geometric mean of the sequence's token ratios, and every sequence counts the same.",
-        quote="Evaluations for aggregation: a. 'sequence-mean token-mean aggregation'/GSPO",
+        quote="Evaluations for aggregation: a. 'sequence-mean token-mean [aggregation'/GSPO]",
         where="section 4.1",
         equation="J = (1/B) sum_i min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
         options=OPTIONS,
@@ -34,7 +34,7 @@ METHODS = [
         title="TEPO without KL, summed over tokens",
         source="arXiv 2604.12736v1",
         rows=("Table 3, Panel D: w. sequence-mean token-sum aggregation",),
-        differs="The weight is the geometric mean of the sequence's token ratios; the sum over tokens is divided by sequences.",
+        differs="The weight is the geometric mean of the sequence's token ratios; the sum is divided by sequences.",
         quote="b. 'sequence-mean token-sum aggregation'",
         where="section 4.1; Table 5",
         equation="J = (1/B) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i as in GSPO",

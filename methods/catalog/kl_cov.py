@@ -1,4 +1,4 @@
-"""KL-Cov: GRPO/DAPO without a ratio clip, with |log ratio| as a penalty on the tokens of highest covariance of A and log pi."""
+"""KL-Cov: GRPO/DAPO without a clip, with a penalty |log ratio| on the tokens of highest covariance of A and log pi."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ METHODS = [
         source="arXiv 2505.22617",
         rows=("Table 1: w. KL-Cov", "Table 3, Panel B: w. KL-Cov"),
         differs="No ratio clip; the tokens of highest covariance pay |log ratio|.",
-        quote="For KL-Cov, the parameter k is set to 2 x 10^-3 and the KL coefficient beta = 1.",
+        quote="For KL-Cov, the parameter k is set to [2e-3] and the KL coefficient [beta = 1].",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t { r_t A_i - beta |log r_t| I_t }\n"
         "cov_t = (A_i - mean A)(log pi_t - mean log pi)\n"

@@ -28,9 +28,10 @@ METHODS = [
         source="arXiv 2604.12736v1",
         rows=("Table 3, Panel C: w. Sentence Prefix IS",),
         differs="The weight of token t is the geometric mean of the ratios of tokens 1 to t.",
-        quote="Prefix importance sampling, w_{i,j<=t} denotes the prefix of the i-th sentence up to the t-th token",
+        quote="Prefix importance sampling, [w_t] denotes the prefix of the i-th sentence up to the t-th token",
         where="section 4.1; Table 5, without its stray sum",
-        equation="J = (1/N) sum_i sum_t min(w_t A_i, clip(w_t, 1 - low, 1 + high) A_i),  w_t = exp((1/t) sum_{u<=t} log r_u)",
+        equation="J = (1/N) sum_i sum_t min(w_t A_i, clip(w_t, 1 - low, 1 + high) A_i)\n"
+        "w_t = exp((1/t) sum_{u<=t} log r_u)",
         options=(choices.ADV_STD, choices.SEQ_LOW, choices.SEQ_HIGH, choices.DUAL_CLIP, PREFIX_GRAD, choices.AGG_SCOPE),
         parts=prefix_is,
     ),

@@ -1,5 +1,5 @@
-"""TEPO: GRPO/DAPO, except that a sequence has one weight, the geometric mean of its ratios (still averaged over tokens, so that a
-long response counts more), and that tokens with A > 0 whose entropy falls pay a KL to the old policy."""
+"""TEPO: GRPO/DAPO, except that a sequence has one weight, the geometric mean of its ratios (still averaged over
+tokens: a long response counts more), and that tokens with A > 0 whose entropy falls pay a KL to the old policy."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ MASKED_KL = (BETA, *choices.KL, *choices.ENTROPY_CHANGE, choices.MASK_NORM)
 
 
 def sequence_weighted(s: Settings, reduce: Part) -> Parts:
-    """Everything but the reducer: what TEPO without choices.KL, GSPO and Panel D share."""
+    """Everything but the reducer: what TEPO without KL, GSPO and Panel D share."""
     level = choices.ratio(s) if "ratio" in s else ratios.sequence()
     weight = ratios.own_share(of=level) if s["gradient"] == "alg1_line21" else level
     return Parts(advantage=choices.z_score(s), ratio=weight, surrogate=choices.clip(s), reduce=reduce)
@@ -40,13 +40,14 @@ def tepo(s: Settings) -> Parts:
 METHODS = [
     Recipe(
         key="tepo_nokl",
-        title="TEPO without choices.KL",
+        title="TEPO without KL",
         source="arXiv 2604.12736v1",
-        rows=("Table 3: TEPO-w/o. choices.KL",),
+        rows=("Table 3: TEPO-w/o. KL",),
         differs="The weight is the geometric mean of the sequence's token ratios.",
-        quote="we define the sequence-level weight w_i(theta) as the geometric mean of token-level importance ratios",
+        quote="we define the sequence-level weight [w_i] as the geometric mean of token-level importance ratios",
         where="section 3.3.1",
-        equation="J = (1/N) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
+        equation="J = (1/N) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i)\n"
+        "w_i = exp((1/|y_i|) sum_t log r_t)",
         options=NO_KL,
         parts=tepo_nokl,
     ),
@@ -55,16 +56,19 @@ METHODS = [
         title="TEPO",
         source="arXiv 2604.12736v1",
         rows=("Table 1, 2, 4: TEPO", "Table 3, Panel E: TEPO"),
-        differs="The weight is the geometric mean of the sequence's token ratios, and a choices.KL to the old policy acts on tokens with "
-        "positive advantage and falling entropy.",
-        quote="introduces a token-level choices.KL-Divergence mask constraint that targets tokens with positive advantages and decreasing "
-        "entropy to mitigate abrupt policy updates",
+        differs="The weight is the geometric mean of the sequence's token ratios, and a KL to the old policy acts on "
+        "tokens with positive advantage and falling entropy.",
+        quote="introduces a token-level KL-Divergence mask constraint that targets tokens with positive advantages and "
+        "decreasing entropy to mitigate abrupt policy updates",
         where="abstract; eq. 4",
-        equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t },  M_t = 1[A_i > 0 and dH_t < 0]",
+        equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
+        "M_t = 1[A_i > 0 and dH_t < 0]",
         options=(*NO_KL, *MASKED_KL),
         parts=tepo,
         also={
-            "tepo_line21": {"gradient": "alg1_line21"}, "tepo_eq4": {"clip-form": "eq4"}, "tepo_noclip": {"clip-form": "none"},
+            "tepo_line21": {"gradient": "alg1_line21"},
+            "tepo_eq4": {"clip-form": "eq4"},
+            "tepo_noclip": {"clip-form": "none"},
         },
     ),
-]  # fmt: skip
+]

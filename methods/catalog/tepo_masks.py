@@ -1,4 +1,4 @@
-"""TEPO's KL on other tokens: everywhere (Panel A), where A < 0 and the entropy rises, or on both misaligned sets (Panel E)."""
+"""TEPO's KL on other tokens: everywhere (Panel A); where A < 0 and the entropy rises, or there too (Panel E)."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from methods.catalog.tepo import BETA, MASKED_KL, NO_KL, tepo_nokl
 from methods.method import Parts
 from methods.recipe import Recipe, Settings
 
-OBJECTIVE = "J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t },  "
+OBJECTIVE = "J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
 
 
 def tepo_kl_all(s: Settings) -> Parts:
@@ -27,11 +27,11 @@ def tepo_kl_both(s: Settings) -> Parts:
 METHODS = [
     Recipe(
         key="tepo_kl_all",
-        title="TEPO with undifferentiated choices.KL",
+        title="TEPO with undifferentiated KL",
         source="arXiv 2604.12736v1",
         rows=tuple(f"Table 3, Panel A: w. beta = {beta}" for beta in ("1", "0.1", "0.01", "0.001", "0.0001")),
-        differs="TEPO's sequence weight, and a choices.KL to the old policy on every token.",
-        quote="Panel A demonstrates the fragility of undifferentiated choices.KL-Divergence and its performance degradation effect",
+        differs="TEPO's sequence weight, and a KL to the old policy on every token.",
+        quote="Panel A demonstrates the fragility of undifferentiated KL-Divergence",
         where="Table 3",
         equation=OBJECTIVE + "M_t = 1",
         options=(*NO_KL, BETA.but(printed="1, 0.1, 0.01, 0.001, 0.0001, Panel A", why="TEPO's"), *choices.KL),
@@ -39,12 +39,12 @@ METHODS = [
     ),
     Recipe(
         key="tepo_kl_neg",
-        title="TEPO with choices.KL where A < 0 and dH > 0",
+        title="TEPO with KL where A < 0 and dH > 0",
         source="arXiv 2604.12736v1",
-        rows=("Table 3, Panel E: TEPO-w. choices.KL(A < 0 and dH > 0)",),
-        differs="TEPO's sequence weight, and a choices.KL to the old policy on tokens with negative advantage and rising entropy.",
-        quote="The performance drop observed under the condition A < 0 and dH > 0 suggests that misleading responses in this "
-        "regime fail to provide reliable gradient directions",
+        rows=("Table 3, Panel E: TEPO-w. KL(A < 0 and dH > 0)",),
+        differs="TEPO's sequence weight, and a KL to the old policy on tokens with A < 0 and rising entropy.",
+        quote="The performance drop observed under the condition [A < 0 and dH > 0] suggests that misleading responses "
+        "in this regime fail to provide reliable gradient directions",
         where="section 3.3.2",
         equation=OBJECTIVE + "M_t = 1[A_i < 0 and dH_t > 0]",
         options=(*NO_KL, *MASKED_KL),
@@ -52,11 +52,11 @@ METHODS = [
     ),
     Recipe(
         key="tepo_kl_both",
-        title="TEPO with choices.KL on both misaligned sets",
+        title="TEPO with KL on both misaligned sets",
         source="arXiv 2604.12736v1",
-        rows=("Table 3, Panel E: TEPO-w. choices.KL((A > 0 and dH < 0) or (A < 0 and dH > 0))",),
-        differs="TEPO's sequence weight, and a choices.KL to the old policy on tokens whose entropy moves against the advantage's sign.",
-        quote="the misalignment condition (A > 0 and dH < 0) or (A < 0 and dH > 0) holds",
+        rows=("Table 3, Panel E: TEPO-w. KL((A > 0 and dH < 0) or (A < 0 and dH > 0))",),
+        differs="TEPO's sequence weight, and a KL to the old policy on tokens whose entropy moves against A's sign.",
+        quote="the misalignment condition [(A > 0 and dH < 0) or (A < 0 and dH > 0)] holds",
         where="section 3.3.2",
         equation=OBJECTIVE + "M_t = 1[A_i > 0 and dH_t < 0, or A_i < 0 and dH_t > 0]",
         options=(*NO_KL, *MASKED_KL),

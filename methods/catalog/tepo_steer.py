@@ -38,7 +38,7 @@ METHODS = [
         source="arXiv 2510.10150",
         rows=("Table 3, Panel B: w. STEEL",),
         differs="TEPO's sequence weight, and each token's term is multiplied by a weight in [lambda_min, 1].",
-        quote="STEEL proposes an adaptive token-reweighting method that mitigates entropy collapse",
+        quote="STEEL [...] proposes an adaptive token-reweighting method that mitigates entropy collapse",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t lambda_t min(w_i A_i, clip(w_i) A_i)\n"
         "lambda_t = lambda_min^(|Omega_t| / max(max |Omega|, 0.02)),  Omega_t = A_i (1 - pi_t)(log pi_t + H_t)",
