@@ -62,8 +62,7 @@ class Case:
 
     now: Scalars
     held: Scalars
-    params: Mapping[str, float] = field(default_factory=dict)
-    readings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     tokens: int | None = None
     sequences: int | None = None
     permute: Callable[[int], Sequence[int]] = range
@@ -87,7 +86,7 @@ Value = Callable[[Case, int, int], float]
 
 def token_mean(c: Case, x: Value) -> float:
     """1 / sum_i |y_i| * sum_i sum_t x, over the minibatch, each prompt's group, or the micro-batch."""
-    scope = c.readings.get("agg-scope", "minibatch")
+    scope = c.settings.get("agg-scope", "minibatch")
     if scope == "minibatch":
         return sum(x(c, i, t) for i, t in c.every()) / (c.tokens or c.count)
     rows = len(c.now.logp)
@@ -201,11 +200,11 @@ def log_likelihood(c: Case, i: int, t: int) -> float:
 
 
 def divergence(c: Case, i: int, t: int) -> float:
-    kind = c.readings.get("kl-estimator", "k3")
+    kind = c.settings.get("kl-estimator", "k3")
     if kind == "full":
         current, old = c.now.full[i][t], c.now.old_full[i][t]
         return sum(math.exp(p) * (p - q) for p, q in zip(current, old, strict=True))
-    anchor = {"old": c.now.old, "ref": c.now.ref}[c.readings.get("kl-anchor", "old")]
+    anchor = {"old": c.now.old, "ref": c.now.ref}[c.settings.get("kl-anchor", "old")]
     d = c.now.logp[i][t] - anchor[i][t]
     k3 = math.exp(-d) - 1 + d
     return {"k1": d, "abs": abs(d), "k2": d * d / 2, "k3": k3, "k3_is": math.exp(c.log_ratio(i, t)) * k3}[kind]
@@ -226,7 +225,7 @@ def covariance(c: Case, i: int, t: int) -> float:
 
 def entropy_change(c: Case, i: int, t: int) -> float:
     """Delta H_{i,t}, up to its size: only the sign is used."""
-    kind = c.readings.get("dh-def", "entropy_diff")
+    kind = c.settings.get("dh-def", "entropy_diff")
     a = c.now.advantage[i]
     if kind == "entropy_diff":
         return c.held.entropy[i][t] - c.held.old_entropy[i][t]
@@ -244,7 +243,7 @@ def masked(where: str) -> Value:
 
     def m(c: Case, i: int, t: int) -> float:
         a, dh = c.now.advantage[i], entropy_change(c, i, t)
-        tolerance = float(c.params.get("dh-tol", 0.0))
+        tolerance = c.settings.get("dh-tol") or 0.0
         sharpening = a > 0 and dh < -tolerance
         flattening = a < 0 and dh > tolerance
         return float({"positive": sharpening, "negative": flattening, "both": sharpening or flattening}[where])

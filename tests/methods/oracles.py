@@ -3,8 +3,8 @@
 Neither is trusted blindly; what each does by default and we do not want is switched off here, in the open:
 verl's `vanilla` clips A < 0 a second time at ratio 3 (`dual_clip`), its cov losses take their fractions from
 `PolicyLossConfig` whose defaults are not the papers', `gspo` honours the reducer only since 0.9.1; TRL's cispo bound is
-absolute, its KL goes to the initial model and is multiplied by the ratio unless `use_bias_correction_kl` is off, and its
-token normaliser spans the generation batch. Both are private calls: `test_oracles.py` pins versions and signatures.
+absolute, its KL goes to the initial model and is multiplied by the ratio unless `use_bias_correction_kl` is off, its
+token normaliser spans the generation batch. Its loss is a private call: `test_oracles.py` pins it.
 """
 
 from __future__ import annotations

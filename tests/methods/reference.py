@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from tests.methods.equations import (
     Case,
@@ -24,7 +25,6 @@ from tests.methods.equations import (
     masked,
     own_token,
     own_token_share,
-    plain,
     ppo,
     prefix_ratio,
     sequence_mean_token_mean,
@@ -35,23 +35,54 @@ from tests.methods.equations import (
     weighted_log_likelihood,
 )
 
+Reducer = Callable[[Case, Value], float]
+Settings = Mapping[str, Any]
 
-def two_sided(c: Case) -> tuple[float, float]:
-    return c.params["low"], c.params["high"]
+
+def clipped(c: Case, ratio: Value, advantage: Value = advantage_of) -> Value:
+    """The surrogate of a ratio method; readings clip-form (R1), dual-clip (R21), and the bounds."""
+    low, high = bounds(c)
+    form = c.settings.get("clip-form", "ppo")
+    if form == "none":
+        return lambda c, i, t: ratio(c, i, t) * advantage(c, i, t)
+    if form == "eq4":
+        return eq4_literal(ratio, low, high)
+    return ppo(ratio, low, high, advantage, c.settings.get("dual-clip"))
 
 
-def token_clipped(
-    c: Case, advantage: Value = advantage_of, reduce: Callable[[Case, Value], float] = token_mean
-) -> float:
-    """GRPO with DAPO's clip-higher (2503.14476 eq. 8); the reducer is the caller's."""
-    return -reduce(c, ppo(token_ratio, *two_sided(c), advantage, c.params.get("dual-clip")))
+def bounds(c: Case) -> tuple[float, float]:
+    """Widths below and above 1; None = no bound on that side."""
+    low, high = c.settings["low"], c.settings["high"]
+    return math.inf if low is None else low, math.inf if high is None else high
+
+
+def base_ratio(c: Case, default: str) -> Value:
+    """Token or sequence ratio (reading panel-b-base), and line 21's gradient (R2)."""
+    ratio = {"token": token_ratio, "sequence": sequence_ratio}[c.settings.get("ratio", default)]
+    return own_token_share(ratio) if c.settings.get("gradient") == "alg1_line21" else ratio
+
+
+def penalised(c: Case, x: Value, where: Value, reduce: Reducer = token_mean) -> float:
+    """-(reduced x - beta KL M); reading mask-norm (R7) divides the penalty by sum M, not by the reducer's count."""
+    beta = c.settings["beta"]
+
+    def penalty(_: Case, i: int, t: int) -> float:
+        return beta * divergence(c, i, t) * where(c, i, t)
+
+    if c.settings.get("mask-norm", "tokens") == "tokens":
+        return -reduce(c, lambda _, i, t: x(c, i, t) - penalty(c, i, t))
+    selected = sum(where(c, i, t) for i, t in c.every())
+    return -reduce(c, x) + (sum(penalty(c, i, t) for i, t in c.every()) / selected if selected else 0.0)
+
+
+def grpo(c: Case) -> float:
+    """GRPO with DAPO's clip-higher and token-mean (2503.14476 eq. 8)."""
+    return -token_mean(c, clipped(c, base_ratio(c, "token")))
 
 
 def grpo_2024(c: Case) -> float:
     """2402.03300 eq. 3: mean over sequences of the mean over tokens, beta k3 to the reference inside."""
-    x = ppo(token_ratio, *two_sided(c))
-    anchored = replace(c, readings={**c.readings, "kl-anchor": "ref"})
-    return -sequence_mean_token_mean(c, lambda _, i, t: x(c, i, t) - c.params["beta"] * divergence(anchored, i, t))
+    return penalised(c, clipped(c, token_ratio), everywhere, sequence_mean_token_mean)
 
 
 def clip_cov(c: Case) -> float:
@@ -59,29 +90,24 @@ def clip_cov(c: Case) -> float:
 
     They are drawn among those with 1 < cov < 5 that PPO does not clip already.
     """
-    low, high = two_sided(c)
+    ratio = base_ratio(c, "token")
+    x = clipped(c, ratio)
 
-    def clipped(i: int, t: int) -> bool:
-        r, a = token_ratio(c, i, t), c.now.advantage[i]
-        return clip(r, 1 - low, 1 + high) * a < r * a
+    def already(i: int, t: int) -> bool:
+        return x(c, i, t) != ratio(c, i, t) * c.now.advantage[i]
 
     cov = {(i, t): covariance(c, i, t) for i, t in c.every()}
-    inside = [at for at in c.every() if c.params["lower"] < cov[at] < c.params["upper"] and not clipped(*at)]
-    quota = max(int(c.params["fraction"] * c.count), 1)
+    inside = [at for at in c.every() if c.settings["lower"] < cov[at] < c.settings["upper"] and not already(*at)]
+    quota = max(int(c.settings["fraction"] * c.count), 1)
     dropped = {inside[j] for j in list(c.permute(len(inside)))[:quota]}
-    x = ppo(token_ratio, low, high)
     return -token_mean(c, lambda c, i, t: 0.0 if (i, t) in dropped else x(c, i, t))
 
 
 def kl_cov(c: Case) -> float:
     """2505.22617 eq. 13-14 and its code: -r A, plus beta |d| on the max(1, int(k N)) tokens of largest covariance."""
     ranked = sorted(c.every(), key=lambda at: covariance(c, *at), reverse=True)
-    chosen = set(ranked[: max(1, int(c.params["fraction"] * c.count))])
-    absolute = replace(c, readings={"kl-estimator": "abs"})
-    ratio_clip = c.readings.get("cov-clip", "official")
-    x = plain(token_ratio) if ratio_clip == "official" else ppo(token_ratio, *two_sided(c))
-    beta = c.params["beta"]
-    return -token_mean(c, lambda _, i, t: x(c, i, t) - (beta * divergence(absolute, i, t) if (i, t) in chosen else 0.0))
+    chosen = set(ranked[: max(1, int(c.settings["fraction"] * c.count))])
+    return penalised(c, clipped(c, base_ratio(c, "token")), lambda _, i, t: float((i, t) in chosen))
 
 
 def entropy_adv(c: Case) -> float:
@@ -89,9 +115,9 @@ def entropy_adv(c: Case) -> float:
 
     def shaped(c: Case, i: int, t: int) -> float:
         a = c.now.advantage[i]
-        return a + min(c.params["alpha"] * c.held.entropy[i][t], abs(a) / c.params["kappa"])
+        return a + min(c.settings["alpha"] * c.held.entropy[i][t], abs(a) / c.settings["kappa"])
 
-    return token_clipped(c, shaped)
+    return -token_mean(c, clipped(c, base_ratio(c, "token"), shaped))
 
 
 def gpg(c: Case) -> float:
@@ -101,60 +127,37 @@ def gpg(c: Case) -> float:
 
 def gspo(c: Case) -> float:
     """2507.18071 eq. 5: mean over sequences of min(s_i A, clip(s_i) A)."""
-    return -sequence_mean_token_mean(c, ppo(sequence_ratio, *two_sided(c)))
+    return -sequence_mean_token_mean(c, clipped(c, base_ratio(c, "sequence")))
 
 
 def cispo(c: Case) -> float:
     """2506.13585 eq. 4-5."""
-    return -token_mean(c, weighted_log_likelihood(token_ratio, *two_sided(c)))
+    return -token_mean(c, weighted_log_likelihood(token_ratio, *bounds(c)))
 
 
 def prefix_is(c: Case) -> float:
-    """Table 5's prefix weight in the paper's clipped token-mean objective; reading prefix-grad."""
-    grad = c.readings.get("prefix-grad", "through")
+    """Table 5's prefix weight in the paper's clipped token-mean objective; reading prefix-grad (R8)."""
+    grad = c.settings.get("prefix-grad", "through")
     if grad == "stop":
-        return -token_mean(c, weighted_log_likelihood(prefix_ratio, *two_sided(c)))
-    ratio = {"through": prefix_ratio, "own_token": own_token(prefix_ratio)}[grad]
-    return -token_mean(c, ppo(ratio, *two_sided(c)))
-
-
-def tepo_surrogate(c: Case) -> Value:
-    """Eq. 4 without its penalty; readings clip-form (R1) and gradient (R2)."""
-    line21 = c.readings.get("gradient", "autograd") == "alg1_line21"
-    ratio = own_token_share(sequence_ratio) if line21 else sequence_ratio
-    form = c.readings.get("clip-form", "ppo")
-    if form == "none":
-        return plain(ratio)
-    return {"ppo": ppo, "eq4": eq4_literal}[form](ratio, *two_sided(c))
+        return -token_mean(c, weighted_log_likelihood(prefix_ratio, *bounds(c)))
+    return -token_mean(c, clipped(c, {"through": prefix_ratio, "own_token": own_token(prefix_ratio)}[grad]))
 
 
 def tepo_nokl(c: Case) -> float:
-    return -token_mean(c, tepo_surrogate(c))
+    """Eq. 4 without its penalty."""
+    return -token_mean(c, clipped(c, base_ratio(c, "sequence")))
 
 
 def tepo_with_kl(where: Value) -> Callable[[Case], float]:
-    """Eq. 4: 1/N sum (surrogate - beta KL M); reading mask-norm divides the penalty by sum M instead."""
-
-    def loss(c: Case) -> float:
-        x, beta = tepo_surrogate(c), c.params["beta"]
-
-        def penalty(c: Case, i: int, t: int) -> float:
-            return beta * divergence(c, i, t) * where(c, i, t)
-
-        if c.readings.get("mask-norm", "tokens") == "tokens":
-            return -token_mean(c, lambda c, i, t: x(c, i, t) - penalty(c, i, t))
-        selected = sum(where(c, i, t) for i, t in c.every())
-        total = sum(penalty(c, i, t) for i, t in c.every())
-        return -token_mean(c, x) + (total / selected if selected else 0.0)
-
-    return loss
+    """Eq. 4: 1/N sum (surrogate - beta KL M)."""
+    return lambda c: penalised(c, clipped(c, base_ratio(c, "sequence")), where)
 
 
 def tepo_entropy(sign: int) -> Callable[[Case], float]:
     """Panel B: the entropy's token-mean, raised (sign 1) or lowered (-1), gradient on."""
 
     def loss(c: Case) -> float:
-        x, coefficient = tepo_surrogate(c), sign * c.params["coefficient"]
+        x, coefficient = clipped(c, base_ratio(c, "sequence")), sign * c.settings["coefficient"]
         return -token_mean(c, lambda c, i, t: x(c, i, t) + coefficient * c.now.entropy[i][t])
 
     return loss
@@ -162,9 +165,8 @@ def tepo_entropy(sign: int) -> Callable[[Case], float]:
 
 def tepo_steer(c: Case) -> float:
     """2510.10150: the clipped term times sg[lambda_t], which falls from 1 to lambda_min in |A (1 - p)(log p + H)|."""
-    ratio = token_ratio if c.readings.get("steer-ratio", "sequence") == "token" else sequence_ratio
-    x = ppo(ratio, *two_sided(c))
-    least = c.params["lambda-min"]
+    x = clipped(c, base_ratio(c, "sequence"))
+    least = c.settings["lambda-min"]
 
     def omega(c: Case, i: int, t: int) -> float:
         p = math.exp(c.held.logp[i][t])
@@ -173,7 +175,7 @@ def tepo_steer(c: Case) -> float:
     top = max(0.02, max(omega(c, i, t) for i, t in c.every()))
 
     def weight(c: Case, i: int, t: int) -> float:
-        if c.readings.get("steer-map", "exp") == "linear":
+        if c.settings.get("map", "exp") == "linear":
             return 1 - (1 - least) * omega(c, i, t) / top
         return clip(math.exp(math.log(least) / top * omega(c, i, t)), least, 1.0)
 
@@ -181,28 +183,44 @@ def tepo_steer(c: Case) -> float:
 
 
 def tepo_seqsum(c: Case) -> float:
-    return -sequence_mean_token_sum(c, tepo_surrogate(c))
+    """Panel D: mean over sequences of the sum over tokens."""
+    return -sequence_mean_token_sum(c, clipped(c, base_ratio(c, "sequence")))
 
 
 # ---- advantages ----
 
 
-def z_scored(reward: Sequence[float], group: Sequence[int], kind: str = "unbiased + 1e-6") -> list[float]:
-    """(R - mean of the group) / (std of the group + eps); n - 1 in the std unless `biased`."""
-    out = []
-    for r, g in zip(reward, group, strict=True):
-        peers = [x for x, h in zip(reward, group, strict=True) if h == g]
-        mean = sum(peers) / len(peers)
-        degrees = len(peers) - (0 if kind.startswith("biased") else 1)
-        std = math.sqrt(sum((x - mean) ** 2 for x in peers) / degrees)
-        out.append((r - mean) / (std + (1e-4 if kind.endswith("1e-4") else 1e-6)))
-    return out
+def groups(reward: Sequence[float], group: Sequence[int]) -> list[list[float]]:
+    """For each response the rewards of its prompt's responses."""
+    return [[r for r, h in zip(reward, group, strict=True) if h == g] for g in group]
 
 
-def centred(reward: Sequence[float], group: Sequence[int]) -> list[float]:
-    """R - mean of the group."""
-    means = {g: [r for r, h in zip(reward, group, strict=True) if h == g] for g in set(group)}
-    return [r - sum(means[g]) / len(means[g]) for r, g in zip(reward, group, strict=True)]
+def deviation(rewards: Sequence[float], degrees: int = 1) -> float:
+    mean = sum(rewards) / len(rewards)
+    return math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - degrees))
+
+
+def z_scored(reward: Sequence[float], group: Sequence[int], settings: Settings) -> list[float]:
+    """(R - mean of the group) / (std of the group + eps); reading adv-std (R11)."""
+    kind = settings.get("adv-std", "unbiased")
+    degrees, eps = 0 if kind == "biased" else 1, 1e-4 if kind == "unbiased-1e-4" else 1e-6
+    peers = groups(reward, group)
+    return [(r - sum(p) / len(p)) / (deviation(p, degrees) + eps) for r, p in zip(reward, peers, strict=True)]
+
+
+def centred(reward: Sequence[float], group: Sequence[int], settings: Settings) -> list[float]:
+    """alpha (R - mean of the group) / F_norm (2504.02546 eq. 5); reading gpg-scale (R13)."""
+    kind = settings.get("gpg-scale", "one")
+    peers = groups(reward, group)
+    centre = [r - sum(p) / len(p) for r, p in zip(reward, peers, strict=True)]
+    if kind == "std":
+        return [x / (deviation(p) + 1e-6) for x, p in zip(centre, peers, strict=True)]
+    counted = {
+        "one": len(reward),
+        "informative": sum(len(set(p)) > 1 for p in peers),
+        "inverse-accuracy": sum(r != 0 for r in reward),
+    }[kind]
+    return [x * len(reward) / max(counted, 1) for x in centre]
 
 
 @dataclass(frozen=True)
@@ -210,23 +228,21 @@ class Row:
     """One catalog method: its loss, its printed settings, and how its advantage is made."""
 
     loss: Callable[[Case], float]
-    params: Mapping[str, float] = field(default_factory=dict)
-    advantage: Callable[[Sequence[float], Sequence[int]], list[float]] = z_scored
+    settings: Settings = field(default_factory=dict)
+    advantage: Callable[[Sequence[float], Sequence[int], Settings], list[float]] = z_scored
 
 
-HIGHER = {"low": 0.2, "high": 0.28}
-INFINITE = math.inf
+HIGHER: Settings = {"low": 0.2, "high": 0.28}
 
 LOSSES: dict[str, Row] = {
-    "grpo": Row(token_clipped, HIGHER),
-    "grpo_2024": Row(grpo_2024, {"low": 0.2, "high": 0.2, "beta": 0.04}),
+    "grpo": Row(grpo, HIGHER),
+    "grpo_2024": Row(grpo_2024, {"low": 0.2, "high": 0.2, "beta": 0.04, "kl-anchor": "ref"}),
     "clip_cov": Row(clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}),
-    "kl_cov": Row(kl_cov, {"fraction": 2e-3, "beta": 1.0}),
+    "kl_cov": Row(kl_cov, {"low": None, "high": None, "fraction": 2e-3, "beta": 1.0, "kl-estimator": "abs"}),
     "entropy_adv": Row(entropy_adv, {**HIGHER, "alpha": 0.4, "kappa": 2.0}),
-    "entropy_adv_printed": Row(entropy_adv, {**HIGHER, "alpha": 4e-4, "kappa": 2.0}),
     "gpg": Row(gpg, advantage=centred),
     "gspo": Row(gspo, HIGHER),
-    "cispo": Row(cispo, {"low": INFINITE, "high": 0.28}),
+    "cispo": Row(cispo, {"low": None, "high": 0.28}),
     "prefix_is": Row(prefix_is, HIGHER),
     "tepo_nokl": Row(tepo_nokl, HIGHER),
     "tepo": Row(tepo_with_kl(masked("positive")), {**HIGHER, "beta": 0.001}),
@@ -238,3 +254,38 @@ LOSSES: dict[str, Row] = {
     "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}),
     "tepo_seqsum": Row(tepo_seqsum, HIGHER),
 }
+
+# What the label of a reading stands for, where the label is not itself the setting.
+MEANS: dict[str, dict[str, Settings]] = {
+    "seq-eps": {"clip-higher": HIGHER, "symmetric": {"low": 0.2, "high": 0.2}, "gspo": {"low": 3e-4, "high": 4e-4}},
+    "entropy-alpha": {"original": {"alpha": 0.4}, "printed": {"alpha": 4e-4}},
+    "cispo": {
+        "upper": {"low": None, "high": 0.28},
+        "verl": {"low": 10.0, "high": 0.2},
+        "two-sided": {"low": 0.2, "high": 0.28},
+        "cap": {"low": None, "high": 3.0},
+    },
+    "ent-coef": {"1e-3": {"coefficient": 1e-3}, "1e-4": {"coefficient": 1e-4}, "5e-3": {"coefficient": 5e-3}},
+    "steer": {"token": {"ratio": "token"}, "linear": {"map": "linear"}, "0.7": {"lambda-min": 0.7}},
+    "panel-b-base": {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}},
+    "cov-clip": {"clip-higher": HIGHER},
+}
+
+
+def settings_of(text: str) -> Settings:
+    """What a key such as `tepo+beta=1+seq-eps=gspo` says, over what the method's source prints."""
+    key, *changes = text.split("+")
+    settings = dict(LOSSES[key].settings)
+    for change in changes:
+        name, value = change.split("=")
+        settings |= MEANS.get(name, {}).get(value) or {name: value if name == "clip-form" else number_or_word(value)}
+    return settings
+
+
+def number_or_word(text: str) -> float | str | None:
+    if text in ("none", "auto", "off"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text

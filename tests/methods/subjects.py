@@ -1,0 +1,111 @@
+"""The subjects of the property tables: every catalog method, every reading of it, every number it can be given.
+
+Found by asking the catalog, so a new method enters the tables by being there.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods import catalog
+from methods.batch import Batch
+from methods.method import Method
+from records.errors import ConfigError
+from tests.methods.batches import Fields
+
+LEAVES = ("logp", "entropy", "full_logp")
+ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
+SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
+Outcome = tuple[float, Fields]  # a loss and its gradient by each leaf
+
+
+def other(name: str, default: Any) -> float:
+    """A number clearly unlike the default, inside the option's range, that acts on a batch of fifty tokens."""
+    if name in SPECIAL:
+        return SPECIAL[name]
+    return 0.5 * float(default) if default else 0.3
+
+
+def changes(key: str) -> tuple[str, ...]:
+    """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
+    recipe = catalog.recipes()[key]
+    found = [f"{key}+{reading.name}={label}" for reading in recipe.readings() for label in reading.values]
+    for option in recipe.options:
+        values = option.choices or (f"{other(option.name, option.default):g}",)
+        found += [f"{key}+{option.name}={value}" for value in values]
+    return tuple(dict.fromkeys(text for text in found if "=<" not in text))
+
+
+def refused(text: str) -> bool:
+    """Two settings that contradict each other; `test_bad_input.py` looks at the message."""
+    try:
+        catalog.parse(text)
+    except ConfigError:
+        return True
+    return False
+
+
+@cache
+def variants() -> tuple[str, ...]:
+    """Every method at its defaults and with one thing changed, each resolved method once."""
+    found: dict[str, str] = {}
+    for key in catalog.recipes():
+        for text in (key, *changes(key)):
+            if not refused(text):
+                found.setdefault(catalog.parse(text).key, text)
+    return tuple(found.values())
+
+
+def contradictions() -> tuple[str, ...]:
+    """Single changes that the catalog refuses."""
+    return tuple(text for key in catalog.recipes() for text in changes(key) if refused(text))
+
+
+def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:
+    """The batch with exactly the fields the method says it needs, so that `needs` is proven with every loss."""
+    given = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs))}
+    for name in LEAVES:
+        if name in given:
+            given[name] = given[name].detach().clone().requires_grad_()
+    if "dropped" in fields:
+        given["dropped"] = fields["dropped"]
+    return Batch(**given, **extra)
+
+
+def evaluate(
+    method: Method, fields: Fields, *, seed: int = 0, extra: Any = None, **totals: Any
+) -> tuple[float, Fields]:
+    """Loss and its gradient by each leaf the method reads; zeros where a leaf is read without gradient."""
+    batch = batch_of(method, fields, **(extra or {}))
+    loss = method.loss(batch, generator=torch.Generator().manual_seed(seed), **totals)
+    leaves = {name: getattr(batch, name) for name in LEAVES if getattr(batch, name) is not None}
+    if not loss.requires_grad:
+        return float(loss.detach()), {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return float(loss.detach()), {
+        name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), found, strict=True)
+    }
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Largest difference relative to the largest entry of either; 0 for two zeros."""
+    top = max(float(a.abs().max()), float(b.abs().max()))
+    return float((a - b).abs().max()) / top if top else 0.0
+
+
+def assert_same(got: Outcome, wanted: Outcome, dtype: torch.dtype, roundings: int = 32) -> None:
+    """Loss and every gradient agree up to `roundings` units of the dtype.
+
+    The loss is a sum with cancellation: its unit is the size of what was summed, read off the gradient.
+    """
+    unit = roundings * torch.finfo(dtype).eps
+    mass = 1 + sum(float(g.abs().sum()) for g in wanted[1].values())
+    assert math.isclose(got[0], wanted[0], rel_tol=0, abs_tol=unit * mass), f"loss {got[0]!r} != {wanted[0]!r}"
+    for name, gradient in wanted[1].items():
+        off = distance(got[1][name], gradient)
+        assert off <= unit, f"gradient by {name}: relative difference {off:.2e} > {unit:.1e}"

@@ -1,0 +1,249 @@
+"""Every method that verl 0.9.1 or TRL 1.16.0 also has, against them: loss and gradient, float64 and float32.
+
+And the traps: what each of them does when nobody sets it, as assertions, so that an upgrade that moves one is seen.
+verl and TRL take seconds to import; everything that needs them stands in this module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib.metadata import version
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods import catalog
+from tests.methods import oracles
+from tests.methods.batches import Fields, random_fields, rows
+from tests.methods.oracles import Answer, trl, verl
+from tests.methods.subjects import assert_same, distance, evaluate
+
+SMTM, SMTS = "seq-mean-token-mean", "seq-mean-token-sum"
+# verl divides a sequence by |y| + 1e-8: that much, and no more, is granted where its sequence mean is the oracle.
+PER_SEQUENCE = 1e-8
+
+BATCHES: dict[str, Fields] = {
+    "ragged": random_fields(21, groups=4, per_group=4, longest=12),
+    "far": random_fields(22, groups=4, per_group=4, longest=12, drift=1.5),
+    "holes": random_fields(23, groups=4, per_group=4, longest=12, holes=True),
+    "on-policy": random_fields(24, groups=4, per_group=4, longest=12, on_policy=True),
+}
+
+
+def _verl(name: str, **settings: object) -> Callable[[Fields], Answer]:
+    return lambda fields: verl(name, fields, **settings)  # type: ignore[arg-type]
+
+
+def _trl(loss_type: str, level: str = "token", **settings: object) -> Callable[[Fields], Answer]:
+    return lambda fields: trl(fields, loss_type=loss_type, level=level, **settings)  # type: ignore[arg-type]
+
+
+def _clip_cov(**settings: object) -> Callable[[Fields], Answer]:
+    """verl draws from the global generator: the same seed there as `evaluate` gives ours."""
+
+    def answer(fields: Fields) -> Answer:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return verl("clip_cov", fields, **settings)  # type: ignore[arg-type]
+
+    return answer
+
+
+PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
+    ("grpo", "verl vanilla", _verl("vanilla")),
+    ("grpo", "TRL dapo/token", _trl("dapo")),
+    ("grpo+dual-clip=3", "verl vanilla, its default dual clip", _verl("vanilla", dual_clip=3.0)),
+    ("grpo+low=0.1+high=0.1", "TRL bnpo/token", _trl("bnpo", low=0.1, high=0.1)),
+    ("grpo_2024", "TRL grpo/token, KL not bias-corrected", _trl("grpo", high=0.2, beta=0.04)),
+    ("grpo_2024+kl-estimator=k3_is", "TRL grpo/token", _trl("grpo", high=0.2, beta=0.04, bias_corrected_kl=True)),
+    ("tepo_nokl", "verl gspo, token-mean", _verl("gspo")),
+    ("tepo_nokl", "TRL dapo/sequence", _trl("dapo", "sequence")),
+    ("tepo_nokl+seq-eps=gspo", "verl gspo, token-mean, its own bounds", _verl("gspo", low=3e-4, high=4e-4)),
+    ("gspo", "verl gspo, " + SMTM, _verl("gspo", reduce=SMTM)),
+    ("gspo", "TRL grpo/sequence", _trl("grpo", "sequence")),
+    ("tepo_seqsum", "verl gspo, " + SMTS, _verl("gspo", reduce=SMTS)),
+    ("tepo_seqsum", "TRL luspo/sequence", _trl("luspo", "sequence")),
+    ("gpg", "verl gpg", _verl("gpg")),
+    ("cispo", "TRL cispo", _trl("cispo", high=1.28)),
+    ("cispo+cispo=cap", "TRL cispo, cap 4", _trl("cispo", high=4.0)),
+    ("cispo+cispo=two-sided", "verl cispo", _verl("cispo")),
+    ("cispo+cispo=verl", "verl cispo, its script", _verl("cispo", low=10.0, high=0.2)),
+    ("kl_cov", "verl kl_cov", _verl("kl_cov", kl_cov_ratio=2e-3, ppo_kl_coef=1.0)),
+    ("kl_cov+fraction=0.2+beta=0.5", "verl kl_cov", _verl("kl_cov", kl_cov_ratio=0.2, ppo_kl_coef=0.5)),
+    ("clip_cov", "verl clip_cov", _clip_cov(low=1.0, high=1.0)),
+    ("clip_cov+fraction=0.1", "verl clip_cov", _clip_cov(low=1.0, high=1.0, clip_cov_ratio=0.1)),
+    (
+        "clip_cov+cov-clip=clip-higher+fraction=0.2+lower=0.1+upper=2",
+        "verl clip_cov, a wide band",
+        _clip_cov(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=2.0),
+    ),
+    ("tepo_kl_all+beta=0.1+kl-anchor=ref", "TRL dapo/sequence", _trl("dapo", "sequence", beta=0.1)),
+    ("tepo_maxent", "TRL entropy_coef", _trl("dapo", "sequence", entropy_coefficient=1e-3)),
+    ("tepo_minent", "TRL entropy_coef < 0", _trl("dapo", "sequence", entropy_coefficient=-1e-3)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("text", "label", "oracle"), PAIRS, ids=[f"{p[0]} = {p[1]}" for p in PAIRS])
+def test_loss_and_gradient_equal_the_oracle(
+    text: str, label: str, oracle: Callable[[Fields], Answer], batch: str, dtype: torch.dtype
+) -> None:
+    fields = cast(BATCHES[batch], dtype)
+    loss, gradient = oracle(fields)
+    got, by_leaf = evaluate(catalog.parse(text), fields)
+    wanted = {"logp": gradient}
+    roundings = (
+        PER_SEQUENCE / torch.finfo(dtype).eps if f"verl gspo, {SMTM}" == label and dtype == torch.float64 else 32
+    )
+    assert_same((got, by_leaf), (float(loss), wanted), dtype, roundings=max(32, int(roundings)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("batch", ["ragged", "holes", "on-policy"])  # in "far" verl's clamp of k3 acts: a trap, below
+@pytest.mark.parametrize("anchor", ["old", "ref"])
+@pytest.mark.parametrize("estimator", ["k1", "abs", "k2", "k3"])
+def test_kl_loss_equals_verl(estimator: str, anchor: str, batch: str, dtype: torch.dtype) -> None:
+    fields = cast(BATCHES[batch], dtype)
+    loss, gradient = verl("gspo", fields, kl=estimator, anchor=f"{anchor}_logp", beta=0.3)
+    got = evaluate(catalog.parse(f"tepo_kl_all+beta=0.3+kl-anchor={anchor}+kl-estimator={estimator}"), fields)
+    assert_same(got, (float(loss), {"logp": gradient}), dtype)
+
+
+def cast(fields: Fields, dtype: torch.dtype) -> Fields:
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in fields.items()}
+
+
+def test_the_far_batch_holds_what_a_dual_clip_and_a_lower_bound_would_act_on() -> None:
+    fields = BATCHES["far"]
+    ratio = (fields["logp"] - fields["old_logp"]).exp()
+    negative = (fields["advantage"] < 0)[:, None] & fields["mask"]
+    assert int(((ratio > 3) & negative).sum()) >= 3
+    assert int(((ratio < 0.8) & negative).sum()) >= 3
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_entropy_gradient_equals_trl(sign: float) -> None:
+    fields = BATCHES["ragged"]
+    key = "tepo_maxent" if sign > 0 else "tepo_minent"
+    _, wanted = trl(fields, loss_type="dapo", level="sequence", entropy_coefficient=sign * 1e-3, leaf="entropy")
+    _, got = evaluate(catalog.parse(key), fields)
+    assert distance(got["entropy"], wanted) <= 4e-16
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "reduce"),
+    [("grpo", "vanilla", "token-mean"), ("tepo_nokl", "gspo", "token-mean"), ("tepo_seqsum", "gspo", SMTS)],
+)
+def test_a_micro_batch_with_global_totals_equals_verl_with_its_global_batch_info(
+    text: str, name: str, reduce: str
+) -> None:
+    fields = BATCHES["ragged"]
+    tokens, sequences = int(fields["mask"].sum()), len(fields["mask"])
+    part = rows(fields, slice(0, 5))
+    totals = {"batch_num_tokens": tokens, "global_batch_size": sequences}
+    loss, gradient = verl(name, part, reduce=reduce, totals=totals)
+    got = evaluate(catalog.parse(text), part, tokens=tokens, sequences=sequences)
+    assert_same(got, (float(loss), {"logp": gradient}), torch.float64)
+
+
+REWARD = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1.0], dtype=torch.float64)
+GROUP = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "estimator", "reward"),
+    [
+        ("grpo", "grpo", REWARD),
+        ("gpg", "gpg", 2 * REWARD - 1),  # verl's scale is 1 when no reward is 0
+        ("gpg+gpg-scale=inverse-accuracy", "gpg", REWARD),
+    ],
+)
+def test_advantage_equals_verl(text: str, estimator: str, reward: Tensor) -> None:
+    wanted = oracles.verl_advantage(estimator, reward, GROUP)
+    assert torch.allclose(catalog.parse(text).advantage(reward, GROUP), wanted, rtol=4e-16, atol=4e-16)
+
+
+# ---- traps: the same word, another loss ----
+
+
+def answers_differ(a: Answer, b: Answer) -> bool:
+    return distance(a[1], b[1]) > 1e-3
+
+
+def test_the_versions_are_those_that_were_read() -> None:
+    assert (version("verl"), version("trl")) == ("0.9.1", "1.16.0")
+
+
+def test_trap_verl_clips_negative_advantages_again_at_3_unless_told_not_to() -> None:
+    from verl.workers.config import ActorConfig
+
+    assert ActorConfig(strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1).clip_ratio_c == 3.0
+    assert answers_differ(verl("vanilla", BATCHES["far"]), verl("vanilla", BATCHES["far"], dual_clip=3.0))
+
+
+def test_trap_an_unconfigured_verl_gspo_is_tepo_without_kl() -> None:
+    from verl.workers.config import ActorConfig
+
+    default = ActorConfig(strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1).loss_agg_mode
+    assert default == "token-mean"
+    _, gradient = verl("gspo", BATCHES["ragged"], reduce=default)
+    assert distance(evaluate(catalog.parse("tepo_nokl"), BATCHES["ragged"])[1]["logp"], gradient) <= 1e-14
+    assert distance(evaluate(catalog.parse("gspo"), BATCHES["ragged"])[1]["logp"], gradient) > 0.1
+
+
+def test_trap_trl_cispo_bound_is_absolute() -> None:
+    on_policy = BATCHES["on-policy"]
+    scaled, full = trl(on_policy, loss_type="cispo", high=0.28), trl(on_policy, loss_type="cispo", high=1.28)
+    assert distance(scaled[1], 0.28 * full[1]) <= 1e-15
+
+
+def test_trap_verl_cov_losses_default_to_other_numbers_than_their_papers() -> None:
+    from verl.workers.config.actor import PolicyLossConfig
+
+    assert (PolicyLossConfig().kl_cov_ratio, PolicyLossConfig().ppo_kl_coef) == (2e-4, 0.1)
+    assert catalog.parse("kl_cov").params["fraction"] == 2e-3
+
+
+def test_trap_verl_k3_plus_has_the_gradient_of_k2() -> None:
+    fields = BATCHES["ragged"]
+    k3_plus, k2 = (verl("gspo", fields, kl=kind, beta=1.0) for kind in ("k3+", "k2"))
+    assert distance(k3_plus[1], k2[1]) <= 1e-14
+    assert abs(float(k3_plus[0] - k2[0])) > 1e-4
+
+
+def test_trap_verl_clamps_k3_at_10() -> None:
+    fields = BATCHES["far"]
+    log_ratio = (fields["logp"] - fields["old_logp"])[fields["mask"]]
+    assert float(((-log_ratio).exp() + log_ratio - 1).max()) > 10
+    ours, _ = evaluate(catalog.parse("tepo_kl_all+beta=1"), fields)
+    assert ours - float(verl("gspo", fields, kl="k3", beta=1.0)[0]) > 1e-3
+
+
+def test_trap_verl_gpg_scale_is_inverse_accuracy_and_not_the_papers() -> None:
+    reward, group = torch.tensor([1, 0, 0, 1, 1, 1.0]), torch.tensor([0, 0, 0, 1, 1, 1])
+    verls = oracles.verl_advantage("gpg", reward, group)[0]
+    ours = catalog.parse("gpg").advantage(reward, group)[0]
+    assert float(verls / ours) == pytest.approx(6 / 4, rel=1e-6)
+    papers = catalog.parse("gpg+gpg-scale=informative").advantage(reward, group)[0]
+    assert float(papers / ours) == pytest.approx(6 / 3, rel=1e-6)
+
+
+def test_trap_trl_multiplies_its_kl_by_the_ratio_by_default() -> None:
+    from trl import GRPOConfig
+
+    fields = {f.name: f.default for f in GRPOConfig.__dataclass_fields__.values()}
+    assert fields["use_bias_correction_kl"] is True
+    plain, corrected = (trl(BATCHES["far"], loss_type="dapo", beta=1.0, bias_corrected_kl=b) for b in (False, True))
+    assert answers_differ(plain, corrected)
+
+
+def test_the_private_call_into_trl_still_has_the_shape_that_was_read() -> None:
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    assert list(inspect.signature(GRPOTrainer._compute_loss).parameters) == ["self", "model", "inputs"]
+    text = inspect.getsource(GRPOTrainer._compute_loss)
+    for name in ("old_per_token_logps", "ref_per_token_logps", "num_items_in_batch", "completion_mask", "advantages"):
+        assert f'"{name}"' in text, name

@@ -1,0 +1,118 @@
+"""Every method and reading against the slow reference: its loss, and autograd against its finite differences."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from methods import catalog
+from tests.methods import reference, subjects
+from tests.methods.batches import Fields, random_fields
+from tests.methods.equations import Case, Scalars, scalars
+from tests.methods.subjects import assert_same, evaluate
+
+VARIANTS = subjects.variants()
+SMALL = {"groups": 2, "per_group": 2, "longest": 4, "vocabulary": 3}
+
+
+def permutation(n: int) -> Sequence[int]:
+    """The order a generator seeded with 0 draws, as `subjects.evaluate` hands it to the method."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
+
+
+def reference_loss(text: str, now: Scalars, held: Scalars) -> float:
+    key = text.split("+")[0]
+    return reference.LOSSES[key].loss(Case(now, held, reference.settings_of(text), permute=permutation))
+
+
+def finite_differences(text: str, fields: Fields, leaf: str, step: float = 1e-4) -> torch.Tensor:
+    """d reference / d leaf by the fourth-order central rule, stop-gradients held; padding stays 0."""
+    held = scalars(fields)
+    now = copy.deepcopy(held)
+    values = getattr(now, {"full_logp": "full"}.get(leaf, leaf))
+    gradient = torch.zeros_like(fields[leaf])
+    full = [row for row in range(len(fields["mask"])) if fields["mask"][row].any()]
+    for i, row in enumerate(full):
+        for t, column in enumerate(fields["mask"][row].nonzero().flatten().tolist()):
+            cell, slots = (values[i][t], range(len(values[i][t]))) if leaf == "full_logp" else (values[i], [t])
+            for slot in slots:
+                start, found = cell[slot], 0.0
+                for shift, weight in ((1, 8), (-1, -8), (2, -1), (-2, 1)):
+                    cell[slot] = start + shift * step
+                    found += weight * reference_loss(text, now, held)
+                cell[slot] = start
+                where = (row, column, slot) if leaf == "full_logp" else (row, column)
+                gradient[where] = found / (12 * step)
+    return gradient
+
+
+def test_every_catalog_method_has_a_row_in_the_reference() -> None:
+    missing = sorted(set(catalog.keys()) - set(reference.LOSSES))
+    assert not missing, f"write a row for {missing} in LOSSES of tests/methods/reference.py, from the printed equation"
+
+
+def test_the_reference_has_no_row_that_the_catalog_lacks() -> None:
+    assert sorted(set(reference.LOSSES) - set(catalog.keys())) == []
+
+
+@pytest.mark.parametrize("text", VARIANTS)
+@pytest.mark.parametrize(
+    ("seed", "shape"), [(1, {}), (2, {"drift": 1.5, "groups": 4}), (3, {"holes": True}), (4, {"on_policy": True})]
+)
+def test_loss_equals_the_reference(text: str, seed: int, shape: dict[str, float]) -> None:
+    fields = random_fields(seed, **shape)  # type: ignore[arg-type]
+    held = scalars(fields)
+    method = catalog.parse(text)
+    loss, gradient = evaluate(method, fields)
+    wanted = reference_loss(text, held, held)
+    assert_same((loss, gradient), (wanted, gradient), torch.float64)
+
+
+@pytest.mark.parametrize("text", VARIANTS)
+def test_float32_loss_equals_the_reference_at_float32_precision(text: str) -> None:
+    fields = random_fields(5, dtype=torch.float32)
+    held = scalars(fields)
+    loss, gradient = evaluate(catalog.parse(text), fields)
+    assert_same((loss, gradient), (reference_loss(text, held, held), gradient), torch.float32)
+
+
+@pytest.mark.parametrize("text", VARIANTS)
+def test_gradient_equals_finite_differences_of_the_reference(text: str) -> None:
+    fields = random_fields(11, drift=0.6, **SMALL)  # type: ignore[arg-type]
+    _, gradient = evaluate(catalog.parse(text), fields)
+    for leaf, got in gradient.items():
+        wanted = finite_differences(text, fields, leaf)
+        # The rule's own error: step^4 * f^(5) / 30 and eps * |f| / step, each about 1e-12.
+        assert torch.allclose(got, wanted, rtol=0, atol=2e-11), f"{leaf}: {float((got - wanted).abs().max()):.1e}"
+
+
+@pytest.mark.parametrize("text", VARIANTS)
+def test_advantage_equals_the_reference(text: str) -> None:
+    reward = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.7, 1.0, 0.25, -2.0, 0.5, 0.3, 0.3]
+    group = [7, 7, 7, 2, 2, 2, 2, 5, 5, 5, 5, 7, 0, 0]  # rows of a prompt need not be neighbours; one prompt is settled
+    row = reference.LOSSES[text.split("+")[0]]
+    wanted = torch.tensor(row.advantage(reward, group, reference.settings_of(text)), dtype=torch.float64)
+    got = catalog.parse(text).advantage(torch.tensor(reward, dtype=torch.float64), torch.tensor(group))
+    assert torch.allclose(got, wanted, rtol=4e-15, atol=4e-16)
+
+
+@pytest.mark.parametrize("text", [t for t in VARIANTS if "+" in t])
+def test_every_option_changes_something(text: str) -> None:
+    """An option that nothing reads would pass every comparison above."""
+    key, change = text.split("+")
+    settings, printed = reference.settings_of(text), reference.LOSSES[key].settings
+    reward, group = [0.0, 1.0, 1.0, 0.5, 1.0, 1.0], [0, 0, 1, 1, 2, 2]
+    advantage = reference.LOSSES[key].advantage
+    if advantage(reward, group, settings) != advantage(reward, group, printed):
+        return
+    for seed in range(3):
+        fields = random_fields(seed, drift=1.2, groups=4)
+        fields["old_logp"] = fields["old_logp"] - 3.0 * (torch.arange(12) % 3 == 0)[:, None]  # ratios beyond 10
+        totals = {} if change == "agg-scope=group" else {"tokens": 100, "sequences": 30}
+        a, b = (evaluate(catalog.parse(t), fields, **totals) for t in (key, text))
+        if a[0] != b[0] or not torch.equal(a[1]["logp"], b[1]["logp"]):
+            return
+    pytest.fail(f"{change} changes neither loss nor gradient nor advantage of {key}")
