@@ -22,7 +22,7 @@ _NOT_NUMBERS = {"methods/docs.py"}
 
 @cache
 def catalog_files(method: str) -> tuple[str, ...]:
-    """The catalog file that defines `method`, and those it is composed from (GSPO is TEPO without KL but for its reducer)."""
+    """The catalog file that defines `method` and those it is composed from (GSPO shares TEPO's ratio, for one)."""
     from methods import catalog
 
     name = catalog.parse(method).key.split("+")[0]

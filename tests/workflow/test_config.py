@@ -102,9 +102,9 @@ def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
 
 
 def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
-    quick["methods"] = "clip_cov,clip_cov+ratio=0.5"
+    quick["methods"] = "clip_cov,clip_cov+fraction=0.5"
     keys = {p.row: p.run.method for p in matrix.plan(quick)}
-    assert keys == {"clip_cov": "clip_cov+ratio=0.01", "clip_cov+ratio=0.5": "clip_cov+ratio=0.5"}
+    assert keys == {"clip_cov": "clip_cov+fraction=0.01", "clip_cov+fraction=0.5": "clip_cov+fraction=0.5"}
 
 
 def test_methods_on_the_command_line_replace_every_block(quick: dict[str, Any]) -> None:
