@@ -1,0 +1,75 @@
+"""Trainer adapters: a trainer samples, scores and steps; the loss is always `Method.loss`, never written again here.
+
+An adapter is a module `methods.adapters.<trainer>` with three functions:
+
+    plan(spec) -> Plan
+        What the trainer will do, with every derived number, and every refusal that can be made without loading a model:
+        wrong trainer version, a method whose scope forbids the split asked for, missing or too few inputs. No torch.
+    train(spec, run, stop) -> Outcome
+        Train until the end, a collapse or `stop`; write every row to `run.curve`, every requested checkpoint to
+        `run.checkpoint(step)`, and states to resume from to `run.state`. Going on after a kill at any moment gives the
+        same rows and weights as if nothing had happened.
+    loss(method, batch, parts=1) -> Tensor
+        The loss of `batch` as this trainer computes it, through the code that training runs, in `parts` micro-batches.
+        Conformance tests hold it against `method.loss(batch)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from methods.spec import TRAINERS
+from records.errors import unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.batch import Batch
+    from methods.method import Method
+    from methods.runs import RunFolder
+    from methods.spec import Spec
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do: sizes in prompts, sequences and updates, and the trainer's own names for them."""
+
+    prompts_drawn: int  # per rollout
+    sequences_drawn: int  # per rollout
+    sequences_per_minibatch: int
+    updates_per_rollout: int
+    updates: int
+    trainer: Mapping[str, int]  # the trainer's own settings that follow from these
+
+    def lines(self) -> list[str]:
+        """One `name = value` per derived number, for people."""
+        values = asdict(self)
+        return [f"{name} = {value}" for name, value in (values | values.pop("trainer")).items()]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended. `finished` is False after a stop request: the same command goes on from the last state."""
+
+    updates: int
+    finished: bool
+    collapsed_at: int | None  # rollout
+
+
+class Adapter(Protocol):
+    def plan(self, spec: Spec) -> Plan: ...
+
+    def train(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome: ...
+
+    def loss(self, method: Method, batch: Batch, parts: int = 1) -> Tensor: ...
+
+
+def adapter(trainer: str) -> Adapter:
+    """The adapter of that name; `ConfigError` for a trainer that has none."""
+    if trainer not in TRAINERS:
+        raise unknown("adapters", "trainer", trainer, TRAINERS)
+    module: Any = import_module(f"methods.adapters.{trainer}")
+    return cast(Adapter, module)

@@ -1,0 +1,236 @@
+"""A run's folder: what is final, what is only there to go on from, and how they are told apart. No torch here.
+
+run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
+state/identity.json                          hashes of specification, inputs and code that the state belongs to
+state/{checkpoint-<update>/, curve.csv}      to go on from; a checkpoint counts once it holds `complete.json`
+state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
+state/run.json                               a copy of the final one: the outputs can be made again without training
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from methods.curve import Curve
+from methods.spec import Spec
+from records.errors import CorruptInputError, MissingInputError
+from records.provenance import ROOT, code_hash, environment, sha256_file, sha256_tree
+from records.read import read_json
+from records.write import atomic, write_json
+
+SCHEMA = 1
+MARK = "complete.json"
+NOT_NUMBERS = ("docs.py", "trl_conformance.py")  # write pages, serve tests
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a resumable state knows beyond the trainer's own files. Written last into its folder."""
+
+    update: int
+    rollout: int
+    refill_position: int
+    wall_seconds: float
+    cpu_seconds: float
+
+
+class RunFolder:
+    """One run's folder. `identity` is computed once: hashing the inputs is most of what a finished run costs."""
+
+    def __init__(self, folder: Path, spec: Spec):
+        self.folder, self.spec = folder, spec
+        self.state = folder / "state"
+        self.identity = identity(spec)
+        self.began = time.monotonic()
+        self.curve: Curve
+        self.mark = self.earlier = Mark(0, 0, 0, 0.0, 0.0)
+
+    def checkpoint(self, step: int) -> Path:
+        """The final weights folder after `step` rollouts."""
+        return self.folder / "checkpoints" / f"step{step}"
+
+    def finished(self) -> bool:
+        """Whether run.json is there for this very run and everything it lists is unchanged."""
+        return (self.folder / "run.json").is_file() and self._stands(read_json(self.folder / "run.json", "run record"))
+
+    def restore(self) -> bool:
+        """Write run.json and curve.csv again from the state if that is all that is missing."""
+        copy = self.state / "run.json"
+        if not copy.is_file() or not (self.state / "curve.csv").is_file():
+            return False
+        record = read_json(copy, "run record")
+        if record["outputs"].get("curve.csv") != sha256_file(self.state / "curve.csv"):
+            return False
+        _copy(self.state / "curve.csv", self.folder / "curve.csv")
+        if not self._stands(record):
+            return False
+        write_json(self.folder / "run.json", record)
+        return True
+
+    def open(self) -> Path | None:
+        """Make the folder ready to train in; the trainer's state to go on from, or None to begin at the beginning."""
+        (self.folder / "run.json").unlink(missing_ok=True)
+        self._match_identity()
+        start = self._latest()
+        if start is not None:
+            self.mark = self.earlier = Mark(**read_json(start / MARK, "state mark"))
+        self.curve = Curve(self.state / "curve.csv", self.mark.update)
+        self.event("resume" if start else "start", update=self.mark.update)
+        return start
+
+    def save_mark(self, state: Path, **position: int) -> None:
+        """Declare `state` complete: the curve and all files are on disk, then the mark."""
+        self.curve.sync()
+        for path in state.rglob("*"):
+            if path.is_file():
+                with open(path, "rb") as stream:
+                    os.fsync(stream.fileno())
+        self.mark = Mark(**position, wall_seconds=self.wall_seconds(), cpu_seconds=self.cpu_seconds())
+        write_json(state / MARK, asdict(self.mark))
+        self.event("save", update=self.mark.update)
+
+    def publish(self, step: int, write: Callable[[Path], None]) -> None:
+        """Have `write` fill a folder and rename it to checkpoints/step<N>: never half a checkpoint under that name."""
+        final = self.checkpoint(step)
+        temporary = final.with_name(f".{final.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        write(temporary)
+        if final.exists():
+            shutil.rmtree(final)
+        os.rename(temporary, final)
+
+    def finish(self, method: dict[str, Any], updates: int, collapsed_at: int | None) -> None:
+        """Write curve.csv, then run.json."""
+        _copy(self.state / "curve.csv", self.folder / "curve.csv")
+        outputs = {f"checkpoints/step{step}": sha256_tree(self.checkpoint(step)) for step in self.spec.checkpoints}
+        record = {
+            "schema": SCHEMA,
+            "spec": dict(self.spec.given),
+            "method": method,
+            "environment": environment(),
+            "inputs": self.identity,
+            "outputs": {"curve.csv": sha256_file(self.folder / "curve.csv"), **outputs},
+            "updates": updates,
+            "collapsed_at": collapsed_at,
+            "wall_seconds": self.wall_seconds(),
+            "cpu_seconds": self.cpu_seconds(),
+        }
+        write_json(self.state / "run.json", record)
+        write_json(self.folder / "run.json", record)
+        self.event("end", update=updates)
+
+    def event(self, what: str, **details: Any) -> None:
+        """One line in state/events.jsonl."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        line = {
+            "event": what,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+            **details,
+        }
+        with open(self.state / "events.jsonl", "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+    def wall_seconds(self) -> float:
+        """Of all processes that contributed: those whose work was kept, and this one."""
+        return self.earlier.wall_seconds + time.monotonic() - self.began
+
+    def cpu_seconds(self) -> float:
+        return self.earlier.cpu_seconds + time.process_time()
+
+    def _stands(self, record: dict[str, Any]) -> bool:
+        if record.get("spec") != dict(self.spec.given) or record.get("inputs") != self.identity:
+            return False
+        outputs = record["outputs"]
+        if outputs.keys() != {"curve.csv", *(f"checkpoints/step{step}" for step in self.spec.checkpoints)}:
+            return False
+        return all(_digest(self.folder / name) == digest for name, digest in outputs.items())
+
+    def _match_identity(self) -> None:
+        """Move a state that belongs to another specification, input or code aside, and say so."""
+        path = self.state / "identity.json"
+        if path.is_file():
+            found = read_json(path, "state identity")
+            if found == self.identity:
+                return
+            changed = sorted(key for key in self.identity if found.get(key) != self.identity[key])
+            number = len(list(self.state.glob("aside-*"))) + 1
+            aside = self.state / f"aside-{number}"
+            aside.mkdir()
+            for item in self.state.iterdir():
+                if item.name not in ("lock", "events.jsonl") and not item.name.startswith("aside-"):
+                    item.rename(aside / item.name)
+            print(
+                f"{self.state}: belongs to a run with other {', '.join(changed)}; moved to {aside}, starting anew",
+                flush=True,
+            )
+            self.event("aside", folder=aside.name, changed=changed)
+        write_json(path, self.identity)
+
+    def _latest(self) -> Path | None:
+        """The last complete state from which every checkpoint not yet published can still be made."""
+        missing = [step for step in self.spec.checkpoints if not self.checkpoint(step).is_dir()]
+        found = {}
+        for folder in self.state.glob("checkpoint-*"):
+            if (folder / MARK).is_file():
+                mark = Mark(**read_json(folder / MARK, "state mark"))
+                if all(mark.rollout < step for step in missing):
+                    found[mark.update] = folder
+                    continue
+            shutil.rmtree(folder)  # half written, or too late to be of use
+        return found[max(found)] if found else None
+
+
+def identity(spec: Spec) -> dict[str, str]:
+    """Hashes of all that decides a run's numbers: the specification, the base's weights, the prompts, our code."""
+    base, prompts = Path(spec.base), Path(spec.prompts)
+    weights = sorted(base.glob("*.safetensors"))
+    if not (base / "config.json").is_file() or not weights:
+        raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
+    if not prompts.is_file():
+        raise MissingInputError(f"{prompts}: training prompts are missing")
+    return {
+        "spec": spec.digest,
+        "base": sha256_tree(base, "*.safetensors"),
+        "prompts": sha256_file(prompts),
+        "code": _code(spec.reward),
+    }
+
+
+def _code(reward: str) -> str:
+    """Over everything in `methods/` that can move a number, and the reward's own file."""
+    ours = [path for path in (ROOT / "methods").rglob("*.py") if path.name not in NOT_NUMBERS]
+    module = find_spec(reward.partition(":")[0])
+    theirs = [Path(module.origin)] if module is not None and module.origin else []
+    return code_hash([*ours, *(path for path in theirs if path.is_relative_to(ROOT))])
+
+
+def _digest(path: Path) -> str | None:
+    if path.is_file():
+        return sha256_file(path)
+    return sha256_tree(path) if path.is_dir() else None
+
+
+def _copy(source: Path, target: Path) -> None:
+    with atomic(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def require_rows(rows: list[dict[str, Any]], path: str) -> None:
+    """Raise unless every row of a prompt file has a text `prompt` and a text `answer`."""
+    for number, row in enumerate(rows, 1):
+        for key in ("prompt", "answer"):
+            if not isinstance(row.get(key), str):
+                raise CorruptInputError(f"{path}: line {number}: {key}: must be text, got {row.get(key)!r}")

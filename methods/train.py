@@ -1,0 +1,95 @@
+"""Train one run: `python -m methods.train --spec JSON_OR_FILE --out RUN_DIR`.
+
+The same command goes on after a kill at any moment and ends with the same curve and weights, bit for bit. Exit codes:
+0 finished (or was already), 2 wrong input, 75 stopped by SIGTERM or SIGUSR1 after saving: run again to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from records import cli
+
+STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
+
+
+class StopRequest:
+    """Set by a signal, asked by the trainer between updates."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+    def install(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._set)
+
+    def _set(self, number: int, _frame: object) -> None:
+        self.signal = number
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m methods.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--spec", required=True, help="run specification: JSON, or a file holding it (docs/architecture.md)"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="folder of the run")
+    parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = arguments(argv)
+    stop = StopRequest()
+    stop.install()
+
+    from methods import adapters, catalog, lock, runs, spec
+
+    spec_ = spec.read(given.spec)
+    run = runs.RunFolder(given.out, spec_)
+    if not given.plan and run.finished():
+        print(f"{given.out}: finished already, outputs verified")
+        return 0
+    method = catalog.parse(spec_.method)
+    adapter = adapters.adapter(spec_.trainer)
+    plan = adapter.plan(spec_)
+    if given.plan:
+        print("\n".join(plan.lines()))
+        return 0
+    with lock.held(run.state / "lock"):
+        if run.finished() or run.restore():
+            print(f"{given.out}: finished already, outputs verified")
+            return 0
+        outcome = adapter.train(spec_, run, stop)
+        if not outcome.finished:
+            name = signal.Signals(stop.signal).name if stop.signal else "a stop request"
+            run.event("stopped", update=outcome.updates, signal=name)
+            print(
+                f"{given.out}: stopped by {name} at update {outcome.updates}; run the same command to go on",
+                file=sys.stderr,
+            )
+            return STOPPED
+        described = {
+            "key": method.key,
+            "title": method.title,
+            "source": method.source,
+            "params": dict(method.params),
+            "readings": dict(method.readings),
+            "scope": method.scope,
+            "needs": sorted(method.needs),
+        }
+        run.finish(described, outcome.updates, outcome.collapsed_at)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    cli.run(main)

@@ -1,0 +1,93 @@
+"""A tiny random model, prompts and a reward that reads letters: everything a run needs, made in a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+TRAINING: dict[str, Any] = {
+    "rollouts": 2,
+    "prompts_per_rollout": 4,
+    "samples_per_prompt": 4,
+    "minibatches": 2,
+    "passes": 2,
+    "oversample": 1.5,
+    "learning_rate": 1e-2,
+    "weight_decay": 0.0,
+    "gradient_clip": 1.0,
+    "temperature": 1.0,
+    "max_completion_tokens": 8,
+    "save_every": 1,
+}
+
+
+def even(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    """1 for a response whose bytes sum to an even number: a coin that depends on every token."""
+    return [float(sum(response.encode()) % 2 == 0) for response in responses]
+
+
+def never(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    return [0.0] * len(responses)
+
+
+def rarely(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    """1 for about one response in twenty: most groups of four are constant."""
+    return [float(sum(response.encode()) % 20 == 0) for response in responses]
+
+
+def one_short(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    return [0.0] * (len(responses) - 1)
+
+
+def one_none(prompts: list[str], responses: list[str], answers: list[str]) -> list[float | None]:
+    return [None, *[0.0] * (len(responses) - 1)]
+
+
+def build(folder: Path, prompts: int = 40, hidden: int = 32) -> Path:
+    """`folder/base` (a random Qwen2) and `folder/prompts.jsonl`; the same bytes each time."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from models.tokenizer import VOCAB_SIZE, tokenizer
+
+    torch.manual_seed(0)
+    made = tokenizer()
+    config = Qwen2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+        pad_token_id=made.pad_token_id,
+        bos_token_id=made.bos_token_id,
+        eos_token_id=made.eos_token_id,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(str(folder / "base"))
+    made.save_pretrained(str(folder / "base"))
+    lines = [json.dumps({"prompt": f"<bos>{'ab' * (i % 3)}{i}\nis", "answer": str(i)}) for i in range(prompts)]
+    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def spec(world: Path, method: str = "tepo", checkpoints: tuple[int, ...] = (2,), **changes: Any) -> dict[str, Any]:
+    """A run specification in `world`; `changes` go to the top level if they are keys there, else into `training`."""
+    top: dict[str, Any] = {
+        "scale": "test",
+        "model": "random",
+        "method": method,
+        "seed": 1,
+        "trainer": "trl",
+        "base": str(world / "base"),
+        "prompts": str(world / "prompts.jsonl"),
+        "reward": "tests.adapters.worlds:even",
+        "training": dict(TRAINING),
+        "checkpoints": list(checkpoints),
+    }
+    for key, value in changes.items():
+        (top if key in top else top["training"])[key] = value
+    return top
