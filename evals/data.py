@@ -1,0 +1,115 @@
+"""Items of a benchmark: read, checked against the registry, given ids that do not depend on order or numbering.
+
+A data folder holds `<key>.jsonl`, one object per line: item_id, problem, answer, and where they apply multiple,
+tolerance, unit; further fields (level, difficulty, ...) are kept as facts and never checked. `python -m evals.fetch`
+writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.benchmark import Benchmark, Item, Row
+from records.errors import CorruptInputError, MissingInputError
+from records.read import read_jsonl
+
+_OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
+_GRADED = ("problem", "answer", "multiple", "tolerance", "unit")
+
+
+def item_id(problem: str) -> str:
+    """16 hexadecimal digits of the problem's text; spacing and Unicode composition do not count.
+
+    >>> item_id("What is  $1+1$?\\n") == item_id("What is $1+1$?")
+    True
+    """
+    text = " ".join(unicodedata.normalize("NFC", problem).split())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """A row in the project's own names; the stored item_id is dropped, it is computed from the text."""
+    return {_OLD_NAMES.get(key, key): value for key, value in row.items() if key != "item_id"}
+
+
+def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
+    """Items in the given order; the second copy of a problem has the first one's id with `-2`.
+
+    Raises CorruptInputError for a row without a problem or answer text.
+    """
+    found, seen = [], Counter[str]()
+    for number, given in enumerate(rows, 1):
+        row = plain(given)
+        texts = row.get("problem"), row.get("answer")
+        for name, text in zip(("problem", "answer"), texts, strict=True):
+            if not isinstance(text, str) or not text.strip():
+                raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {text!r}")
+        problem, answer = (str(text).strip() for text in texts)
+        digest = item_id(problem)
+        seen[digest] += 1
+        tolerance = row.get("tolerance")
+        found.append(
+            Item(
+                item_id=digest if seen[digest] == 1 else f"{digest}-{seen[digest]}",
+                problem=problem,
+                answer=answer,
+                multiple=bool(row.get("multiple")),
+                tolerance=None if tolerance is None else str(tolerance),
+                unit=row.get("unit"),
+                facts={key: value for key, value in row.items() if key not in _GRADED},
+            )
+        )
+    return found
+
+
+def row(item: Item) -> dict[str, Any]:
+    """The line of a data file: fields at their default are left out."""
+    given = {name: getattr(item, name) for name in _GRADED}
+    return {"item_id": item.item_id, **{k: v for k, v in given.items() if v not in (None, False)}, **item.facts}
+
+
+def content_sha256(items: Iterable[Item]) -> str:
+    """Digest of everything that generation and grading read, in order; facts and file format do not count."""
+    digest = hashlib.sha256()
+    for item in items:
+        graded = {name: getattr(item, name) for name in _GRADED}
+        digest.update((json.dumps(graded, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    return digest.hexdigest()
+
+
+def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
+    """CorruptInputError unless the items are the registry's: count first, because it says more than a digest."""
+    mend = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
+    if len(items) != benchmark.n:
+        raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {mend}")
+    found = content_sha256(items)
+    if found != benchmark.sha256:
+        raise CorruptInputError(f"{where}: content sha256 {found}, the registry says {benchmark.sha256}; {mend}")
+
+
+def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
+    """The benchmark's file in a folder, under its key or one of its other names."""
+    names = [f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
+    return next((path for name in names if (path := Path(folder, name)).is_file()), None)
+
+
+def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> list[Item]:
+    """The verified items of a benchmark, the first `limit` of them.
+
+    Raises MissingInputError (saying the command that fetches) and CorruptInputError.
+    """
+    path = path_in(folder, benchmark)
+    if path is None:
+        raise MissingInputError(
+            f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
+            f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {folder}"
+        )
+    found = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
+    verify(benchmark, found, str(path))
+    return found[:limit]
