@@ -1,17 +1,24 @@
 """The training reward: the evaluation's own grader, so that a policy is trained and judged by one rule.
 
-Named in a run specification as `evals.reward:boxed`. Decided by text and exact numbers wherever they can tell, which on
-integer answers is always: microseconds per response, no process started.
+Named in a run specification as `evals.reward:boxed`. Text and exact numbers decide wherever they can, which on integer
+answers is always: microseconds per response, no process started. What is left goes to a pool of workers that starts
+when first needed; it owns no signal and no thread, so a trainer may call this from any thread and any forked child.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
 from collections.abc import Sequence
 
-from evals.grading.decide import decide, gold
-from evals.grading.extract import last_box
-from evals.grading.normalise import LONGEST_ANSWER, normalise
+from evals.grading.decide import gold
+from evals.grading.grader import Grader, Question
+from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError
+
+_GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
+_LOCK = threading.Lock()
 
 
 def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float]:
@@ -26,12 +33,21 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
         raise CorruptInputError(
             f"reward: {len(prompts)} prompts, {len(responses)} responses, {len(answers)} answers: must be equal"
         )
-    return [_score(response, answer) for response, answer in zip(responses, answers, strict=True)]
+    questions = [Question(gold(answer), response) for response, answer in zip(responses, answers, strict=True)]
+    with _LOCK:
+        grades = _grader().grade(questions)
+    return [float(grade.verdict is Verdict.CORRECT) for grade in grades]
 
 
-def _score(response: str, answer: str) -> float:
-    found = last_box(response)
-    if not found or len(found) > LONGEST_ANSWER:
-        return 0.0
-    decision = decide(gold(answer), normalise(found))
-    return float(decision is not None and decision.equal)
+def _grader() -> Grader:
+    process = os.getpid()
+    if process not in _GRADER:
+        _GRADER.clear()
+        _GRADER[process] = Grader()
+        atexit.register(_close, process)
+    return _GRADER[process]
+
+
+def _close(process: int) -> None:
+    if os.getpid() == process and process in _GRADER:
+        _GRADER.pop(process).close()

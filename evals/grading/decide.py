@@ -12,23 +12,28 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading import structure
+from evals.grading.extract import balanced, last_box
 from evals.grading.normalise import LONGEST_ANSWER, normalise, words
 from evals.grading.rational import Number, is_plain, number
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError, unknown
 
-KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symbolic")
+KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symbolic", "unparsed")
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
 _NAMES = re.compile(rf"{_NAME}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_NUMERAL = re.compile(r"(-?[0-9A-F]+)_\{?(-?\d+)\}?")
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")
 _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")
 _UNKNOWNS = re.compile(r"[-+*/^(){}\d.,;xyz]*")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
+_PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")
 _ONE = Fraction(1)
 _PERCENT = Fraction(1, 100)
-_SIX_DECIMALS = Fraction(1, 2_000_000)
+SIX_DECIMALS = Fraction(1, 2_000_000)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,19 @@ def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None 
             raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
     if not multiple and number(text):
         text = text.replace(",", "")
+    if _malformed(str(answer)):
+        return Gold(text, "unparsed", bound, multiple)
     return Gold(text, kind or _kind(text, multiple), bound, multiple)
+
+
+def _malformed(answer: str) -> bool:
+    """Unbalanced braces, control characters, or a sentence: nothing is repaired, it is only compared as text."""
+    content = last_box(answer) or answer
+    return (
+        _CONTROL.search(answer) is not None
+        or balanced(content + "}", 0) != content
+        or len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
+    )
 
 
 def _kind(text: str, multiple: bool) -> str:
@@ -85,6 +102,8 @@ def decide(gold: Gold, answer: str) -> Decision | None:
         return Decision(True, Rule.STRING)
     if len(answer) > LONGEST_ANSWER:
         return Decision(False, Rule.LENGTH)
+    if gold.kind == "unparsed":
+        return None
     if gold.kind == "string":
         return Decision(words(answer) == words(gold.text), Rule.STRING)
     used = {Rule.STRING}
@@ -140,25 +159,34 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     """Two single objects as text; None when neither text nor numbers can tell."""
     if gold == answer:
         return Decision(True, Rule.STRING)
+    bare = behind_signs(gold, answer)
+    if bare is None:
+        malformed = is_plain(answer) and number(gold) is not None
+        return Decision(False, Rule.STRING) if malformed else None
+    return _compare_values(*bare, tolerance)
+
+
+def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
+    """What is left to compare of `x=5` and `5`, or of `y=2x` and `y=3x`; None for equations that are none of these.
+
+    One side may name what it states where the other does not; names on both sides must be the same.
+    """
     gold_sides, answer_sides = structure.sides(gold), structure.sides(answer)
     if len(gold_sides) > 1 and len(answer_sides) > 1:
-        if gold_sides[:-1] != answer_sides[:-1]:
-            return None
-        gold, answer = gold_sides[-1], answer_sides[-1]
-    elif len(gold_sides) > 1:
-        if not all(_NAMES.fullmatch(side) for side in gold_sides[:-1]):
-            return None
-        gold = gold_sides[-1]
-    elif len(answer_sides) > 1:
-        if not all(_NAMES.fullmatch(side) or number(side) for side in answer_sides[:-1]):
-            return Decision(False, Rule.STRING) if is_plain(answer) and number(gold) else None
-        answer = answer_sides[-1]
-    return _compare_values(gold, answer, tolerance)
+        return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
+    if len(gold_sides) > 1:
+        return (gold_sides[-1], answer) if all(_NAMES.fullmatch(side) for side in gold_sides[:-1]) else None
+    if all(_NAMES.fullmatch(side) or number(side) for side in answer_sides[:-1]):
+        return gold, answer_sides[-1]
+    return None
 
 
 def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
     if gold == answer:
         return Decision(True, Rule.STRING)
+    numerals = _NUMERAL.fullmatch(gold), _NUMERAL.fullmatch(answer)
+    if any(numerals) and (bases := _same_numeral(*numerals, gold, answer)) is not None:
+        return Decision(bases, Rule.STRING)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
         for gold_scale, answer_scale in _scales(gold, answer):
@@ -171,6 +199,17 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     if gold_number and (is_plain(answer) or _UNKNOWNS.fullmatch(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None
+
+
+def _same_numeral(
+    gold: re.Match[str] | None, answer: re.Match[str] | None, gold_text: str, answer_text: str
+) -> bool | None:
+    """`52_8` is itself and the bare digits 52 (the problem says the base), never `52_9`. math-verify drops the base."""
+    if gold and answer:
+        return gold.groups() == answer.groups()
+    digits = gold[1] if gold else answer[1] if answer else ""
+    other = answer_text if gold else gold_text
+    return digits == other if other.isdigit() else None
 
 
 def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
@@ -211,4 +250,4 @@ def agreement(value: Fraction) -> Fraction:
 
     math-verify's six decimals alone would make every value below 5e-7 equal to every other.
     """
-    return _SIX_DECIMALS * min(_ONE, 1000 * abs(value))
+    return SIX_DECIMALS * min(_ONE, 1000 * abs(value))

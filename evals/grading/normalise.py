@@ -38,7 +38,7 @@ _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
 _LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
 _COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
 _COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
-_SPACING = re.compile(r"\\[,;:>! ]|~|\\(?=\s)")
+_SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")
 _DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ|\{\s*\\circ\s*\})(?:\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z])))?"

@@ -14,6 +14,7 @@ from functools import lru_cache
 MOST_MEMBERS = 64
 
 _TOKEN = re.compile(r"\\[{}]|\\cup(?![A-Za-z])|\\pm(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
 _OPENING = {"(", "[", "{", "\\{"}
 _CLOSING = {")", "]", "}", "\\}"}
 
@@ -105,7 +106,7 @@ def _split(text: str, separators: Sequence[str]) -> list[str]:
 def sides(text: str) -> tuple[str, ...]:
     r"""`text` cut at its equality or membership signs outside brackets.
 
-    >>> sides("f(x)=2x"), sides(r"x\\in[0,1]"), sides("7")
+    >>> sides("f(x)=2x"), sides(r"x\in[0,1]"), sides("7")
     (('f(x)', '2x'), ('x', '[0,1]'), ('7',))
     """
     if "=" not in text and "\\in" not in text:
@@ -124,13 +125,12 @@ def _encloses(text: str, width: int) -> bool:
 
 
 def _plus_minus(text: str) -> tuple[str, str] | None:
-    r"""`a\pm b` as `a+b` and `a-b`, when there is exactly one such sign and it stands outside brackets."""
-    if text.count("\\pm") != 1:
-        return None
-    parts = _split(text, ("\\pm",))
+    r"""`a\pm b` as `a+b` and `a-b`, when there is exactly one such sign."""
+    parts = _PLUS_MINUS.split(text)
     if len(parts) != 2:
         return None
-    return f"{parts[0]}+{parts[1]}".removeprefix("+"), f"{parts[0]}-{parts[1]}"
+    opens = not parts[0] or parts[0][-1] in "({[,"
+    return f"{parts[0]}{'' if opens else '+'}{parts[1]}", f"{parts[0]}-{parts[1]}"
 
 
 def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:

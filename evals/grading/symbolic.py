@@ -1,0 +1,209 @@
+"""The dear stage: two expressions through a computer algebra system. Imported only in a worker process.
+
+LaTeX is read by latex2sympy2_extended's grammar and compared by math-verify. No text ever reaches `sympify` or
+`parse_expr`, which evaluate Python. Nothing is timed here: the worker is killed from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+import latex2sympy2_extended.latex2sympy2
+import math_verify.parser
+import mpmath
+import sympy
+import sympy.parsing.sympy_parser
+import sympy.physics.units  # `simplify` imports it late, and it evaluates names of its own while loading
+from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from math_verify import verify
+
+from evals.grading import structure
+from evals.grading.decide import SIX_DECIMALS, Gold, agree, behind_signs, compare, compare_objects
+from evals.grading.rational import Number, number
+
+# Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
+_READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
+_DIGITS = 30
+_SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
+_POINTS, _STEP = (1.3717, 2.6183), 0.4142  # positive and in no simple relation: roots and logarithms stay real
+_LETTER_I = sympy.Symbol("i", real=True)
+_NUMERAL = re.compile(r"\d+")
+_POINT = re.compile(r"\d*\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+")
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise sympy.SympifyError("text is not evaluated here")
+
+
+def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
+    """`sympify` for sympy's number classes, without its road from text through `eval`: digits and decimals only."""
+    if not isinstance(value, str):
+        return sympy.sympify(value, *arguments, **options)
+    if _NUMERAL.fullmatch(value):
+        return sympy.Integer(int(value))
+    return sympy.Float(value) if _POINT.fullmatch(value) else _refuse()
+
+
+def forbid_evaluation() -> None:
+    """Cut every way by which sympy turns text into Python that runs. Called once, in the worker."""
+    sympy.core.numbers.sympify = _sympify_number
+    for module in (sympy.parsing.sympy_parser, latex2sympy2_extended.latex2sympy2, math_verify.parser):
+        module.parse_expr = _refuse
+
+
+# Spellings that the grammar refuses, with ones that it reads; applied to both sides alike.
+_DIALECT = (
+    (re.compile(r"(\w+|\))!(?=\^)"), r"{\1!}"),
+    (re.compile(r"([_^])([A-Za-z])"), r"\1{\2}"),
+    (re.compile(r"_\{\\([A-Za-z]+)\}"), r"_{\1}"),
+    (re.compile(r"\\hbar(?![A-Za-z])"), r"h_{bar}"),
+    (re.compile(r"(?<![A-Za-z\\])E_"), r"\\Xi_"),  # a bare E is Euler's number to the grammar, even with an index
+)
+
+
+class Outcome(StrEnum):
+    """What the comparison found."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNPARSED_GOLD = "unparsed_gold"
+
+
+def outcome(gold: Gold, answer: str) -> Outcome:
+    """Compare a gold with a normalised answer that the cheap stages could not decide."""
+    reader = _Reader()
+
+    def leaf(gold_text: str, answer_text: str) -> bool | None:
+        decision = compare_objects(gold_text, answer_text, gold.tolerance)
+        if decision is not None:
+            return decision.equal
+        bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
+        return _equal(*bare, gold.tolerance, reader)
+
+    equal = compare(gold, answer, leaf)
+    if equal is None:
+        equal = _equal(gold.text, answer, gold.tolerance, reader)
+    if equal is None:
+        return Outcome.UNPARSED_GOLD
+    return Outcome.EQUAL if equal else Outcome.DIFFERENT
+
+
+class _Reader:
+    """Parses each text once per comparison."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, Any] = {}
+
+    def __call__(self, text: str) -> Any:
+        if text not in self.read:
+            self.read[text] = _parse(text)
+        return self.read[text]
+
+
+def _parse(text: str) -> Any:
+    """The sympy object that LaTeX `text` denotes, None when the grammar refuses it."""
+    for pattern, replacement in _DIALECT:
+        text = pattern.sub(replacement, text)
+    latex = normalize_latex(text.removesuffix("%"), config=_READING)
+    for candidate in dict.fromkeys((latex, structure.sides(latex)[-1])):
+        try:
+            parsed = latex2sympy(candidate, is_real=True, convert_degrees=False, normalization_config=None)
+        except MemoryError:
+            raise
+        except Exception:  # the grammar's, the converter's and sympy's errors share no other root
+            continue
+        if parsed is not None:
+            return _with_imaginary_unit(parsed)
+    return None
+
+
+def _with_imaginary_unit(parsed: Any) -> Any:
+    """The grammar reads i as a letter; it is one only where it counts (an index of a sum)."""
+    if not isinstance(parsed, (sympy.Basic, sympy.MatrixBase)) or parsed.has(sympy.Sum, sympy.Product):
+        return parsed
+    return parsed.subs(_LETTER_I, sympy.I) if parsed.has(_LETTER_I) else parsed
+
+
+def _equal(gold: str, answer: str, tolerance: Fraction | None, read: _Reader) -> bool | None:
+    """True, False, or None when the gold has no meaning to the reader."""
+    expected = read(gold)
+    if expected is None:
+        return None
+    found = read(answer)
+    if found is None:
+        return False
+    if expected == found:
+        return True
+    both = isinstance(expected, sympy.Expr) and isinstance(found, sympy.Expr)
+    if both and not (expected.free_symbols or found.free_symbols):
+        same = _same_value(expected, found, number(gold.removesuffix("%")), tolerance)
+        if same is not None:
+            return same
+    if both and _differ_somewhere(expected, found):
+        return False
+    return bool(verify(expected, found, timeout_seconds=None))
+
+
+def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool | None:
+    """Compare two closed expressions by their values to 30 digits; None when one of them has no value.
+
+    math-verify itself rounds absolutely: to it 1/2^1007 and 1/2^1006 are both 0.
+    """
+    expected, found = _value(gold), _value(answer)
+    if expected is None or found is None:
+        return None
+    if gold_number is not None and (tolerance is not None or gold_number.last_digit is not None):
+        printed = _fraction(found)
+        if printed is not None:
+            return agree(gold_number, Number(printed, "exact"), tolerance) is not None
+    difference, size = abs(expected - found), abs(expected)
+    rounded = answer.has(sympy.Float) and not (expected.imag == 0 and expected.real == mpmath.nint(expected.real))
+    # agreement() in mpmath: a printed decimal stands for an exact value by six decimals, never for an integer
+    allowed = float(SIX_DECIMALS) * min(1, 1000 * size) if rounded else 0
+    return bool(difference <= max(allowed, _SAME * size))
+
+
+def _value(expression: Any) -> Any:
+    """The complex value (mpmath) of a closed expression to 30 digits, None when it has none."""
+    for candidate in (lambda: expression, expression.doit):
+        try:
+            real, imaginary = candidate().evalf(_DIGITS).as_real_imag()
+            with mpmath.workdps(_DIGITS):
+                return mpmath.mpc(_float(real), _float(imaginary))
+        except MemoryError:
+            raise
+        except Exception:  # sympy's evaluation fails in as many ways as there are functions
+            continue
+    return None
+
+
+def _float(value: Any) -> Any:
+    if not isinstance(value, (sympy.Float, sympy.Rational)):
+        raise ValueError(f"{type(value).__name__} is no number")
+    return mpmath.mpf(value.p) / value.q if isinstance(value, sympy.Rational) else mpmath.make_mpf(value._mpf_)
+
+
+def _fraction(value: Any) -> Fraction | None:
+    """A real value as a fraction; None for a complex one, or one too large or small to write out."""
+    sign, mantissa, exponent, _ = value.real._mpf_
+    if value.imag != 0 or abs(int(exponent)) > 100_000:
+        return None
+    magnitude = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return -magnitude if sign else magnitude
+
+
+def _differ_somewhere(gold: Any, answer: Any) -> bool:
+    """Whether two expressions in variables have clearly different values at both of two points.
+
+    Equal ones never do; the point of asking first is that `simplify` takes a hundred times longer to give up.
+    """
+    symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
+    for start in _POINTS:
+        point = {symbol: sympy.Float(start + step * _STEP, _DIGITS) for step, symbol in enumerate(symbols)}
+        expected, found = _value(gold.xreplace(point)), _value(answer.xreplace(point))
+        if expected is None or found is None or abs(expected - found) <= 1e-6 * max(abs(expected), abs(found)):
+            return False
+    return True
