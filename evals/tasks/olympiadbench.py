@@ -1,7 +1,8 @@
 r"""OlympiadBench, the 675 English text-only mathematics problems with a checkable answer.
 
 94 rows want several values, stored as one comma-separated text; one row states an absolute tolerance, 8 a unit; 266
-golds carry `$`. An item looks like this (invented): problem "Find all real $x$ with $x^2=9$.", answer "$-3,3$", multiple.
+golds carry `$`. An item looks like this (invented): problem "Find all real $x$ with $x^2=9$.",
+answer "$-3,3$", multiple.
 """
 
 from evals.benchmark import Benchmark, Decoding, KnownBad, RepositoryFile, Row

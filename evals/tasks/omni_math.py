@@ -1,8 +1,10 @@
 r"""OMNI-MATH, the 2821-row subset with answers that a rule can check. The full set has 4428 rows.
 
 Five problems occur twice, with equal golds: 2816 different problems, 2811 that occur once. The paper's column counts
-the 2811, its average all 2821 (reading E2, `duplicates`). An item looks like this (invented): problem "Let $p$ be a prime
-such that $p^2+8$ is prime. Find $p$.", answer "3", difficulty 2.0.
+the 2811, its average all 2821 (reading E2, `duplicates`).
+
+An item looks like this (invented): problem "Let $p$ be a prime such that $p^2+8$ is prime. Find $p$.", answer "3",
+difficulty 2.0.
 """
 
 from evals.benchmark import Benchmark, Decoding, KnownBad, RepositoryFile, Row

@@ -1,8 +1,8 @@
 r"""Synthetic stand-ins: held-out last-digit arithmetic for tiny models, made by `evals.arithmetic`, never downloaded.
 
 They stand where the paper's sets stand in tables, and say nothing about those sets. Difficulty is in the key, so that
-no cell of the quick profile can be read as one of the full. Chance is 10 % (two-digit sums: about 3 %). An item: problem
-"6+8-9*9?", answer "5".
+no cell of the quick profile can be read as one of the full. Chance is 10 % (two-digit sums: about 3 %).
+An item: problem "6+8-9*9?", answer "5".
 """
 
 from evals.arithmetic import held_out
