@@ -35,7 +35,7 @@ def build(root: Path) -> str:
             "style": Markup((HTML / "style.css").read_text(encoding="utf-8")),
             "matrix": tree.matrix,
             "scale": tree.scale,
-            "lead": captions.scale(tree.scale),
+            "lead": captions.scale(tree.scale, str(tree.matrix.get("note", ""))),
             "facts": page.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
             "tables": [page.table(filled) for filled in tables],

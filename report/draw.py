@@ -28,7 +28,7 @@ STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
     ("#7f7f7f", (8, 2, 1.2, 2, 1.2, 2), 1.5),
 )
 INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
-LEGEND_CHARACTERS = 104  # of text and handles in one line below a figure of this width
+LEGEND_CHARACTERS = 112  # of text and handles in one line below a figure of this width
 SETTINGS: Any = {
     "svg.hashsalt": "tepo-bench",
     "svg.fonttype": "none",  # text stays text: sharp, selectable, read aloud

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from records import cli
 from report import spec
+
+if TYPE_CHECKING:
+    from records.layout import Results
+    from report.curves import Drawing
+
+
+def write(drawing: Drawing, layout: Results) -> list[Path]:
+    """Write `figures/<key>.{svg,png,csv}`; returns the paths."""
+    from records.write import atomic, write_text
+    from report import curves, draw
+
+    name = layout.figures / drawing.figure.key
+    paths = [name.with_suffix(".csv")]
+    write_text(paths[0], curves.csv_text(drawing))
+    for kind, data in draw.render(drawing).items():
+        paths.append(name.with_suffix(f".{kind}"))
+        with atomic(paths[-1]) as temporary:
+            temporary.write_bytes(data)
+    return paths
 
 
 def main() -> None:
@@ -16,19 +36,13 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
     arguments = parser.parse_args()
 
-    from records.write import atomic, write_text
-    from report import curves, draw
+    from report import curves
     from report.results import open_tree
 
     tree = open_tree(arguments.results)
     drawing = curves.draw_data(spec.figure(arguments.figure, arguments.spec), tree)
-    name = tree.layout.figures / drawing.figure.key
-    write_text(name.with_suffix(".csv"), curves.csv_text(drawing))
-    for kind, data in draw.render(drawing).items():
-        with atomic(name.with_suffix(f".{kind}")) as temporary:
-            temporary.write_bytes(data)
-    for kind in ("svg", "png", "csv"):
-        print(name.with_suffix(f".{kind}"))
+    for path in write(drawing, tree.layout):
+        print(path)
     for note in drawing.notes:
         print(f"note: {note}")
 

@@ -43,7 +43,6 @@ def inline(path: Path | str, prefix: str, title: str, colours: dict[str, str]) -
     width, height = (root.attrib.pop(side, "") for side in ("width", "height"))
     root.set("viewBox", root.get("viewBox") or f"0 0 {_points(width)} {_points(height)}")
     root.attrib |= {"role": "img", "aria-label": title, "class": "figure", "stroke-linejoin": "round"}
-    root.set("style", f"max-width: {width}" if width else "")
     ET.register_namespace("", SVG)
     ET.register_namespace("xlink", XLINK)
     return ET.tostring(root, encoding="unicode")

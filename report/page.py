@@ -69,9 +69,7 @@ def run(summary: Summary, tree: Tree) -> dict[str, Any]:
         "folder": folder,
         "differs": summary.differs,
         "rollouts": _text(summary.rollouts),
-        "updates": _text(summary.updates),
-        "first": _share(summary.first),
-        "last": _share(summary.last),
+        "reward": UNKNOWN if summary.first is None else f"{_share(summary.first)} → {_share(summary.last)}",
         "area": "–" if summary.area is None else f"{summary.area:.3f}",
         "to_half": _text(summary.to_half),
         "seconds": "–" if summary.wall_seconds is None else f"{summary.wall_seconds:.0f}",
@@ -119,7 +117,7 @@ def _cell(cell: Cell, block: FilledBlock, row: FilledRow) -> dict[str, Any]:
         "column": cell.column,
         "text": (sign + cell.shown).replace("-", "−") if cell.value is not None else cell.state,
         "number": cell.value is not None,
-        "interval": interval(cell).replace("-", "−").replace(" to ", "–" if (cell.low or 0) >= 0 else " to "),
+        "interval": interval(cell).replace("-", "−").replace(" to ", " to " if row.row.delta else "–"),
         "best": is_best(cell, block, row),
         "how": f"{cell.level} level: {cell.how}" if cell.value is not None else "",
     }
@@ -174,7 +172,7 @@ def _different(values: Any) -> list[str]:
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _text(value: object) -> str:

@@ -49,11 +49,18 @@ def differences(key: str, reference: str = REFERENCE) -> tuple[str, ...]:
     from methods import catalog
 
     ours, theirs = (
-        {slot: str(part) for slot, part in catalog.parse(name).parts.filled().items()} for name in (key, reference)
+        {slot: str(part).lstrip("_") for slot, part in catalog.parse(name).parts.filled().items()}
+        for name in (key, reference)
     )
     slots = list(dict.fromkeys([*theirs, *ours]))
     changed = [slot for slot in slots if ours.get(slot) != theirs.get(slot)]
-    return tuple(f"{slot}: {theirs.get(slot, 'none')} → {ours.get(slot, 'none')}" for slot in changed)
+    return tuple(_change(slot, theirs.get(slot), ours.get(slot)) for slot in changed)
+
+
+def _change(slot: str, old: str | None, new: str | None) -> str:
+    if old is None:
+        return f"{slot}: {new}"
+    return f"no {slot} (there: {old})" if new is None else f"{slot}: {old} → {new}"
 
 
 def warnings(tree: Tree, filled: FilledTable, done: Sequence[Summary]) -> list[str]:

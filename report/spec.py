@@ -142,10 +142,7 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     blocks = tuple(
         _block(block, where, f"{at}.blocks.{n}", models) for n, block in enumerate(_need(body, "blocks", where, at))
     )
-    ids = [row.id for block in blocks for row in block.rows]
-    for name in ids:
-        if ids.count(name) > 1:
-            raise ConfigError(f"{where}: {at}: row id {name} is given twice")
+    _once([row.id for block in blocks for row in block.rows], where, at)
     return Table(
         key=key,
         title=str(body.get("title", f"Table {key}")),
@@ -207,6 +204,7 @@ def _block(body: Mapping[str, Any], where: str, at: str, models: Mapping[str, st
     if model not in models:
         raise unknown(where, f"{at}.model", model, models)
     rows = tuple(_row(row, where, f"{at}.rows.{n}") for n, row in enumerate(_need(body, "rows", where, at)))
+    _once([row.id for row in rows], where, at)
     runs = {row.id: row for row in rows if row.delta is None}
     for row in rows:
         for part in row.delta or ():
@@ -216,6 +214,12 @@ def _block(body: Mapping[str, Any], where: str, at: str, models: Mapping[str, st
         if same is not None:
             raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.delta})")
     return Block(model=model, rows=rows, title=body.get("title"))
+
+
+def _once(ids: list[str], where: str, at: str) -> None:
+    twice = next((name for name in ids if ids.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{where}: {at}: row id {twice} is given twice")
 
 
 def _row(body: Mapping[str, Any], where: str, at: str) -> Row:

@@ -24,6 +24,9 @@ def paragraphs(name: str) -> list[str]:
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
-def scale(name: str) -> list[str]:
-    """What results of this scale can and cannot say; the first paragraph is the first line of every page."""
-    return paragraphs(f"scale-{name}") or [f"Results of the scale {name}."]
+def scale(name: str, note: str = "") -> list[str]:
+    """What results of this scale can and cannot say; the first paragraph is the first line of every page.
+
+    A scale of a user's own has no caption here: its configuration's `note` stands in.
+    """
+    return paragraphs(f"scale-{name}") or [f"Results of the scale {name}.", *([note] if note else [])]

@@ -19,7 +19,7 @@ MODEL = {"key": "tiny_qwen2", "title": "Tiny Qwen2 (0.17 M)", "stands_for": "Qwe
 METHODS = {
     "grpo": ("GRPO/DAPO", 0.62),
     "gspo": ("GSPO", 0.70),
-    "tepo_nokl": ("TEPO w/o KL", 0.74),
+    "tepo_nokl": ("TEPO without KL", 0.74),
     "tepo": ("TEPO", 0.72),
 }
 STANDS_FOR = ("AIME24", "AIME25", "AMC", "MATH-500", "OMNI-MATH", "OlympiadBench", "Minerva")

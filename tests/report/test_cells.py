@@ -1,0 +1,217 @@
+"""Cells: the right score in the right place, gaps said and never zero, differences recomputed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from evals.score import read_scores
+from evals.stats import seeds
+from evals.stats.estimate import Comparison
+from evals.stats.scorefile import COLUMNS
+from records.errors import CorruptInputError, MissingInputError
+from records.layout import Checkpoint, Run
+from report import cells, render, spec
+from report.results import Tree, open_tree
+
+
+def fill(tree: Tree) -> cells.FilledTable:
+    return cells.fill(spec.table("1"), tree)
+
+
+def cell(filled: cells.FilledTable, row: str, column: str) -> cells.Cell:
+    return next(c for c in filled.cells if (c.row, c.column) == (row, column))
+
+
+def drop_scores(tree: Tree, keep: object) -> Tree:
+    """scores.csv without the lines that `keep` refuses; a fresh tree, for the old one has read it."""
+    lines = list(csv.DictReader(tree.layout.scores.open(newline="")))
+    with tree.layout.scores.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(line for line in lines if keep(line))  # type: ignore[operator]
+    return Tree(tree.root)
+
+
+def test_one_seed_prints_the_score_and_its_interval_over_problems(one_seed: Tree) -> None:
+    table = read_scores(one_seed.layout.scores).set_index(["method", "benchmark"])
+    for row, method in {"T1.1": "base", "T1.2": "grpo", "T1.7": "gspo", "T1.8": "tepo", "T3.1": "tepo_nokl"}.items():
+        for slot, benchmark in {"aime24": "syn_mix3", "minerva": "syn_seq1", "avg_pooled": "avg_pooled"}.items():
+            found = cell(fill(one_seed), row, slot)
+            assert found.value == table.loc[(method, benchmark), "score"]
+            assert (found.low, found.high) == tuple(table.loc[(method, benchmark), ["low", "high"]])
+            assert found.level == "problem"
+
+
+def test_several_seeds_print_their_mean_and_the_interval_over_seeds(two_seeds: Tree) -> None:
+    table = read_scores(two_seeds.layout.scores)
+    chosen = table[(table.method == "tepo") & (table.benchmark == "avg_macro")]
+    expected = seeds.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)))
+    found = cell(fill(two_seeds), "T1.8", "avg_macro")
+    assert found.value == pytest.approx(chosen.score.mean(), abs=1e-15)
+    assert (found.low, found.high) == (expected.low, expected.high)
+    assert (found.level, found.n, found.seeds) == ("seed", 2, (1, 2))
+    assert cell(fill(two_seeds), "T1.1", "avg_macro").level == "problem", "the base model has no training seed"
+
+
+@pytest.mark.parametrize("tree", ["one_seed", "two_seeds"])
+def test_delta_is_tepo_minus_grpo_recomputed(tree: str, request: pytest.FixtureRequest) -> None:
+    filled = fill(request.getfixturevalue(tree))
+    for column in filled.columns:
+        tepo, grpo, delta = (cell(filled, row, column.slot).value for row in ("T1.8", "T1.2", "T1.9"))
+        assert tepo is not None
+        assert grpo is not None
+        assert delta == pytest.approx(tepo - grpo, abs=1e-12)
+
+
+def test_delta_of_two_seeds_is_paired_by_seed(two_seeds: Tree) -> None:
+    table = read_scores(two_seeds.layout.scores)
+    score = table[table.benchmark == "syn_mul4"].set_index(["method", "seed"]).score
+    expected = seeds.compare_seeds(score["tepo"].to_dict(), score["grpo"].to_dict())
+    found = cell(fill(two_seeds), "T1.9", "olympiadbench")
+    assert (found.low, found.high, found.level) == (expected.low, expected.high, "seed")
+
+
+def test_delta_of_one_seed_is_paired_by_problem_from_the_grades(copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def paired(results: object, a: Checkpoint, b: Checkpoint, keys: list[str]) -> dict[str, Comparison]:
+        asked.append((a.run.method, b.run.method, len(keys)))
+        gains = {k: copy.scores[a, k].value - copy.scores[b, k].value for k in [*keys, "avg_pooled", "avg_macro"]}  # type: ignore[operator]
+        return {k: Comparison(v, 0.01, v - 0.02, v + 0.02, 0.5, 0.1, "problem", "paired", 20) for k, v in gains.items()}
+
+    for method in ("tepo", "grpo"):
+        folder = copy.layout.grades(Checkpoint(Run("tiny_qwen2", method, 1), 12))
+        folder.mkdir(parents=True)
+        (folder / "grades.json").write_text("{}")
+    monkeypatch.setattr("evals.score.paired", paired)
+    found = cell(fill(copy), "T1.9", "avg_pooled")
+    assert asked == [("tepo", "grpo", 7)], "read once for all columns"
+    assert found.value is not None
+    assert found.low == pytest.approx(found.value - 0.02)
+    assert found.how == "paired"
+
+
+def test_grades_that_contradict_the_scores_are_an_error(copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Comparison(0.9, 0.01, 0.8, 0.95, 0.5, 0.1, "problem", "paired", 20)
+    keys = [b["key"] for b in copy.benchmarks]
+    monkeypatch.setattr(Tree, "paired", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
+    with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
+        fill(copy)
+
+
+def test_without_grades_the_difference_has_no_interval_and_says_so(one_seed: Tree) -> None:
+    found = cell(fill(one_seed), "T1.9", "aime24")
+    assert (found.low, found.high) == (None, None)
+    assert "no grades" in found.how
+    assert "[no interval]" in render.markdown(fill(one_seed))
+
+
+def test_rows_outside_the_matrix_say_not_run_and_nothing_says_zero(one_seed: Tree) -> None:
+    lines = list(csv.DictReader(io.StringIO(render.csv_table(fill(one_seed)))))
+    absent = next(line for line in lines if line["row"] == "T1.3")
+    assert set(list(absent.values())[2:]) == {"not run"}
+    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(one_seed)))))
+    assert {line["value"] for line in tidy if line["state"] == "not run"} == {""}
+
+
+def test_a_model_without_stand_in_leaves_its_block_out_with_a_note(one_seed: Tree) -> None:
+    filled = fill(one_seed)
+    assert [block.stands_for for block in filled.blocks] == ["Qwen2.5-7B"]
+    assert any("Qwen3-14B" in note for note in filled.notes)
+
+
+def test_an_optional_row_is_shown_only_where_it_was_run(copy: Tree) -> None:
+    assert any(row.row.id == "T3.1" for row in fill(copy).blocks[0].rows)
+    matrix = json.loads(copy.layout.matrix.read_text())
+    matrix["runs"] = [run for run in matrix["runs"] if run["method"] != "tepo_nokl"]
+    copy.layout.matrix.write_text(json.dumps(matrix))
+    assert not any(row.row.id == "T3.1" for row in fill(Tree(copy.root)).blocks[0].rows)
+
+
+def test_a_planned_checkpoint_without_scores_is_missing_and_listed(copy: Tree) -> None:
+    filled = fill(drop_scores(copy, lambda line: line["method"] != "tepo"))
+    assert {cell(filled, row, "amc").state for row in ("T1.8", "T1.9")} == {"missing"}
+    assert cell(filled, "T1.2", "amc").value is not None
+    assert "Missing: tiny_qwen2/tepo/seed1/step12 has no scores." in filled.notes
+
+
+def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(two_seeds: Tree, tmp_path: Path) -> None:
+    shutil.copytree(two_seeds.root, tmp_path / "quick")
+    tree = drop_scores(Tree(tmp_path / "quick"), lambda line: (line["method"], line["seed"]) != ("tepo", "2"))
+    filled = fill(tree)
+    assert cell(filled, "T1.8", "amc").seeds == (1,)
+    assert cell(filled, "T1.8", "amc").level == "problem"
+    assert any("tepo/seed2" in note for note in filled.notes)
+
+
+def test_the_best_printed_number_of_each_column_is_bold_and_a_difference_never_is(one_seed: Tree) -> None:
+    (block,) = fill(one_seed).blocks
+    for column in fill(one_seed).columns:
+        shown = {r.row.id: r.cells[column.slot] for r in block.rows if r.cells[column.slot].value is not None}
+        top = max(float(c.shown) for name, c in shown.items() if name != "T1.9")
+        bold = {r.row.id for r in block.rows if cells.is_best(r.cells[column.slot], block, r)}
+        assert bold == {name for name, c in shown.items() if name != "T1.9" and float(c.shown) == top}
+
+
+def test_percent_rounds_and_never_prints_a_negative_zero() -> None:
+    assert [cells.percent(v) for v in (0.123456, 1.0, -0.004, -0.00001, None)] == [
+        "12.35",
+        "100.00",
+        "-0.40",
+        "0.00",
+        "",
+    ]
+
+
+def test_the_tidy_table_leads_to_the_runs(two_seeds: Tree) -> None:
+    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(two_seeds)))))
+    line = next(x for x in tidy if (x["row"], x["column"]) == ("T1.8", "amc"))
+    assert line["runs"] == "tiny_qwen2/tepo/seed1/step12 tiny_qwen2/tepo/seed2/step12"
+    assert (line["method"], line["step"], line["seeds"], line["benchmark"]) == ("tepo", "12", "1 2", "syn_add2q")
+    assert len(tidy) == 10 * 9
+    assert len({(x["row"], x["column"]) for x in tidy}) == len(tidy)
+
+
+def test_two_benchmarks_for_one_column_are_an_error(copy: Tree) -> None:
+    matrix = json.loads(copy.layout.matrix.read_text())
+    matrix["benchmarks"][1]["stands_for"] = "AIME24"
+    copy.layout.matrix.write_text(json.dumps(matrix))
+    with pytest.raises(ValueError, match=r"matrix\.json: benchmarks: syn_mix3 and syn_inv2 both stand for AIME24"):
+        fill(Tree(copy.root))
+
+
+@pytest.mark.parametrize(("name", "words"), [("scores.csv", "scores are missing"), ("matrix.json", "is missing")])
+def test_a_missing_file_is_named(copy: Tree, name: str, words: str) -> None:
+    (copy.root / name).unlink()
+    with pytest.raises(MissingInputError, match=rf"{name}: .*{words}"):
+        fill(Tree(copy.root))
+
+
+def test_a_broken_matrix_is_named(copy: Tree) -> None:
+    copy.layout.matrix.write_text('{"scale": "quick"}')
+    with pytest.raises(CorruptInputError, match=r"matrix\.json: title is missing"):
+        fill(Tree(copy.root))
+
+
+def test_a_wrong_folder_names_the_nearest(one_seed: Tree) -> None:
+    with pytest.raises(MissingInputError, match="nearest: quick"):
+        open_tree(one_seed.root.parent / "quik")
+
+
+def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configuration(copy: Tree) -> None:
+    """The configuration says `tepo`; with settings of the scale its results lie under another, canonical key."""
+    for path in (copy.layout.matrix, copy.layout.scores):
+        path.write_text(path.read_text().replace('"key": "tepo"', '"key": "tepo+beta=1"'))
+    matrix = json.loads(copy.layout.matrix.read_text())
+    for entry in [*matrix["runs"], *matrix["checkpoints"]]:
+        if entry["method"] == "tepo":
+            entry["method"] = "tepo+beta=1"
+    copy.layout.matrix.write_text(json.dumps(matrix))
+    copy.layout.scores.write_text(copy.layout.scores.read_text().replace(",tepo,", ",tepo+beta=1,"))
+    assert cell(fill(Tree(copy.root)), "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"

@@ -1,0 +1,271 @@
+"""The page: self-contained, every number from the tidy table, text is data, warnings where they are due."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from records.errors import CorruptInputError, MissingInputError
+from report import build, inline, runs, spec
+from report.results import Tree
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes, cell texts; checks nesting while it reads."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.cells: dict[str, str] = {}
+        self.text: list[str] = []
+        self._cell: str | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "td":
+            self._cell = dict(attrs).get("id")
+        if tag == "small":
+            self._cell = None
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        if self._cell:
+            self.cells[self._cell] = self.cells.get(self._cell, "") + data.strip()
+
+
+def page(tree: Tree) -> Page:
+    return Page(tree.layout.report.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=["one_seed", "two_seeds"])
+def tree(request: pytest.FixtureRequest) -> Tree:
+    return request.getfixturevalue(request.param)
+
+
+def test_elements_are_closed_and_ids_are_unique(tree: Tree) -> None:
+    parsed = page(tree)
+    assert parsed.open == []
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_references_inside_the_page_lead_somewhere(tree: Tree) -> None:
+    parsed = page(tree)
+    ids = {attrs.get("id") for _, attrs in parsed.tags}
+    for _, attrs in parsed.tags:
+        for value in attrs.values():
+            for target in re.findall(r"^#(.+)$|url\(#([^)]+)\)", value or ""):
+                assert (target[0] or target[1]) in ids or re.fullmatch(r"[0-9a-f]{6}", target[0])
+        for name in (attrs.get("aria-labelledby") or "").split():
+            assert name in ids
+
+
+def test_nothing_is_loaded_from_anywhere_and_nothing_acts(tree: Tree) -> None:
+    parsed, text = page(tree), tree.layout.report.read_text(encoding="utf-8")
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & {tag for tag, _ in parsed.tags}
+    for _, attrs in parsed.tags:
+        assert "src" not in attrs
+        assert not any(name.startswith("on") for name in attrs)
+        assert not re.match(r"[a-z+.-]+:|//", attrs.get("href") or "")
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_links_to_files_lead_to_files_beside_the_report(tree: Tree) -> None:
+    for _, attrs in page(tree).tags:
+        target = attrs.get("href") or "#"
+        if not target.startswith("#"):
+            assert (tree.root / target).is_file(), target
+
+
+def test_every_number_of_the_table_is_in_the_tidy_csv(tree: Tree) -> None:
+    tidy = {
+        f"{line['row']}-{line['column']}": line
+        for line in csv.DictReader((tree.layout.tables / "table1.tidy.csv").open(newline=""))
+    }
+    cells = page(tree).cells
+    measured = {name for name, line in tidy.items() if line["state"] == "measured"}
+    assert measured == set(cells)
+    for name, shown in cells.items():
+        assert shown.replace("−", "-").lstrip("+") == f"{100 * float(tidy[name]['value']):.2f}"
+
+
+def test_the_first_words_say_the_scale_and_what_it_cannot_show(tree: Tree) -> None:
+    body = "".join(page(tree).text).split("\n}\n")[-1].strip()
+    assert body.startswith("Quick scale: this shows that the thing runs, not who wins.")
+
+
+def test_stand_ins_are_never_headed_as_the_papers_benchmarks(tree: Tree) -> None:
+    markdown = (tree.layout.tables / "table1.md").read_text()
+    header = next(line for line in markdown.splitlines() if line.startswith("| Method"))
+    for heading in spec.table("1").columns.values():
+        if not heading.startswith("Avg."):
+            assert f"(for {heading})" in header
+            assert f"| {heading}" not in header
+
+
+def test_facts_versions_and_runs_are_there(tree: Tree) -> None:
+    text = " ".join("".join(page(tree).text).split())
+    for words in (
+        "Invented CPU, 2 cores",
+        "commit 0123456789ab",
+        "torch 2.13.0",
+        "runs finished 20",
+        "ratio: token → sequence",
+    ):
+        assert words in text
+    assert "vllm" not in text, "a package that is not installed is not listed"
+
+
+def test_two_seeds_are_said_in_the_row(two_seeds: Tree) -> None:
+    assert "".join(page(two_seeds).text).count("2 seeds") >= 5
+
+
+def test_text_from_results_is_data(copy: Tree) -> None:
+    evil = "<script>alert(1)</script>&\"'"
+    matrix = json.loads(copy.layout.matrix.read_text())
+    matrix["title"] = matrix["models"][0]["title"] = matrix["methods"][0]["title"] = evil
+    matrix["benchmarks"][0]["title"] = evil
+    copy.layout.matrix.write_text(json.dumps(matrix))
+    text = build.build(copy.root)
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;alert(1)") >= 4
+    assert Page(text).open == []
+
+
+def test_the_page_does_not_depend_on_when_it_is_built(one_seed: Tree) -> None:
+    assert build.build(one_seed.root) == one_seed.layout.report.read_text(encoding="utf-8")
+
+
+def record(tree: Tree, method: str) -> Path:
+    return tree.root / f"runs/tiny_qwen2/{method}/seed1/run.json"
+
+
+def changed(path: Path, change: object) -> None:
+    value = json.loads(path.read_text())
+    change(value)  # type: ignore[operator]
+    path.write_text(json.dumps(value))
+
+
+WARNED = {
+    "collapse": (lambda r: r.update(collapsed_at=5), "gspo/seed1: collapsed at rollout 5"),
+    "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
+    "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in base weights or prompts"),
+    "other commit": (lambda r: r["environment"].update(commit="f" * 40), "different code"),
+    "other versions": (lambda r: r["environment"]["packages"].update(torch="1"), "different package versions"),
+    "dirty tree": (lambda r: r["environment"].update(dirty=True), "uncommitted changes"),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_what_a_reader_should_know_is_a_warning(case: str, copy: Tree) -> None:
+    change, words = WARNED[case]
+    assert words not in build.build(copy.root)
+    changed(record(copy, "gspo"), change)
+    assert words in "".join(Page(build.build(copy.root)).text)
+
+
+def test_an_unfinished_run_is_a_warning_and_not_an_error(copy: Tree) -> None:
+    record(copy, "tepo").unlink()
+    text = "".join(Page(build.build(copy.root)).text)
+    assert "tiny_qwen2/tepo/seed1: not finished" in text
+    assert "3 of 4 finished" in text
+
+
+def test_timeouts_are_counted(copy: Tree) -> None:
+    lines = list(csv.DictReader(copy.layout.scores.open(newline="")))
+    for line in lines:
+        if line["method"] == "tepo" and line["benchmark"] == "syn_as3":
+            line["wrong"], line["timeout"] = str(int(line["wrong"]) - 3), "3"
+    with copy.layout.scores.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    text = "".join(Page(build.build(copy.root)).text)
+    assert "3 responses graded as wrong because grading ran out of time (most: tepo on syn_as3, 3)" in text
+
+
+def test_a_missing_figure_is_named(copy: Tree) -> None:
+    (copy.layout.figures / "figure3.svg").unlink()
+    with pytest.raises(MissingInputError, match=r"figure3\.svg: the figure is missing"):
+        build.build(copy.root)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<script>1</script>",
+        '<a href="http://example.org"><path d=""/></a>',
+        '<image href="x.png"/>',
+        '<path onload="x()"/>',
+        '<use href="other.svg#a"/>',
+        "<foreignObject/>",
+    ],
+)
+def test_a_figure_file_that_acts_or_loads_is_refused(inner: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.svg"
+    path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{inner}</svg>')
+    with pytest.raises(CorruptInputError, match=r"f\.svg: .*never does"):
+        inline.inline(path, "f", "title", {})
+
+
+def test_colours_of_figures_follow_the_page(one_seed: Tree) -> None:
+    text = (build.HTML / "style.css").read_text()
+    light, dark = text.split("prefers-color-scheme: dark")[:2]
+    svg = inline.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
+    assert "var(--ink, #1f2328)" in svg
+    assert ElementTree.fromstring(svg).get("role") == "img"
+    from report.draw import css_colours
+
+    for colour, variable in css_colours().items():
+        assert re.search(rf"{variable}: {colour};", light), f"{variable} in the light theme is the colour of the file"
+        assert re.search(rf"{variable}: #[0-9a-f]{{6}};", dark), f"{variable} has a dark value"
+
+
+def test_differences_name_the_slots_and_nothing_else() -> None:
+    assert runs.differences("grpo") == ()
+    assert runs.differences("tepo_nokl") == ("ratio: token → sequence",)
+    assert [part.split(":")[0] for part in runs.differences("gspo")] == ["ratio", "reduce"]
+
+
+def test_run_summaries_are_the_curves_figures(one_seed: Tree) -> None:
+    summary = next(s for s in runs.summaries(one_seed) if s.run.method == "tepo")
+    path = one_seed.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    reward = [
+        float(r["reward"])
+        for r in csv.DictReader(path.open(newline=""))
+        if r["minibatch"] == "0" and r["seconds_rollout"]
+    ]
+    assert len(reward) == 12
+    assert summary.area == pytest.approx(sum(reward) / 12)
+    assert summary.first == pytest.approx(sum(reward[:3]) / 3)
+    assert summary.last == pytest.approx(sum(reward[-3:]) / 3)
+    assert summary.to_half == next(n for n, value in enumerate(reward, 1) if value >= 0.5)
+
+
+def test_another_scale_gets_its_configurations_note(copy: Tree, tmp_path: Path) -> None:
+    shutil.copytree(copy.root, tmp_path / "mine")
+    changed(tmp_path / "mine/matrix.json", lambda m: m.update(scale="mine", note="A note of my own."))
+    text = "".join(Page(build.build(tmp_path / "mine")).text)
+    assert "Results of the scale mine." in text
+    assert "A note of my own." in text
