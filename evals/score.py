@@ -76,19 +76,27 @@ def paired(
     b: Checkpoint,
     benchmarks: Sequence[str],
     *,
+    missing: Collection[NotRunKey] = (),
     duplicates: Mapping[str, str] | None = None,
 ) -> dict[str, Comparison]:
-    """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?"""
+    """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?
+
+    Benchmarks that either model was not run on (`missing`) have no entry; there is then no macro average either, and
+    the pooled one is over the benchmarks that both have.
+    """
     from evals.stats.compare import compare, compare_macro, compare_pooled
 
     results = results if isinstance(results, Results) else Results(Path(results))
-    _check_request((a, b), benchmarks, ())
+    _check_request((a, b), benchmarks, missing)
     policy = duplicates if duplicates is not None else registry_policies(benchmarks)
-    sides = [{k: g.samples for k, g in _read(results, side, benchmarks, (), policy).items()} for side in (a, b)]
+    read = [_read(results, side, benchmarks, missing, policy) for side in (a, b)]
+    both = [key for key in benchmarks if all(key in side for side in read)]
+    sides = [{key: side[key].samples for key in both} for side in read]
     column_a, column_b = ({k: s.column(policy[k]) for k, s in side.items()} for side in sides)
     pool_a, pool_b = ({k: s.pool(policy[k]) for k, s in side.items()} for side in sides)
-    found = {key: compare(column_a[key], column_b[key]) for key in benchmarks}
-    return {**found, POOLED: compare_pooled(pool_a, pool_b), MACRO: compare_macro(column_a, column_b)}
+    found = {key: compare(column_a[key], column_b[key]) for key in both}
+    found[POOLED] = compare_pooled(pool_a, pool_b)
+    return found if len(both) < len(benchmarks) else {**found, MACRO: compare_macro(column_a, column_b)}
 
 
 def registry_policies(benchmarks: Sequence[str]) -> dict[str, str]:

@@ -64,8 +64,10 @@ class Samples:
         """
         table: dict[str, dict[int, bool]] = {}
         for item, sample, right in rows:
-            if table.setdefault(item, {}).setdefault(sample, right) is not right:
+            answers = table.setdefault(item, {})
+            if sample in answers:
                 raise CorruptInputError(f"{where}: item {item!r} sample {sample} occurs more than once")
+            answers[sample] = right
         if not table:
             raise CorruptInputError(f"{where}: holds no rows")
         k = max(len(answers) for answers in table.values())

@@ -31,11 +31,21 @@ def responses(
             answer = str(2 * item) if is_right else "-1"
             rows.append(
                 {
-                    "item_id": f"item{item:04d}", "sample": sample, "prompt": prompt,
-                    "prompt_sha256": sha256_bytes(prompt.encode()), "response": f"so \\boxed{{{answer}}}", "stop": "stop",
-                    "tokens": 10 + item, "seed": 7, "verdict": "correct" if is_right else verdict, "extracted": answer,
-                    "normalised": answer, "rule": "string", "seconds": 0.001, "grader_version": "test",
-                }  # fmt: skip
+                    "item_id": f"item{item:04d}",
+                    "sample": sample,
+                    "prompt": prompt,
+                    "prompt_sha256": sha256_bytes(prompt.encode()),
+                    "response": f"so \\boxed{{{answer}}}",
+                    "stop": "stop",
+                    "tokens": 10 + item,
+                    "seed": 7,
+                    "verdict": "correct" if is_right else verdict,
+                    "extracted": answer,
+                    "normalised": answer,
+                    "rule": "string",
+                    "seconds": 0.001,
+                    "grader_version": "test",
+                }
             )
     return [rows[i] for i in np.random.default_rng(shuffle).permutation(len(rows))]
 

@@ -1,0 +1,53 @@
+"""avg@k, pass@k and maj@k against enumeration and by hand."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+
+from evals.stats.at_k import avg_at_k, maj_at_k, pass_at_k
+from records.errors import ConfigError
+
+
+@pytest.mark.parametrize("c", range(7))
+@pytest.mark.parametrize("k", range(1, 7))
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(c: int, k: int) -> None:
+    right = [i < c for i in range(6)]
+    subsets = list(combinations(right, k))
+    assert pass_at_k([right], k)[0] == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-15)
+
+
+def test_pass_at_k_stays_exact_for_many_samples() -> None:
+    right = np.arange(960) < 100
+    assert pass_at_k([right], 32)[0] == pytest.approx(1 - comb(860, 32) / comb(960, 32), rel=1e-12)
+
+
+def test_pass_at_one_is_avg_at_k() -> None:
+    right = np.random.default_rng(0).random((20, 16)) < 0.3
+    assert pass_at_k(right, 1) == pytest.approx(avg_at_k(right), abs=1e-15)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_pass_at_k_refuses_more_samples_than_there_are(k: int) -> None:
+    with pytest.raises(ConfigError, match=f"k = {k}"):
+        pass_at_k([[True, False]], k)
+
+
+@pytest.mark.parametrize(
+    ("answers", "right", "score"),
+    [
+        (["4", "4", "5"], [1, 1, 0], 1.0),
+        (["4", "5", "5"], [1, 0, 0], 0.0),
+        (["4", "5"], [1, 0], 1 / 2),  # a tie: the share of tied answers that is right
+        (["4", "5", "6"], [1, 0, 0], 1 / 3),
+        (["4", "4", "5", "5", "6"], [0, 0, 1, 1, 0], 1 / 2),
+        ([None, None, None, "4"], [0, 0, 0, 1], 1.0),  # no answer is no vote
+        ([None, None], [0, 0], 0.0),
+        (["4", "4", "5"], [1, 0, 0], 1 / 2),  # one answer judged in two ways: its share
+    ],
+)
+def test_maj_at_k(answers: list[str | None], right: list[int], score: float) -> None:
+    assert maj_at_k([answers], [right]).tolist() == [score]

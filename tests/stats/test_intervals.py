@@ -1,0 +1,183 @@
+"""The formulas against the textbook, against brute force, and at their edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evals.stats import intervals
+from evals.stats.averages import NotRun, macro, pooled
+from evals.stats.problems import estimate, generation_se
+from evals.stats.responses import Samples
+from tests.stats.fixtures import beta
+
+
+def samples(right: np.ndarray, problems: tuple[str, ...] = ()) -> Samples:
+    return Samples(tuple(f"p{i:04d}" for i in range(len(right))), np.asarray(right, bool), problems)
+
+
+def test_se_is_sd_over_root_n_of_problem_means() -> None:
+    right = beta(30, 32, 0.2, seed=1)
+    y = right.mean(1)
+    e = estimate(samples(right))
+    assert e.value == right.mean()
+    assert e.se == pytest.approx(y.std(ddof=1) / np.sqrt(30), rel=1e-12)
+    assert (e.level, e.n) == ("problem", 30)
+
+
+def test_se_is_far_above_the_binomial_one_when_problems_differ() -> None:
+    right = beta(30, 32, 0.2, seed=1, spread=0.7)
+    p = right.mean()
+    e = estimate(samples(right))
+    assert e.se is not None
+    assert e.se > 3 * np.sqrt(p * (1 - p) / right.size)
+
+
+def test_normal_data_keep_n_minus_one_degrees_of_freedom() -> None:
+    y = stats.norm.ppf((np.arange(200) + 0.5) / 200)  # no excess kurtosis
+    assert intervals.clustered_mean(y, 1.0).df == pytest.approx(199, rel=1e-12)
+
+
+def test_degrees_of_freedom_fall_when_few_problems_differ() -> None:
+    y = np.zeros(400)
+    y[:3] = 1
+    assert 4 < intervals.clustered_mean(y, 1.0).df < 8
+
+
+def test_copies_of_a_problem_are_one_draw() -> None:
+    """Every problem stored twice: the same score, the same SE; as separate problems the SE would shrink by root 2."""
+    right = beta(40, 1, 0.4, seed=2)
+    once = estimate(samples(right))
+    labels = tuple(f"q{i % 40}" for i in range(80))
+    twice = estimate(samples(np.vstack([right, right]), labels))
+    assert (twice.value, twice.n) == (once.value, 40)
+    assert twice.se == pytest.approx(once.se, rel=1e-12)
+    assert (twice.low, twice.high) == pytest.approx((once.low, once.high), rel=1e-9)
+
+
+def test_unequal_copies_agree_with_the_jackknife() -> None:
+    """The ratio's linearised SE against leaving out one problem at a time; they differ in second order only."""
+    rng = np.random.default_rng(3)
+    weight = rng.integers(1, 4, 200).astype(float)
+    total = rng.random(200) * weight
+    whole = total.sum() / weight.sum()
+    left_out = (total.sum() - total) / (weight.sum() - weight)
+    jackknife = np.sqrt(199 / 200 * ((left_out - whole) ** 2).sum())
+    assert intervals.clustered_mean(total, weight).se == pytest.approx(jackknife, rel=0.01)
+
+
+def test_greedy_interval_is_wilsons() -> None:
+    """With one sample p(1-p)/SE^2 = n - 1, so the interval is Wilson's with Student's factor."""
+    right = np.zeros((100, 1), bool)
+    right[:40] = True
+    e = estimate(samples(right))
+    t = stats.t.ppf(0.975, 99)  # 40 of 100 has no positive excess kurtosis
+    assert (e.low, e.high) == pytest.approx(intervals.wilson(0.4, 99, t), rel=1e-12)
+    low, high = stats.binomtest(40, 100).proportion_ci(method="wilson")
+    assert (e.low, e.high) == pytest.approx((low, high), abs=0.002)
+
+
+@pytest.mark.parametrize(("n", "k"), [(30, 32), (100, 1), (500, 1), (2, 1)])
+@pytest.mark.parametrize("all_right", [True, False])
+def test_all_right_or_all_wrong_still_has_an_interval(n: int, k: int, all_right: bool) -> None:
+    """As wide as for n single answers: 32 equal samples of 30 problems do not make 960 problems."""
+    e = estimate(samples(np.full((n, k), all_right)))
+    assert e.se is None
+    assert e.low is not None
+    assert e.high is not None
+    exact = 1 - 0.025 ** (1 / n)  # Clopper-Pearson
+    assert exact * 0.9 <= e.high - e.low <= exact * 1.4
+    assert e.value in (e.low, e.high)
+
+
+def test_one_problem_has_no_interval() -> None:
+    e = estimate(samples(np.array([[True, False]])))
+    assert (e.value, e.se, e.low, e.high, e.how) == (0.5, None, None, None, "one problem: no interval")
+
+
+def test_all_problems_alike_is_no_certainty() -> None:
+    e = estimate(samples(np.tile([True, False], (30, 1))))
+    assert e.se is None
+    assert e.low is not None
+    assert e.high is not None
+    assert e.high - e.low > 0.2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_interval_holds_the_value_and_stays_in_0_1(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(2, 60)), int(rng.integers(1, 33))
+    right = rng.random((n, k)) < rng.choice([0.01, 0.5, 0.99])
+    e = estimate(samples(right))
+    assert e.low is not None
+    assert e.high is not None
+    assert 0 <= e.low <= right.mean() <= e.high <= 1
+    assert e.low < e.high
+
+
+def test_generation_se_is_the_noise_of_answering_again() -> None:
+    """Against the spread of scores when the same 30 problems are answered anew 4000 times."""
+    rng = np.random.default_rng(5)
+    chance = rng.beta(0.3, 1.2, 30)
+    again = rng.binomial(32, chance, (4000, 30)).mean(1) / 32
+    found = [generation_se(samples(rng.random((30, 32)) < chance[:, None])) for _ in range(200)]
+    rms = np.sqrt(np.mean(np.square(np.array(found, float))))
+    assert rms == pytest.approx(again.std(), rel=0.04)
+    assert generation_se(samples(rng.random((30, 1)) < 0.5)) is None
+
+
+def test_mover_is_the_stratified_interval_for_symmetric_parts() -> None:
+    value, half, weight = np.array([0.2, 0.5]), np.array([0.03, 0.04]), np.array([0.25, 0.75])
+    total, (low, high) = intervals.combine(weight, value, value - half, value + half)
+    expected = np.sqrt(((weight * half) ** 2).sum())
+    assert (total, total - low, high - total) == pytest.approx((0.425, expected, expected))
+
+
+def test_pooled_and_macro_by_hand() -> None:
+    """3 of 4 greedy, and two problems x 4 samples with 2 of 8: pooled 5/12, macro 1/2."""
+    a = samples(np.array([[1], [1], [1], [0]], bool))
+    b = samples(np.array([[1, 1, 0, 0], [0, 0, 0, 0]], bool))
+    assert pooled({"a": a, "b": b}).value == pytest.approx(5 / 12, abs=1e-15)
+    assert macro({"a": a, "b": b}).value == 0.5
+
+
+def test_a_missing_benchmark_is_never_silently_zero() -> None:
+    a = samples(np.array([[1], [1], [1], [0]], bool))
+    parts = {"a": a, "b": NotRun(12)}
+    left_out, as_wrong, mean = pooled(parts), pooled(parts, missing_as_wrong=True), macro(parts)
+    assert (left_out.value, as_wrong.value, mean.value) == (0.75, 3 / 16, None)
+    assert "left out" in left_out.how
+    assert "counted as wrong" in as_wrong.how
+    assert "no macro" in mean.how
+    assert (mean.low, mean.high, mean.se) == (None, None, None)
+
+
+def test_pooled_se_against_the_bootstrap_within_strata() -> None:
+    rng = np.random.default_rng(8)
+    sets = [beta(30, 32, 0.2, seed=6), beta(200, 1, 0.5, seed=7)]
+    e = pooled({str(i): samples(right) for i, right in enumerate(sets)})
+    total = sum(right.size for right in sets)
+    draws = np.zeros(20000)
+    for right in sets:
+        n = len(right)
+        weight = rng.multinomial(n, np.full(n, 1 / n), len(draws))
+        draws += weight @ right.mean(1) / n * right.size / total * 1.0
+    bootstrap = np.sqrt(draws.var() * 1.0)
+    assert e.se == pytest.approx(bootstrap, rel=0.04)  # the bootstrap divides by n, not n - 1
+
+
+def test_two_way_mean_against_a_two_level_bootstrap() -> None:
+    """Seeds S-1 of S and problems P-1 of P drawn with replacement: the bootstrap that is unbiased at two seeds.
+
+    It counts the residual variance three times (Owen, Annals of Applied Statistics 2007), so that is taken off.
+    """
+    rng = np.random.default_rng(9)
+    S, P = 5, 60
+    score = rng.random(P) * 0.6 + rng.normal(0, 0.05, (S, 1)) + rng.normal(0, 0.05, (S, P))
+    pick_s = rng.multinomial(S - 1, np.full(S, 1 / S), 20000) / (S - 1)
+    pick_p = rng.multinomial(P - 1, np.full(P, 1 / P), 20000) / (P - 1)
+    variance = np.einsum("bs,sp,bp->b", pick_s, score, pick_p).var()
+    seed, problem = score.mean(1, keepdims=True), score.mean(0, keepdims=True)
+    rest = ((score - seed - problem + score.mean()) ** 2).sum() / ((S - 1) * (P - 1)) / (S * P)
+    assert intervals.two_way_mean(score).se == pytest.approx(np.sqrt(variance - 2 * rest), rel=0.03)

@@ -1,0 +1,132 @@
+"""Power by simulation and hand, Holm by hand, and printed percentages decoded into counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evals.stats.decode import COLUMN, POOL, candidates, printed, weights
+from evals.stats.holm import holm
+from evals.stats.power import detectable, power_of, seeds_needed
+from records.errors import ConfigError
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 30])
+def test_detectable_difference_is_found_in_80_percent(n: int) -> None:
+    rng = np.random.default_rng(n)
+    difference = detectable(1 / np.sqrt(n), n - 1)
+    draws = rng.normal(difference, 1, (20000, n))
+    p = stats.ttest_1samp(draws, 0, axis=1).pvalue
+    assert np.mean((p < 0.05) & (draws.mean(1) > 0)) == pytest.approx(0.8, abs=0.009)  # three standard errors
+    assert power_of(difference, 1 / np.sqrt(n), n - 1) == pytest.approx(0.8, abs=1e-6)  # the root finder stops there
+
+
+@pytest.mark.parametrize(("sd", "seeds"), [(0.23, [2, 3, 4, 5]), (0.5, [3, 6, 10, 17])])
+def test_seeds_needed_for_1_7_1_0_0_7_and_0_5_points(sd: float, seeds: list[int]) -> None:
+    assert [seeds_needed(d, sd, paired=False) for d in (1.7, 1.0, 0.7, 0.5)] == seeds
+
+
+def test_seeds_needed_is_none_where_no_number_suffices_and_refuses_nonsense() -> None:
+    assert seeds_needed(0.001, 1.0, paired=True, most=50) is None
+    with pytest.raises(ConfigError):
+        seeds_needed(0.0, 1.0, paired=True)
+    with pytest.raises(ConfigError):
+        seeds_needed(1.0, 0.0, paired=True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
+        ([0.01, None, 0.04], [0.02, None, 0.04]),  # the untested one does not count
+        ([0.5, 0.9], [1.0, 1.0]),
+        ([0.02, 0.02, 0.02], [0.06, 0.06, 0.06]),
+        ([None], [None]),
+        ([], []),
+    ],
+)
+def test_holm(raw: list[float | None], adjusted: list[float | None]) -> None:
+    assert [None if p is None else round(p, 12) for p in holm(raw)] == adjusted
+
+
+def test_holm_keeps_the_error_rate_of_the_family() -> None:
+    """Nine true null hypotheses, correlated: some significance in at most 5 % of families (raw: 24 %)."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(4000, 9)) * np.sqrt(0.5) + rng.normal(size=(4000, 1)) * np.sqrt(0.5)
+    p = 2 * stats.norm.sf(np.abs(z))
+    assert np.mean(p.min(1) < 0.05) > 0.15
+    assert np.mean([min(x for x in holm(row.tolist()) if x is not None) < 0.05 for row in p]) < 0.05 + 0.01
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
+def test_holm_refuses_what_is_no_probability(p: float) -> None:
+    with pytest.raises(ConfigError, match=r"p\[1\]"):
+        holm([0.5, p])
+
+
+TEPO_7B = {
+    "aime24": ("12.60", 121), "aime25": ("8.75", 84), "amc": ("43.48", 1155), "math500": ("77.40", 387),
+    "omni_math": ("27.17", 764), "olympiadbench": ("40.44", 273), "minerva": ("34.92", 95),
+}  # fmt: skip
+"""Printed cells of one row of Table 1 and the counts they stand for."""
+
+
+@pytest.mark.parametrize("key", TEPO_7B)
+def test_a_printed_row_decodes_into_its_counts(key: str) -> None:
+    percent, count = TEPO_7B[key]
+    assert candidates(percent, COLUMN[key]) == (count,)
+    assert percent in printed(count, COLUMN[key])
+
+
+def test_the_row_average_follows_from_its_counts() -> None:
+    """2879 of 8844 plus 3 or 4 of the ten copied rows print as 32.59."""
+    right = sum(count for _, count in TEPO_7B.values())
+    total = sum(POOL.values())
+    assert (right, total) == (2879, 8844)
+    assert round(100 * right / total, 3) == 32.553
+    assert [d for d in range(11) if "32.59" in printed(right + d, total)] == [3, 4]
+    assert candidates("32.59", total) == (2882, 2883)
+
+
+def test_weights_to_four_decimals() -> None:
+    rounded = {key: round(share, 4) for key, share in weights().items()}
+    assert rounded == {
+        "aime24": 0.1085, "aime25": 0.1085, "amc": 0.3003, "math500": 0.0565, "omni_math": 0.319,
+        "olympiadbench": 0.0763, "minerva": 0.0308,
+    }  # fmt: skip
+    assert sum(weights().values()) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("percent", "n", "counts"),
+    [
+        ("19.16", 960, (184,)),  # truncated
+        ("19.17", 960, (184,)),  # rounded
+        ("1.19", 675, (8,)),  # rounded up from 1.185
+        ("0.94", 960, (9,)),
+        ("0.00", 960, (0,)),
+        ("100.00", 272, (272,)),
+        ("21.69", 272, (59,)),
+        ("37.10", 272, ()),  # between 100/272 = 36.76 and 101/272 = 37.13
+        ("2.77", 8844, (245,)),
+    ],
+)
+def test_candidates(percent: str, n: int, counts: tuple[int, ...]) -> None:
+    assert candidates(percent, n) == counts
+
+
+@pytest.mark.parametrize("n", [272, 500, 675, 960, 2656])
+def test_every_count_is_among_the_candidates_of_both_its_prints(n: int) -> None:
+    for k in range(n + 1):
+        assert all(k in candidates(text, n) for text in printed(k, n))
+
+
+def test_large_denominators_leave_all_candidates() -> None:
+    assert candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in printed(k, 28110))
+
+
+@pytest.mark.parametrize("percent", ["12.345", "-1", "100.01", "abc", "nan", ""])
+def test_what_is_no_printed_percentage_is_refused(percent: str) -> None:
+    with pytest.raises(ConfigError, match="percentage"):
+        candidates(percent, 960)

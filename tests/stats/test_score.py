@@ -1,0 +1,335 @@
+"""From files to scores.csv and back: right figures, same bytes, and an error naming the file for every broken input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evals import score
+from evals.score import COLUMNS, paired, read_scores, rows, scores
+from evals.stats.graded import GRADE_COLUMNS, VERDICTS
+from evals.stats.scorefile import NOT_CORRECT, write_scores
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.layout import Checkpoint, Results, Run
+from records.provenance import ROOT, sha256_file
+from records.write import write_json
+from tests.stats.fixtures import GRPO, KEEP, TEPO, beta, responses, table, write
+
+KEYS = ["sampled", "greedy"]
+SAMPLED, GREEDY = beta(12, 8, 0.4, seed=1), beta(50, 1, 0.3, seed=2)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    write(
+        tmp_path, GRPO, {"sampled": responses(beta(12, 8, 0.3, seed=3)), "greedy": responses(beta(50, 1, 0.3, seed=4))}
+    )
+    return write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
+
+
+def row(found: pd.DataFrame, checkpoint: Checkpoint, benchmark: str) -> Any:
+    (one,) = found[(found.method == checkpoint.run.method) & (found.benchmark == benchmark)].itertuples()
+    return one
+
+
+def test_figures_of_a_row_recomputed_from_the_responses(results: Results) -> None:
+    found = scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+    one = row(found, TEPO, "sampled")
+    assert (one.items, one.samples, one.responses, one.correct) == (12, 8, 96, SAMPLED.sum())
+    assert one.score == SAMPLED.mean()
+    assert one.wrong == 96 - SAMPLED.sum()
+    assert one.pass_at_k == SAMPLED.any(1).mean()
+    majority = SAMPLED.sum(1)
+    assert one.maj_at_k == np.where(majority > 4, 1.0, np.where(majority == 4, 0.5, 0.0)).mean()
+    assert one.response_tokens == np.mean(10 + np.arange(12))
+    assert one.low < one.score < one.high
+
+
+def test_average_rows(results: Results) -> None:
+    found = scores(results, [TEPO], KEYS, duplicates=KEEP)
+    pooled, macro = row(found, TEPO, "avg_pooled"), row(found, TEPO, "avg_macro")
+    assert pooled.score == pytest.approx((SAMPLED.sum() + GREEDY.sum()) / 146, abs=1e-15)
+    assert macro.score == pytest.approx((SAMPLED.mean() + GREEDY.mean()) / 2, abs=1e-15)
+    assert (pooled.responses, pooled.items, pooled.correct) == (146, 62, SAMPLED.sum() + GREEDY.sum())
+    assert pd.isna(pooled.samples)
+
+
+def test_every_verdict_is_counted_and_only_correct_scores(tmp_path: Path) -> None:
+    for verdict in NOT_CORRECT:
+        results = write(tmp_path / verdict, TEPO, {"sampled": responses(SAMPLED, verdict=verdict)})
+        one = row(scores(results, [TEPO], ["sampled"], duplicates=KEEP), TEPO, "sampled")
+        assert getattr(one, verdict) == 96 - SAMPLED.sum()
+        assert one.score == SAMPLED.mean()
+        assert sum(getattr(one, name) for name in VERDICTS) == one.responses
+
+
+def test_timeouts_are_shown_as_a_range(tmp_path: Path) -> None:
+    data = responses(SAMPLED)
+    late = [r for r in data if r["verdict"] == "wrong"][:5]
+    for response in late:
+        response["verdict"] = "timeout"
+    found = scores(write(tmp_path, TEPO, {"sampled": data, "greedy": responses(GREEDY)}), [TEPO], KEYS, duplicates=KEEP)
+    for key, share in (("sampled", 5 / 96), ("avg_pooled", 5 / 146), ("avg_macro", 5 / 96 / 2)):
+        one = row(found, TEPO, key)
+        assert one.timeout_low == pytest.approx(one.score, abs=1e-15)
+        assert one.timeout_high - one.timeout_low == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("policy", "column", "pool"), [("paper", (3, 0), (7, 4)), ("unique", (5, 2), (5, 2)), ("keep", (7, 4), (7, 4))]
+)
+def test_copies_of_a_problem(tmp_path: Path, policy: str, column: tuple[int, int], pool: tuple[int, int]) -> None:
+    """Seven rows, the first two problems stored twice and right; (rows, right) in the column and in the pool."""
+    right, prompts = [[r] for r in (True, True, True, True, False, False, False)], ["a", "a", "b", "b", "c", "d", "e"]
+    results = write(tmp_path, TEPO, {"greedy": responses(right, prompts=prompts)})
+    found = scores(results, [TEPO], ["greedy"], duplicates={"greedy": policy})
+    one, average = row(found, TEPO, "greedy"), row(found, TEPO, "avg_pooled")
+    assert (one.responses, one.correct) == column
+    assert (average.responses, average.correct) == pool
+    assert row(found, TEPO, "avg_macro").score == one.score
+
+
+def test_a_benchmark_not_run_is_empty_and_both_poolings_are_labelled(tmp_path: Path) -> None:
+    other = Checkpoint(Run("mistral", "tepo", 1), 12)
+    write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
+    results = write(tmp_path, other, {"greedy": responses(GREEDY)})
+    found = scores(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")], duplicates=KEEP)
+    mine = found[found.model == "mistral"].set_index("benchmark")
+    assert mine.loc["sampled", "how"] == "not run"
+    assert mine.loc["sampled", ["items", "responses", "score", "low", "pass_at_k"]].isna().all()
+    assert mine.loc["avg_pooled", "score"] == GREEDY.mean()
+    assert mine.loc["avg_pooled_missing_wrong", "score"] == pytest.approx(GREEDY.sum() / 146, abs=1e-15)
+    assert pd.isna(mine.loc["avg_macro", "score"])
+    write_scores(
+        tmp_path / "scores.csv", rows(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")], duplicates=KEEP)
+    )
+    pd.testing.assert_frame_equal(read_scores(tmp_path / "scores.csv"), found)
+
+
+def test_same_bytes_whatever_the_order(results: Results, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    write_scores(one, rows(results, [TEPO, GRPO], KEYS, duplicates=KEEP))
+    write(tmp_path, TEPO, {"sampled": responses(SAMPLED, shuffle=9), "greedy": responses(GREEDY, shuffle=8)})
+    write_scores(two, rows(results, [GRPO, TEPO], KEYS[::-1], duplicates=KEEP))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_written_scores_read_back_exactly(results: Results, tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    write_scores(path, rows(results, [TEPO, GRPO], KEYS, duplicates=KEEP))
+    pd.testing.assert_frame_equal(
+        read_scores(path), scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP), check_exact=True
+    )
+
+
+def test_the_command_writes_what_the_function_returns(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(score, "registry_policies", lambda keys: dict.fromkeys(keys, "keep"))
+    out = tmp_path / "out" / "scores.csv"
+    paths = [c.path.as_posix() for c in (TEPO, GRPO)]
+    score.main(["--results", str(results.root), "--checkpoints", *paths, "--benchmarks", *KEYS, "--out", str(out)])
+    pd.testing.assert_frame_equal(read_scores(out), scores(results, [TEPO, GRPO], KEYS))
+    assert "8 rows" in capsys.readouterr().out
+
+
+def test_paired_comparison_from_files(results: Results) -> None:
+    found = paired(results, TEPO, GRPO, KEYS, duplicates=KEEP)
+    assert list(found) == [*KEYS, "avg_pooled", "avg_macro"]
+    wide = scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+    for key, c in found.items():
+        assert c.difference == pytest.approx(row(wide, TEPO, key).score - row(wide, GRPO, key).score, abs=1e-15)
+
+
+def test_paired_leaves_out_what_one_side_was_not_run_on(tmp_path: Path) -> None:
+    other = Checkpoint(Run("mistral", "tepo", 1), 12)
+    write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
+    results = write(tmp_path, other, {"greedy": responses(GREEDY)})
+    found = paired(results, TEPO, other, KEYS, missing=[("mistral", "sampled")], duplicates=KEEP)
+    assert list(found) == ["greedy", "avg_pooled"]
+
+
+def _rewrite(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    """Change rows of a grades or samples parquet and record it honestly, so that only the change is at fault."""
+    data = change(pq.read_table(path).to_pylist())
+    table(path, data, tuple(data[0]))
+    _record(path, rows=len(data), sha256=sha256_file(path))
+
+
+def _record(path: Path, **entries: Any) -> None:
+    (record,) = path.parent.glob("*.json")
+    value = json.loads(record.read_text())
+    value["benchmarks"][path.stem] |= entries
+    write_json(record, value)
+
+
+def _rehash(path: Path) -> None:
+    _record(path, sha256=sha256_file(path))
+
+
+def _set(name: str, value: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    return lambda data: [data[0] | {name: value}, *data[1:]]
+
+
+def _drop(name: str) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    return lambda data: [{k: v for k, v in r.items() if k != name} for r in data]
+
+
+BROKEN: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "no grades": (lambda g, s: g.unlink(), "sampled.parquet: file is missing"),
+    "no samples": (lambda g, s: s.unlink(), "sampled.parquet: file is missing"),
+    "no grades.json": (lambda g, s: (g.parent / "grades.json").unlink(), "grades.json: record of the grades is"),
+    "no samples.json": (lambda g, s: (s.parent / "samples.json").unlink(), "samples.json: record of the samples is"),
+    "grades.json cut": (lambda g, s: (g.parent / "grades.json").write_text('{"bench'), "not valid JSON"),
+    "grades.json empty": (lambda g, s: write_json(g.parent / "grades.json", {}), "no object 'benchmarks'"),
+    "changed grades": (lambda g, s: g.write_bytes(g.read_bytes() + b" "), "sampled.parquet: sha256 is"),
+    "cut grades": (lambda g, s: (g.write_bytes(g.read_bytes()[:500]), _rehash(g)), "not a readable"),
+    "other samples": (lambda g, s: _rewrite(s, _set("response", "edited")), "graded other samples"),
+    "lost row": (lambda g, s: _rewrite(g, lambda d: d[:-1]), "rows = items x samples"),
+    "twice a row": (lambda g, s: _rewrite(g, lambda d: [*d, d[3]]), "occurs more than once"),
+    "wrong count": (lambda g, s: _record(g, rows=95), "96 rows, recorded are 95"),
+    "gap in samples": (
+        lambda g, s: _rewrite(g, lambda d: [r | {"sample": r["sample"] + 1} for r in d]), "samples must be 0 to 7"
+    ),
+    "lost item": (lambda g, s: _rewrite(g, lambda d: [r for r in d if r["item_id"] != "item0003"]), "'item0003'"),
+    "unknown verdict": (lambda g, s: _rewrite(g, _set("verdict", "maybe")), "verdict 'maybe'; allowed: correct"),
+    "empty verdict": (lambda g, s: _rewrite(g, _set("verdict", None)), "verdict None"),
+    "empty id": (lambda g, s: _rewrite(g, _set("item_id", None)), "empty item_id"),
+    "no column": (lambda g, s: _rewrite(g, _drop("verdict")), "no column 'verdict'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_input_is_an_error_naming_the_file(results: Results, name: str) -> None:
+    act, message = BROKEN[name]
+    folders = results.grades(TEPO), results.samples(TEPO)
+    act(*(folder / "sampled.parquet" for folder in folders))
+    with pytest.raises((MissingInputError, CorruptInputError)) as caught:
+        scores(results, [TEPO], KEYS, duplicates=KEEP)
+    text = str(caught.value)
+    assert message in text
+    assert any(str(folder) in text for folder in folders)
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"benchmarks": ["sampeld"]}, "no benchmark 'sampeld'; there: greedy, sampled; nearest: sampled"),
+        ({"benchmarks": []}, "benchmarks: expected one or more"),
+        ({"benchmarks": ["greedy", "greedy"]}, "different ones"),
+        ({"benchmarks": ["avg_macro"]}, "name of an average"),
+        ({"checkpoints": []}, "checkpoints: expected one or more"),
+        ({"checkpoints": [Checkpoint.base("tiny")]}, "tiny/base/seed0/step0/grades.json"),
+        ({"missing": [("other", "greedy")]}, "other:greedy names no requested"),
+        ({"missing": [("tiny", "greedy")]}, "declared as not run"),
+        ({"duplicates": {"sampled": "keep", "greedy": "papr"}}, "nearest: paper"),
+    ],
+)
+def test_a_wrong_request_is_refused(results: Results, arguments: dict[str, Any], message: str) -> None:
+    given = {"checkpoints": [TEPO], "benchmarks": KEYS, "duplicates": KEEP} | arguments
+    if "sampeld" in given["benchmarks"] or "avg_macro" in given["benchmarks"]:
+        given["duplicates"] = dict.fromkeys(given["benchmarks"], "keep")
+    with pytest.raises(BenchError) as caught:
+        scores(results, given.pop("checkpoints"), given.pop("benchmarks"), **given)
+    assert message in str(caught.value)
+
+
+def test_checkpoints_with_different_numbers_of_responses_are_refused(results: Results, tmp_path: Path) -> None:
+    write(tmp_path, GRPO, {"sampled": responses(SAMPLED[:5]), "greedy": responses(GREEDY)})
+    with pytest.raises(CorruptInputError, match="sampled: 40 responses, other checkpoints have 96"):
+        scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+
+
+def test_missing_flag_must_name_model_and_benchmark(results: Results, tmp_path: Path) -> None:
+    arguments = ["--results", str(results.root), "--checkpoints", TEPO.path.as_posix(), "--benchmarks", "greedy"]
+    with pytest.raises(ConfigError, match="MODEL:KEY"):
+        score.main([*arguments, "--missing", "greedy", "--out", str(tmp_path / "s.csv")])
+
+
+def _edit(**cells: str) -> Callable[[list[dict[str, str]]], list[dict[str, str]]]:
+    return lambda data: [data[0] | cells, *data[1:]]
+
+
+BAD_SCORES: dict[str, tuple[Callable[[list[dict[str, str]]], list[dict[str, str]]], str]] = {
+    "lost benchmark": (lambda d: d[1:], "grpo/seed1/step12 has no row for greedy"),
+    "lost average": (lambda d: d[:-1], "tepo/seed1/step12 has no row for avg_macro"),
+    "twice": (lambda d: [*d, d[0]], "two rows for greedy"),
+    "no rows": (lambda d: [], "holds no rows"),
+    "not a number": (_edit(score="many"), "row 2: score: 'many' is no number"),
+    "nan": (_edit(score="nan"), "row 2: score: nan is out of range"),
+    "percent": (_edit(score="32.5"), "row 2: score: 32.5 is no fraction"),
+    "negative": (_edit(wrong="-1"), "row 2: wrong: -1 is out of range"),
+    "empty": (_edit(score=""), "row 2: score is empty"),
+    "no key": (_edit(model=""), "row 2: model is empty"),
+    "sum": (_edit(timeout="3"), "row 2: verdicts do not add up"),
+    "half interval": (_edit(low=""), "row 2: interval [None"),
+    "outside": (_edit(low="0.99", high="0.999"), "does not hold the score"),
+    "another score": (_edit(score="0.123", low="", high=""), "is not"),
+    "not run but full": (_edit(how="not run"), "in a row that was not run"),
+    "unknown column": (lambda d: [r | {"scroe": "1"} for r in d], "unknown column 'scroe'; nearest: score"),
+    "lost column": (_drop("timeout"), "column 'timeout' is missing"),
+    "other order": (lambda d: [dict(reversed(r.items())) for r in d], "another order"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_SCORES)
+def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_path: Path, name: str) -> None:
+    change, message = BAD_SCORES[name]
+    path = tmp_path / "scores.csv"
+    write_scores(path, rows(results, [TEPO, GRPO], KEYS, duplicates=KEEP))
+    with open(path, newline="") as stream:
+        data = change(list(csv.DictReader(stream)))
+    with open(path, "w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(data[0]) if data else list(COLUMNS))
+        writer.writeheader()
+        writer.writerows(data)
+    with pytest.raises((MissingInputError, CorruptInputError)) as caught:
+        read_scores(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_no_scores_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"scores\.csv: scores are missing"):
+        read_scores(tmp_path / "scores.csv")
+    (tmp_path / "scores.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(CorruptInputError, match="not a CSV"):
+        read_scores(tmp_path / "scores.csv")
+
+
+def test_unknown_lengths_stay_unknown(tmp_path: Path) -> None:
+    data = responses(SAMPLED)
+    data[0]["tokens"] = None
+    found = scores(write(tmp_path, TEPO, {"sampled": data}), [TEPO], ["sampled"], duplicates=KEEP)
+    assert found.response_tokens.isna().all()
+
+
+def test_importing_the_command_imports_no_table_library() -> None:
+    heavy = "'pandas', 'pyarrow', 'numpy', 'scipy', 'torch'"
+    code = f"import sys, evals.score; print([m for m in ({heavy}) if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_large_files_keep_their_types(tmp_path: Path) -> None:
+    """Parquet written with narrower types than the fixtures' reads the same."""
+    results = write(tmp_path, TEPO, {"sampled": responses(SAMPLED)})
+    path = results.grades(TEPO) / "sampled.parquet"
+    narrow = pq.read_table(path)
+    narrow = narrow.set_column(1, "sample", narrow["sample"].cast(pa.int16()))
+    narrow = narrow.set_column(2, "verdict", narrow["verdict"].dictionary_encode())
+    pq.write_table(narrow.select(list(GRADE_COLUMNS)), path)
+    _record(path, sha256=sha256_file(path))
+    assert row(scores(results, [TEPO], ["sampled"], duplicates=KEEP), TEPO, "sampled").score == SAMPLED.mean()

@@ -1,0 +1,165 @@
+"""Method level: Student-t over seeds, two-level intervals, and the tidy tables made from scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from evals.score import scores
+from evals.stats.holm import holm
+from evals.stats.responses import Samples
+from evals.stats.seeds import (
+    COMPARISON_COLUMNS,
+    EQUAL_SEEDS,
+    NO_SEED,
+    ONE_SEED,
+    SUMMARY_COLUMNS,
+    Arm,
+    compare_seeds,
+    comparisons,
+    over_seeds,
+    summary,
+    two_level,
+)
+from records.errors import CorruptInputError, MissingInputError
+from records.layout import Checkpoint, Run
+from tests.stats.fixtures import KEEP, beta, responses, write
+
+
+def test_over_seeds_is_the_t_interval() -> None:
+    x = [0.31, 0.35, 0.30]
+    e = over_seeds({1: 0.31, 2: 0.35, 3: 0.30})
+    low, high = stats.t.interval(0.95, 2, np.mean(x), stats.sem(x))
+    assert (e.value, e.se, e.low, e.high) == pytest.approx((np.mean(x), stats.sem(x), low, high), rel=1e-12)
+    assert (e.level, e.n) == ("seed", 3)
+
+
+def test_two_seeds_have_a_factor_of_12_7() -> None:
+    e = over_seeds({1: 0.50, 2: 0.51})
+    assert e.low is not None
+    assert e.high is not None
+    assert (e.high - e.low) / 2 == pytest.approx(12.706 * 0.005, rel=1e-4)
+
+
+def test_compare_seeds_is_the_paired_t_test_over_common_seeds() -> None:
+    a, b = {1: 0.41, 2: 0.47, 3: 0.44, 9: 0.99}, {3: 0.41, 2: 0.42, 1: 0.39}
+    expected = stats.ttest_rel([0.41, 0.47, 0.44], [0.39, 0.42, 0.41])
+    c = compare_seeds(a, b)
+    assert (c.p, c.n) == (pytest.approx(expected.pvalue, rel=1e-9), 3)
+    assert c.detectable is not None
+    assert c.se is not None
+    assert c.detectable > 4 * c.se
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "difference", "why"),
+    [
+        ({1: 0.5}, {1: 0.4}, 0.1, ONE_SEED),
+        ({1: 0.5, 2: 0.6}, {2: 0.4, 3: 0.4}, 0.2, ONE_SEED),
+        ({1: 0.5}, {2: 0.4}, None, NO_SEED),
+        ({1: 0.5, 2: 0.6}, {1: 0.4, 2: 0.5}, 0.1, EQUAL_SEEDS),
+    ],
+)
+def test_no_interval_and_why(a: dict[int, float], b: dict[int, float], difference: float | None, why: str) -> None:
+    c = compare_seeds(a, b)
+    assert c.difference == (None if difference is None else pytest.approx(difference))
+    assert (c.se, c.low, c.high, c.p, c.detectable, c.how) == (None, None, None, None, None, why)
+
+
+@pytest.mark.parametrize(("by_seed", "why"), [({1: 0.5}, ONE_SEED), ({1: 0.5, 2: 0.5}, EQUAL_SEEDS)])
+def test_one_seed_or_equal_seeds_have_no_interval(by_seed: dict[int, float], why: str) -> None:
+    e = over_seeds(by_seed)
+    assert (e.value, e.se, e.low, e.high, e.how) == (0.5, None, None, None, why)
+
+
+@pytest.mark.parametrize("by_seed", [{}, {1: float("nan"), 2: 0.5}])
+def test_no_or_no_number_is_an_error(by_seed: dict[int, float]) -> None:
+    with pytest.raises((MissingInputError, CorruptInputError)):
+        over_seeds(by_seed)
+
+
+def _samples(right: np.ndarray, labels: tuple[str, ...] = ()) -> Samples:
+    return Samples(tuple(f"p{i:03d}" for i in range(len(right))), right, labels)
+
+
+def test_two_level_is_wider_than_either_level() -> None:
+    runs = {
+        s: _samples(beta(30, 32, 0.3, seed=1) ^ (np.random.default_rng(s).random((30, 32)) < 0.05)) for s in (1, 2, 3)
+    }
+    both, seed = two_level(runs), over_seeds({s: run.score for s, run in runs.items()})
+    assert both.level == "seed and problem"
+    assert both.se is not None
+    assert seed.se is not None
+    assert both.se > seed.se
+
+
+def test_two_level_says_why_not() -> None:
+    run = _samples(beta(30, 32, 0.3, seed=1))
+    assert two_level({1: run}).how == ONE_SEED
+    assert two_level({1: run}).low is None
+    with pytest.raises(CorruptInputError, match="same problems"):
+        two_level({1: run, 2: _samples(beta(31, 32, 0.3, seed=1))})
+    copies = _samples(beta(4, 2, 0.5, seed=0), ("a", "a", "b", "c"))
+    with pytest.raises(CorruptInputError, match="copies"):
+        two_level({1: copies, 2: copies})
+    with pytest.raises(MissingInputError):
+        two_level({})
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    root: Path = tmp_path_factory.mktemp("results")
+    checkpoints = []
+    for method, mean, seeds in (
+        ("grpo", 0.3, (1, 2, 3)),
+        ("tepo", 0.4, (1, 2, 3)),
+        ("gspo", 0.35, (1,)),
+        ("base", 0.1, (0,)),
+    ):
+        for seed in seeds:
+            checkpoint = Checkpoint(Run("tiny", method, seed), 0 if method == "base" else 12)
+            parts = {
+                "sampled": responses(beta(12, 4, mean, seed=seed + 10 * len(method + str(mean)))),
+                "greedy": responses(beta(40, 1, mean, seed=seed + 100)),
+            }
+            results = write(root, checkpoint, parts)
+            checkpoints.append(checkpoint)
+    return scores(results, checkpoints, ["sampled", "greedy"], duplicates=KEEP)
+
+
+def test_summary_has_one_row_per_method_and_benchmark(table: pd.DataFrame) -> None:
+    found = summary(table)
+    assert tuple(found.columns) == SUMMARY_COLUMNS
+    assert len(found) == 4 * 4
+    row: Any = found[(found.method == "tepo") & (found.benchmark == "avg_pooled")].iloc[0]
+    by_hand = table[(table.method == "tepo") & (table.benchmark == "avg_pooled")].score
+    assert (row.seeds, row.score) == (3, pytest.approx(by_hand.mean()))
+    assert set(found[found.seeds == 1].how) == {ONE_SEED}
+    assert found[found.seeds == 1][["se", "low", "high"]].isna().all().all()
+
+
+def test_comparisons_correct_over_the_whole_table(table: pd.DataFrame) -> None:
+    tepo, grpo, gspo = (Arm("tiny", method, 12) for method in ("tepo", "grpo", "gspo"))
+    found = comparisons(table, [(tepo, grpo), (tepo, gspo)])
+    assert tuple(found.columns) == COMPARISON_COLUMNS
+    assert len(found) == 2 * 4
+    tested = found[found.versus_method == "grpo"]
+    assert found[found.versus_method == "gspo"].p.isna().all()
+    assert set(found[found.versus_method == "gspo"].how) == {ONE_SEED}
+    raw = [None if np.isnan(p) else p for p in tested.p]
+    assert list(tested.p_holm) == pytest.approx([np.nan if p is None else p for p in holm(raw)], nan_ok=True)
+    assert set(found.tests) == {sum(p is not None for p in raw)}
+    assert (tested.p_holm >= tested.p).all()
+
+
+def test_comparisons_name_what_is_missing(table: pd.DataFrame) -> None:
+    arm = Arm("tiny", "tepo", 12)
+    with pytest.raises(MissingInputError, match="tiny/cispo at step 12"):
+        comparisons(table, [(arm, Arm("tiny", "cispo", 12))])
+    with pytest.raises(MissingInputError, match="aime24"):
+        comparisons(table, [(arm, arm)], benchmarks=["aime24"])
