@@ -18,6 +18,7 @@ import pytest
 
 from evals import score
 from evals.score import COLUMNS, paired, read_scores, rows, scores
+from evals.stats.decode import COLUMN, printed
 from evals.stats.graded import GRADE_COLUMNS, VERDICTS
 from evals.stats.scorefile import NOT_CORRECT, write_scores
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
@@ -333,3 +334,39 @@ def test_large_files_keep_their_types(tmp_path: Path) -> None:
     pq.write_table(narrow.select(list(GRADE_COLUMNS)), path)
     _record(path, sha256=sha256_file(path))
     assert row(scores(results, [TEPO], ["sampled"], duplicates=KEEP), TEPO, "sampled").score == SAMPLED.mean()
+
+
+def test_a_row_of_the_paper_from_its_counts(tmp_path: Path) -> None:
+    """Seven sets of the paper's sizes with the counts of one printed row; five problems stored twice, three rows right.
+
+    The columns and "Avg." print as in the paper, and the weights follow from the rows that are there.
+    """
+    right = {
+        "aime24": 121,
+        "aime25": 84,
+        "amc": 1155,
+        "math500": 387,
+        "omni_math": 764,
+        "olympiadbench": 273,
+        "minerva": 95,
+    }
+    percent = ("12.60", "8.75", "43.48", "77.40", "27.17", "40.44", "34.92")
+    data = {}
+    for key, count in right.items():
+        k = 32 if key in ("aime24", "aime25", "amc") else 1
+        flags = [i < count for i in range(COLUMN[key])]
+        prompts = [f"{key} {i}" for i in range(COLUMN[key] // k)]
+        if key == "omni_math":
+            flags += [True] * 3 + [False] * 7
+            prompts += [f"copied {i // 2}" for i in range(10)]
+        data[key] = responses([flags[i : i + k] for i in range(0, len(flags), k)], prompts=prompts)
+    results = write(tmp_path, TEPO, data)
+    found = scores(results, [TEPO], list(data))  # the policy for copies is the registry's
+    for key, text in zip(right, percent, strict=True):
+        one = row(found, TEPO, key)
+        assert (one.responses, one.correct) == (COLUMN[key], right[key])
+        assert text in printed(one.correct, one.responses)
+    average = row(found, TEPO, "avg_pooled")
+    assert (average.responses, average.correct) == (8844, 2882)
+    assert "32.59" in printed(average.correct, average.responses)
+    assert average.low < 0.3259 < average.high
