@@ -11,7 +11,6 @@ from records import cli
 from report import spec
 
 HTML = Path(__file__).resolve().parent / "html"
-TABLES = ("1",)
 
 
 def build(root: Path) -> str:
@@ -23,13 +22,22 @@ def build(root: Path) -> str:
     from report.results import open_tree
 
     tree = open_tree(root)
-    tables = [cells.fill(spec.table(key), tree) for key in TABLES]
+    tables = [cells.fill(spec.table(key), tree) for key in spec.table_keys()]
     done = runs.summaries(tree)
     figures = []
     for key in spec.figure_keys():
         figure = spec.figure(key)
         drawn = inline.inline(tree.layout.figures / f"{key}.svg", key, figure.title, css_colours())
-        figures.append({"key": key, "title": figure.title, "svg": Markup(drawn), "caption": captions.paragraphs(key)})
+        number = key.removeprefix("figure")
+        figures.append(
+            {
+                "key": key,
+                "name": f"Figure {number}" if number != key else figure.title.split(",")[0],
+                "title": f"Figure {number}: {figure.title}" if number != key else figure.title,
+                "svg": Markup(drawn),
+                "caption": captions.paragraphs(key),
+            }
+        )
     return render(
         {
             "style": Markup((HTML / "style.css").read_text(encoding="utf-8")),
@@ -38,7 +46,7 @@ def build(root: Path) -> str:
             "lead": captions.scale(tree.scale, str(tree.matrix.get("note", ""))),
             "facts": page.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
-            "tables": [page.table(filled) for filled in tables],
+            "tables": [page.table(filled, tree) for filled in tables],
             "figures": figures,
             "runs": [page.run(summary, tree) for summary in done],
             "benchmarks": tree.benchmarks,

@@ -28,7 +28,7 @@ STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
     ("#7f7f7f", (8, 2, 1.2, 2, 1.2, 2), 1.5),
 )
 INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
-LEGEND_CHARACTERS = 112  # of text and handles in one line below a figure of this width
+LEGEND_CHARACTERS, HANDLE_CHARACTERS = 112, 8  # one line below a figure of this width; a handle and its gaps
 SETTINGS: Any = {
     "svg.hashsalt": "tepo-bench",
     "svg.fonttype": "none",  # text stays text: sharp, selectable, read aloud
@@ -80,12 +80,13 @@ def _figure(drawing: Drawing) -> Figure:
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     handles, labels = axes[0].get_legend_handles_labels()
-    fitting = max(1, int(LEGEND_CHARACTERS / (8 + max(map(len, labels)))))
+    widths = [len(label) + HANDLE_CHARACTERS for label in labels]
+    fitting = len(labels) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
     figure.legend(
         handles,
         labels,
         loc="outside lower center",
-        ncols=min(len(labels), fitting),
+        ncols=fitting,
         handlelength=3.2,
         columnspacing=1.6,
     )

@@ -35,10 +35,12 @@ def facts(tree: Tree, done: Sequence[Summary]) -> list[tuple[str, str]]:
     ]
 
 
-def table(filled: FilledTable) -> dict[str, Any]:
+def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
     """A filled table for the template."""
+    tidy = tree.layout.tables / f"table{filled.table.key}.tidy.csv"
     return {
         "key": filled.table.key,
+        "file": tidy.relative_to(tree.root).as_posix() if tidy.is_file() else None,
         "title": filled.table.title,
         "columns": [{"heading": c.heading, "stands_for": c.stands_for, "title": c.title} for c in filled.columns],
         "blocks": [

@@ -70,7 +70,7 @@ def warnings(tree: Tree, filled: FilledTable, done: Sequence[Summary]) -> list[s
         for s in done
         if s.collapsed_at is not None
     ]
-    found += [f"{s.run.path.as_posix()}: not finished; its row is missing." for s in done if not s.finished]
+    found += [f"{s.run.path.as_posix()}: not finished: its folder has no run.json." for s in done if not s.finished]
     found += [note for note in filled.notes if note.startswith("Missing")]
     found += _verdicts(tree)
     found += _unlike(done)

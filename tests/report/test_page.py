@@ -188,7 +188,7 @@ def test_what_a_reader_should_know_is_a_warning(case: str, copy: Tree) -> None:
 def test_an_unfinished_run_is_a_warning_and_not_an_error(copy: Tree) -> None:
     record(copy, "tepo").unlink()
     text = "".join(Page(build.build(copy.root)).text)
-    assert "tiny_qwen2/tepo/seed1: not finished" in text
+    assert "tiny_qwen2/tepo/seed1: not finished: its folder has no run.json" in text
     assert "3 of 4 finished" in text
 
 
