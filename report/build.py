@@ -49,7 +49,7 @@ def build(root: Path) -> str:
             "tables": [page.table(filled, tree) for filled in tables],
             "figures": figures,
             "runs": [page.run(summary, tree) for summary in done],
-            "benchmarks": tree.benchmarks,
+            "benchmarks": page.benchmarks(tree, tables),
             "provenance": page.provenance(tree, done),
         }
     )

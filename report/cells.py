@@ -114,7 +114,7 @@ def fill(table: Table, tree: Tree) -> FilledTable:
         if column.benchmark is None:
             notes.append(f"Column {column.heading}: no benchmark of this scale stands for it.")
     filled = FilledTable(table, tree.scale, columns, tuple(blocks), ())
-    notes += _gaps(filled, tree)
+    notes += [*_settings(filled), *_gaps(filled, tree)]
     return FilledTable(table, tree.scale, columns, tuple(blocks), tuple(dict.fromkeys(notes)))
 
 
@@ -131,6 +131,16 @@ def interval(cell: Cell, digits: int = 1) -> str:
     if cell.low is None or cell.high is None:
         return ""
     return f"{100 * cell.low:.{digits}f} to {100 * cell.high:.{digits}f}"
+
+
+def _settings(filled: FilledTable) -> list[str]:
+    """Rows whose method this scale runs with other settings than the catalog's, which the label does not tell."""
+    return [
+        f"{row.label} is run as {row.method} at this scale."
+        for block in filled.blocks
+        for row in block.rows
+        if row.method not in (None, row.row.method)
+    ]
 
 
 def _gaps(filled: FilledTable, tree: Tree) -> list[str]:

@@ -57,6 +57,21 @@ def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
     }
 
 
+def benchmarks(tree: Tree, tables: Sequence[FilledTable]) -> list[dict[str, Any]]:
+    """The benchmarks of the scale, and the paper's in whose place each stands."""
+    place = {column.benchmark: column.stands_for for filled in tables for column in filled.columns}
+    return [
+        {
+            "key": entry["key"],
+            "title": entry["title"],
+            "place": place.get(str(entry["key"])) or entry.get("stands_for") or "itself",
+            "problems": _text(entry.get("items")),
+            "samples": _text(entry.get("samples")),
+        }
+        for entry in tree.benchmarks
+    ]
+
+
 def run(summary: Summary, tree: Tree) -> dict[str, Any]:
     """One line of the table of runs, and the record it was read from."""
     folder = tree.layout.run(summary.run).relative_to(tree.root).as_posix()

@@ -15,14 +15,14 @@ from typing import Any
 
 from records.layout import BASE, Checkpoint, Results, Run
 
-MODEL = {"key": "tiny_qwen2", "title": "Tiny Qwen2 (0.17 M)", "stands_for": "Qwen2.5-7B"}
+MODEL = {"key": "tiny_qwen2", "title": "tiny Qwen2", "stands_for": "Qwen2.5-7B"}
 METHODS = {
     "grpo": ("GRPO/DAPO", 0.62),
     "gspo": ("GSPO", 0.70),
     "tepo_nokl": ("TEPO without KL", 0.74),
     "tepo": ("TEPO", 0.72),
 }
-STANDS_FOR = ("AIME24", "AIME25", "AMC", "MATH-500", "OMNI-MATH", "OlympiadBench", "Minerva")
+STANDS_FOR = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 BENCHMARKS = [
     {"key": key, "title": title, "stands_for": stands, "items": items, "samples": samples}
     for (key, title, items, samples), stands in zip(

@@ -180,7 +180,7 @@ def test_the_tidy_table_leads_to_the_runs(two_seeds: Tree) -> None:
 
 def test_two_benchmarks_for_one_column_are_an_error(copy: Tree) -> None:
     matrix = json.loads(copy.layout.matrix.read_text())
-    matrix["benchmarks"][1]["stands_for"] = "AIME24"
+    matrix["benchmarks"][1]["stands_for"] = "aime24"
     copy.layout.matrix.write_text(json.dumps(matrix))
     with pytest.raises(ValueError, match=r"matrix\.json: benchmarks: syn_mix3 and syn_inv2 both stand for AIME24"):
         fill(Tree(copy.root))
@@ -214,4 +214,6 @@ def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configurat
             entry["method"] = "tepo+beta=1"
     copy.layout.matrix.write_text(json.dumps(matrix))
     copy.layout.scores.write_text(copy.layout.scores.read_text().replace(",tepo,", ",tepo+beta=1,"))
-    assert cell(fill(Tree(copy.root)), "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
+    filled = fill(Tree(copy.root))
+    assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
+    assert "TEPO is run as tepo+beta=1 at this scale." in filled.notes, "the label alone would hide it"
