@@ -13,6 +13,7 @@ from report.results import Tree
 from report.runs import Summary
 
 UNKNOWN = "unknown"
+SHARED = ("base", "prompts", "code")  # inputs of a run that all runs of a model have in common
 
 
 def facts(tree: Tree, done: Sequence[Summary]) -> list[tuple[str, str]]:
@@ -107,7 +108,7 @@ def provenance(tree: Tree, done: Sequence[Summary]) -> dict[str, Any]:
         "packages": [(name, ", ".join(sorted(versions))) for name, versions in sorted(packages.items())],
         "python": "; ".join(_different(str(_environment(s).get("python") or UNKNOWN) for s in done if s.record))
         or UNKNOWN,
-        "inputs": sorted({(str(k), str(v)) for record in records for k, v in (record.get("inputs") or {}).items()}),
+        "inputs": sorted({(k, str(r["inputs"][k])) for r in records for k in SHARED if k in (r.get("inputs") or {})}),
         "outputs": [
             (s.run.path.as_posix(), str(name), str(digest))
             for s in done

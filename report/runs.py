@@ -133,7 +133,9 @@ def _unlike(done: Sequence[Summary]) -> list[str]:
     for model in dict.fromkeys(s.run.model for s in finished):
         records = [s.record for s in finished if s.run.model == model and s.record is not None]
         for what, values in (
-            ("base weights or prompts", [r.get("inputs") for r in records]),
+            ("base weights", [(r.get("inputs") or {}).get("base") for r in records]),
+            ("prompts", [(r.get("inputs") or {}).get("prompts") for r in records]),
+            ("training code", [(r.get("inputs") or {}).get("code") for r in records]),
             ("training settings", [r["spec"].get("training") for r in records]),
         ):
             if any(value != values[0] for value in values):

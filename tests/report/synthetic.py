@@ -130,7 +130,7 @@ def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
             "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": None}, "platform": "Linux", "cpu": "Invented CPU",
             "cores": 2, "threads": "1",
         },
-        "inputs": {"base": "a" * 64, "prompts": "b" * 64},
+        "inputs": {"base": "a" * 64, "prompts": "b" * 64, "code": "d" * 12, "spec": f"{run.path}"},
         "outputs": {"curve.csv": "c" * 64},
         "updates": len(rows),
         "collapsed_at": None,

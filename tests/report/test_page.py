@@ -170,7 +170,9 @@ def changed(path: Path, change: object) -> None:
 WARNED = {
     "collapse": (lambda r: r.update(collapsed_at=5), "gspo/seed1: collapsed at rollout 5"),
     "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
-    "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in base weights or prompts"),
+    "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
+    "other weights": (lambda r: r["inputs"].update(base="f" * 64), "runs differ in base weights"),
+    "other code": (lambda r: r["inputs"].update(code="f" * 12), "runs differ in training code"),
     "other commit": (lambda r: r["environment"].update(commit="f" * 40), "different code"),
     "other versions": (lambda r: r["environment"]["packages"].update(torch="1"), "different package versions"),
     "dirty tree": (lambda r: r["environment"].update(dirty=True), "uncommitted changes"),
