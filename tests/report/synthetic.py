@@ -39,7 +39,6 @@ BENCHMARKS = [
         strict=True,
     )
 ]
-VERDICTS = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 TRAINING = {"rollouts": 12, "prompts_per_rollout": 32, "samples_per_prompt": 8, "minibatches": 4, "passes": 2}
 CURVE = (
     "rollout", "update", "minibatch", "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded",
@@ -86,25 +85,21 @@ def write_matrix(layout: Results, runs: list[Run], checkpoints: list[Checkpoint]
 
 
 def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
+    """Invented verdicts per response, as samples/ and grades/; scores.csv is computed from them by `evals.score`."""
+    from evals.score import rows
     from evals.stats.scorefile import write_scores as write
+    from tests.stats import fixtures
 
-    rows = []
     for checkpoint in checkpoints:
-        draw = random.Random(f"{checkpoint.path}")
         centre = 0.31 if checkpoint.run.method == BASE else METHODS[checkpoint.run.method][1]
-        shares, right, asked = [], 0, 0
-        for benchmark in BENCHMARKS:
-            responses = benchmark["items"] * benchmark["samples"]
-            correct = round(responses * min(1.0, max(0.0, draw.gauss(centre, 0.08))))
-            rows.append(
-                _score(checkpoint, benchmark["key"], benchmark["items"], benchmark["samples"], correct, responses)
-            )
-            shares.append(correct / responses)
-            right, asked = right + correct, asked + responses
-        items = sum(b["items"] for b in BENCHMARKS)
-        rows.append(_score(checkpoint, "avg_pooled", items, None, right, asked))
-        rows.append(_score(checkpoint, "avg_macro", items, None, right, asked, math.fsum(shares) / len(shares)))
-    write(layout.scores, rows)
+        graded = {}
+        for place, benchmark in enumerate(BENCHMARKS):
+            draw = random.Random(f"{checkpoint.path} {benchmark['key']}")
+            mean = min(0.97, max(0.03, draw.gauss(centre, 0.06)))
+            right = fixtures.beta(benchmark["items"], benchmark["samples"], mean, seed=place, spread=2.0)
+            graded[benchmark["key"]] = fixtures.responses(right.tolist())
+        fixtures.write(layout.root, checkpoint, graded)
+    write(layout.scores, rows(layout, checkpoints, [benchmark["key"] for benchmark in BENCHMARKS]))
 
 
 def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
@@ -138,29 +133,6 @@ def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
         "cpu_seconds": 29.0,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(record, indent=1))
-
-
-def _score(
-    checkpoint: Checkpoint,
-    benchmark: str,
-    items: int,
-    samples: int | None,
-    right: int,
-    responses: int,
-    value: float | None = None,
-) -> dict[str, Any]:
-    from evals.stats.scorefile import COLUMNS
-
-    value = right / responses if value is None else value
-    half = 1.96 * math.sqrt(max(value * (1 - value), 0.01) / items)
-    return dict.fromkeys(COLUMNS) | {
-        "model": checkpoint.run.model, "method": checkpoint.run.method, "seed": checkpoint.run.seed,
-        "step": checkpoint.step, "benchmark": benchmark, "items": items, "samples": samples, "responses": responses,
-        "correct": right, "score": value, "se": half / 1.96,
-        "low": max(0.0, value - half), "high": min(1.0, value + half),
-        "level": "problem", "how": f"invented, {items} problems", **dict.fromkeys(VERDICTS, 0),
-        "wrong": responses - right, "response_tokens": 21.5, "timeout_low": value, "timeout_high": value,
-    }  # fmt: skip
 
 
 def _update(

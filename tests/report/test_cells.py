@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from evals import score
 from evals.score import read_scores
 from evals.stats import seeds
 from evals.stats.estimate import Comparison
@@ -71,30 +72,30 @@ def test_delta_is_tepo_minus_grpo_recomputed(tree: str, request: pytest.FixtureR
 
 def test_delta_of_two_seeds_is_paired_by_seed(two_seeds: Tree) -> None:
     table = read_scores(two_seeds.layout.scores)
-    score = table[table.benchmark == "syn_mul4"].set_index(["method", "seed"]).score
-    expected = seeds.compare_seeds(score["tepo"].to_dict(), score["grpo"].to_dict())
+    by_seed = table[table.benchmark == "syn_mul4"].set_index(["method", "seed"]).score
+    expected = seeds.compare_seeds(by_seed["tepo"].to_dict(), by_seed["grpo"].to_dict())
     found = cell(fill(two_seeds), "T1.9", "olympiadbench")
     assert (found.low, found.high, found.level) == (expected.low, expected.high, "seed")
 
 
-def test_delta_of_one_seed_is_paired_by_problem_from_the_grades(copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_delta_of_one_seed_is_paired_by_problem_from_the_grades(one_seed: Tree) -> None:
+    tepo, grpo = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("tepo", "grpo"))
+    expected = score.paired(one_seed.layout, tepo, grpo, [b["key"] for b in one_seed.benchmarks])
+    for slot, benchmark in {"aime24": "syn_mix3", "minerva": "syn_seq1", "avg_pooled": "avg_pooled"}.items():
+        found = cell(fill(one_seed), "T1.9", slot)
+        assert (found.value, found.low, found.high) == (
+            expected[benchmark].difference,
+            expected[benchmark].low,
+            expected[benchmark].high,
+        )
+        assert "paired" in found.how
 
-    def paired(results: object, a: Checkpoint, b: Checkpoint, keys: list[str]) -> dict[str, Comparison]:
-        asked.append((a.run.method, b.run.method, len(keys)))
-        gains = {k: copy.scores[a, k].value - copy.scores[b, k].value for k in [*keys, "avg_pooled", "avg_macro"]}  # type: ignore[operator]
-        return {k: Comparison(v, 0.01, v - 0.02, v + 0.02, 0.5, 0.1, "problem", "paired", 20) for k, v in gains.items()}
 
-    for method in ("tepo", "grpo"):
-        folder = copy.layout.grades(Checkpoint(Run("tiny_qwen2", method, 1), 12))
-        folder.mkdir(parents=True)
-        (folder / "grades.json").write_text("{}")
-    monkeypatch.setattr("evals.score.paired", paired)
-    found = cell(fill(copy), "T1.9", "avg_pooled")
-    assert asked == [("tepo", "grpo", 7)], "read once for all columns"
-    assert found.value is not None
-    assert found.low == pytest.approx(found.value - 0.02)
-    assert found.how == "paired"
+def test_changed_grades_are_an_error_naming_the_file(copy: Tree) -> None:
+    path = copy.layout.grades(Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)) / "syn_mix3.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptInputError, match=r"syn_mix3\.parquet: sha256 is"):
+        fill(copy)
 
 
 def test_grades_that_contradict_the_scores_are_an_error(copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +106,12 @@ def test_grades_that_contradict_the_scores_are_an_error(copy: Tree, monkeypatch:
         fill(copy)
 
 
-def test_without_grades_the_difference_has_no_interval_and_says_so(one_seed: Tree) -> None:
-    found = cell(fill(one_seed), "T1.9", "aime24")
+def test_without_grades_the_difference_has_no_interval_and_says_so(copy: Tree) -> None:
+    shutil.rmtree(copy.root / "grades")
+    found = cell(fill(copy), "T1.9", "aime24")
     assert (found.low, found.high) == (None, None)
     assert "no grades" in found.how
-    assert "[no interval]" in render.markdown(fill(one_seed))
+    assert "[no interval]" in render.markdown(fill(copy))
 
 
 def test_rows_outside_the_matrix_say_not_run_and_nothing_says_zero(one_seed: Tree) -> None:
