@@ -60,6 +60,9 @@ class Cache:
             return
         if self.stream is None:
             self.folder.mkdir(parents=True, exist_ok=True)
+            ignore = self.folder.parent / ".gitignore"  # a cache inside the repository must not make it dirty
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="utf-8")
             path = self.folder / f"{os.getpid()}-{time.time_ns()}.jsonl"
             self.stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the cache
         entry = {"key": name, "outcome": answer.outcome, "seconds": answer.seconds, "reason": answer.reason}

@@ -21,8 +21,6 @@ from records.errors import ConfigError, unknown
 KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symbolic", "unparsed")
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
-_NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
-_NAMES = re.compile(rf"{_NAME}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NUMERAL = re.compile(r"(-?[0-9A-F]+)_\{?(-?\d+)\}?")
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")
@@ -123,11 +121,12 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
-    gold_structure = _structure(gold.text, whole=gold.kind in _NUMERIC)
+    numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
+    expected = structure.Leaf(gold.text) if numeric else structure.parse(gold.text)
     undecided = False
     for reading in _readings(answer):
-        whole = gold.kind in _NUMERIC and number(reading) is not None
-        equal = structure.compare(gold_structure, _structure(reading, whole=whole), leaf)
+        whole = numeric and number(reading) is not None
+        equal = structure.compare(expected, structure.Leaf(reading) if whole else structure.parse(reading), leaf)
         if equal:
             return True
         undecided |= equal is None
@@ -138,21 +137,6 @@ def _readings(answer: str) -> list[str]:
     """The texts that `answer` may stand for: `2,500` is one number, or two members of a list."""
     joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
     return [answer] if joined == answer else [joined, answer]
-
-
-def _structure(text: str, *, whole: bool) -> structure.Structure:
-    """`x=1,2` and `x\\in(1,2)` are what stands behind the sign; numbers with separators are not lists."""
-    if whole:
-        return structure.Leaf(text)
-    sides = structure.sides(text)
-    parsed = structure.parse(text)
-    if (
-        len(sides) == 2
-        and _NAMES.fullmatch(sides[0])
-        and not isinstance(behind := structure.parse(sides[1]), structure.Leaf)
-    ):
-        return behind
-    return parsed
 
 
 def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
@@ -175,8 +159,8 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     if len(gold_sides) > 1 and len(answer_sides) > 1:
         return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
     if len(gold_sides) > 1:
-        return (gold_sides[-1], answer) if all(_NAMES.fullmatch(side) for side in gold_sides[:-1]) else None
-    if all(_NAMES.fullmatch(side) or number(side) for side in answer_sides[:-1]):
+        return (gold_sides[-1], answer) if all(structure.NAMES.fullmatch(side) for side in gold_sides[:-1]) else None
+    if all(structure.NAMES.fullmatch(side) or number(side) for side in answer_sides[:-1]):
         return gold, answer_sides[-1]
     return None
 

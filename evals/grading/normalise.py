@@ -100,7 +100,7 @@ def normalise(text: str) -> str:
     text = _without_text(text.strip().rstrip(_TRAILING))
     text = _FUNCTION.sub(_function, text)
     text = _roots(text)
-    text = _fractions(text)
+    text = braced_fractions(text)
     text = _BLANKS.sub(lambda m: m.group(1) + " " if m.group(1) else (" " if _between_digits(m) else ""), text)
     text = _SHORT_SCRIPT.sub(r"\1\2", text)
     return _unwrapped(text.rstrip(_TRAILING))
@@ -149,7 +149,7 @@ def _argument(text: str, start: int) -> tuple[str, int] | None:
     return (command.group(), command.end()) if command else (text[start], start + 1)
 
 
-def _fractions(text: str, depth: int = 0) -> str:
+def braced_fractions(text: str, depth: int = 0) -> str:
     r"""Braces around both arguments of every `\frac`: `\frac12`, `\frac1{2}`, `\frac{1}2`."""
     if depth > DEEPEST_FRACTION:
         return text
@@ -162,7 +162,7 @@ def _fractions(text: str, depth: int = 0) -> str:
             done.append(text[at:end])
             at = end
             continue
-        numerator, denominator = (_fractions(argument, depth + 1) for argument in (first[0], second[0]))
+        numerator, denominator = (braced_fractions(argument, depth + 1) for argument in (first[0], second[0]))
         done.append(f"{text[at:start]}\\frac{{{numerator}}}{{{denominator}}}")
         at = second[1]
     return "".join(done) + text[at:]

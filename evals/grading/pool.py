@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from evals.grading.decide import Gold
 from evals.grading.worker import FORBIDDEN_EXIT
@@ -40,6 +40,7 @@ class Task:
 
     gold: Gold
     answer: str
+    grader: Literal["ours", "lineage"] = "ours"
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,14 @@ class _Worker:
         tolerance = None if gold.tolerance is None else str(gold.tolerance)
         self.index, self.deadline = index, time.monotonic() + wall_seconds
         self._send(
-            {"gold": gold.text, "kind": gold.kind, "tolerance": tolerance, "multiple": gold.multiple, "answer": answer}
+            {
+                "gold": gold.text,
+                "kind": gold.kind,
+                "tolerance": tolerance,
+                "multiple": gold.multiple,
+                "answer": answer,
+                "grader": tasks[index].grader,
+            }
         )
 
     def message(self) -> dict[str, Any] | None:

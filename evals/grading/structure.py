@@ -18,6 +18,14 @@ _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
 _OPENING = {"(", "[", "{", "\\{"}
 _CLOSING = {")", "]", "}", "\\}"}
 
+_NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
+NAMES = re.compile(rf"{_NAME}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
+"""What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`: a name for what follows."""
+_MANIFOLD = re.compile(
+    r"[=<>]|\\(?:n?leq|geq|neq|in|notin|begin|langle|mathbb|emptyset|setminus|cap|text|lt|gt)(?![A-Za-z])"
+)
+"""Marks of a single text that may still be a point, an interval or a set."""
+
 Compare = Callable[[str, str], bool | None]
 """True: equal; False: different; None: a later stage must look."""
 
@@ -69,6 +77,11 @@ def parse(text: str) -> Structure:
         inner = _split(text[1:-1], ",;")
         if 1 < len(inner) <= MOST_MEMBERS:
             return Tuple(text[0], tuple(parse(part) for part in inner), text[-1])
+    named = sides(text)
+    if len(named) == 2 and NAMES.fullmatch(named[0]):
+        behind = parse(named[1])
+        if not isinstance(behind, Leaf):
+            return behind  # P=(1,2) is the point, x\\in(1,2) the interval
     signs = _plus_minus(text)
     return Listing(tuple(Leaf(sign) for sign in signs)) if signs else Leaf(text)
 
@@ -114,6 +127,23 @@ def sides(text: str) -> tuple[str, ...]:
     return tuple(_split(text, ("=", "\\in")))
 
 
+def leaves(structure: Structure) -> list[str]:
+    """The texts of all single objects in it."""
+    if isinstance(structure, Leaf):
+        return [structure.text]
+    return [text for member in structure.members for text in leaves(member)]
+
+
+def split(text: str) -> list[str]:
+    """The texts of a bare list's members, in order."""
+    return _split(text, ",;")
+
+
+def is_plus_minus(text: str) -> bool:
+    r"""Whether `text` stands for several values by a `\pm`."""
+    return _PLUS_MINUS.search(text) is not None
+
+
 def _encloses(text: str, width: int) -> bool:
     """Whether the bracket that opens `text` is closed only by its end."""
     depth = 0
@@ -151,7 +181,9 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
         equal = _unordered(_as_members(gold), _as_members(answer), leaf)
         union = (isinstance(gold, Listing) and gold.union) or (isinstance(answer, Listing) and answer.union)
         return None if union and not equal else equal  # (0,2) is (0,1) with [1,2)
-    return None
+    single = answer if isinstance(answer, Leaf) else gold
+    assert isinstance(single, Leaf)
+    return None if _MANIFOLD.search(single.text) else False
 
 
 def _as_members(structure: Structure) -> Sequence[Structure]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import latex2sympy2_extended.latex2sympy2
@@ -27,6 +28,7 @@ from evals.grading.rational import Number, number
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
 _DIGITS = 30
+_EXACT = 1e-22  # relative: values to 30 digits, less what cancels
 _SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
 _POINTS, _STEP = (1.3717, 2.6183), 0.4142  # positive and in no simple relation: roots and logarithms stay real
 _LETTER_I = sympy.Symbol("i", real=True)
@@ -54,6 +56,9 @@ def forbid_evaluation() -> None:
         module.parse_expr = _refuse
 
 
+_PRODUCT = re.compile(
+    r"(?<![\w^\\.])(?P<number>\d+(?:\.\d+)?)(?P<rest>\(|\\binom|\\frac(?:\{(?P<over>\d{1,9})\}\{(?P<under>\d{1,9})\})?)"
+)
 # Spellings that the grammar refuses, with ones that it reads; applied to both sides alike.
 _DIALECT = (
     (re.compile(r"(\w+|\))!(?=\^)"), r"{\1!}"),
@@ -74,37 +79,33 @@ class Outcome(StrEnum):
 
 def outcome(gold: Gold, answer: str) -> Outcome:
     """Compare a gold with a normalised answer that the cheap stages could not decide."""
-    reader = _Reader()
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
         decision = compare_objects(gold_text, answer_text, gold.tolerance)
         if decision is not None:
             return decision.equal
         bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
-        return _equal(*bare, gold.tolerance, reader)
+        return _equal(*bare, gold.tolerance)
 
     equal = compare(gold, answer, leaf)
+    if equal is None and not _both_taken_apart(gold, answer):
+        equal = _equal(gold.text, answer, gold.tolerance)
     if equal is None:
-        equal = _equal(gold.text, answer, gold.tolerance, reader)
-    if equal is None:
-        return Outcome.UNPARSED_GOLD
+        unread = any(_parse(text) is None for text in structure.leaves(structure.parse(gold.text)))
+        return Outcome.UNPARSED_GOLD if unread else Outcome.DIFFERENT
     return Outcome.EQUAL if equal else Outcome.DIFFERENT
 
 
-class _Reader:
-    """Parses each text once per comparison."""
-
-    def __init__(self) -> None:
-        self.read: dict[str, Any] = {}
-
-    def __call__(self, text: str) -> Any:
-        if text not in self.read:
-            self.read[text] = _parse(text)
-        return self.read[text]
+def _both_taken_apart(gold: Gold, answer: str) -> bool:
+    """Whether both are lists or tuples: their members have been compared, and the whole knows nothing more."""
+    kinds = structure.parse(gold.text), structure.parse(answer)
+    return not any(isinstance(s, structure.Leaf) or (isinstance(s, structure.Listing) and s.union) for s in kinds)
 
 
+@lru_cache(maxsize=256)  # a gold meets many answers
 def _parse(text: str) -> Any:
     """The sympy object that LaTeX `text` denotes, None when the grammar refuses it."""
+    text = _PRODUCT.sub(_times, text)
     for pattern, replacement in _DIALECT:
         text = pattern.sub(replacement, text)
     latex = normalize_latex(text.removesuffix("%"), config=_READING)
@@ -120,6 +121,13 @@ def _parse(text: str) -> Any:
     return None
 
 
+def _times(match: re.Match[str]) -> str:
+    r"""A sign between factors: the grammar reads any number before a fraction or `\binom`, even in parentheses, as a
+    mixed number, 2\binom{4}{2} as 2 + 6. Only `1\frac{4}{5}` is one."""
+    mixed = match["over"] and int(match["over"]) < int(match["under"])
+    return match.group() if mixed else f"{match['number']}\\cdot{match['rest']}"
+
+
 def _with_imaginary_unit(parsed: Any) -> Any:
     """The grammar reads i as a letter; it is one only where it counts (an index of a sum)."""
     if not isinstance(parsed, (sympy.Basic, sympy.MatrixBase)) or parsed.has(sympy.Sum, sympy.Product):
@@ -127,12 +135,12 @@ def _with_imaginary_unit(parsed: Any) -> Any:
     return parsed.subs(_LETTER_I, sympy.I) if parsed.has(_LETTER_I) else parsed
 
 
-def _equal(gold: str, answer: str, tolerance: Fraction | None, read: _Reader) -> bool | None:
+def _equal(gold: str, answer: str, tolerance: Fraction | None) -> bool | None:
     """True, False, or None when the gold has no meaning to the reader."""
-    expected = read(gold)
+    expected = _parse(gold)
     if expected is None:
         return None
-    found = read(answer)
+    found = _parse(answer)
     if found is None:
         return False
     if expected == found:
@@ -160,9 +168,13 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
         if printed is not None:
             return agree(gold_number, Number(printed, "exact"), tolerance) is not None
     difference, size = abs(expected - found), abs(expected)
-    rounded = answer.has(sympy.Float) and not (expected.imag == 0 and expected.real == mpmath.nint(expected.real))
+    if not answer.has(sympy.Float) and not gold.has(sympy.Float):
+        if difference > _EXACT * size:
+            return False
+        return True if size < 1 / _EXACT else None  # 2^2007 and 2^2007 + 1 agree to 30 digits
     # agreement() in mpmath: a printed decimal stands for an exact value by six decimals, never for an integer
-    allowed = float(SIX_DECIMALS) * min(1, 1000 * size) if rounded else 0
+    whole = expected.imag == 0 and expected.real == mpmath.nint(expected.real)
+    allowed = 0 if whole else float(SIX_DECIMALS) * min(1, 1000 * size)
     return bool(difference <= max(allowed, _SAME * size))
 
 

@@ -41,20 +41,22 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     try:
-        from evals.grading import symbolic
+        from evals.grading import symbolic, symbolic_lineage
     except ImportError as error:
         _say(answers, fatal=f"{error}")
         return
+    graders = {"ours": symbolic, "lineage": symbolic_lineage}
     symbolic.forbid_evaluation()
     _warm_up(symbolic)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     sys.addaudithook(_refuse)
     _say(answers, ready=True)
     for line in sys.stdin:
-        _say(answers, **_answer(symbolic, json.loads(line), limits["cpu_seconds"]))
+        task = json.loads(line)
+        _say(answers, **_answer(graders[task["grader"]], task, limits["cpu_seconds"]))
 
 
-def _answer(symbolic: Any, task: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
+def _answer(grader: Any, task: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
     from evals.grading.decide import Gold
 
     tolerance = None if task["tolerance"] is None else Fraction(task["tolerance"])
@@ -62,7 +64,7 @@ def _answer(symbolic: Any, task: dict[str, Any], cpu_seconds: float) -> dict[str
     began = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
-        found = {"outcome": str(symbolic.outcome(gold, task["answer"]))}
+        found = {"outcome": str(grader.outcome(gold, task["answer"]))}
     except MemoryError:
         found = {"died": "memory"}
     except RecursionError:
