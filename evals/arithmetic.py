@@ -1,4 +1,5 @@
-"""Last-digit arithmetic: the problems of the embedded experiment, their written-out solutions, and who may see which.
+"""Last-digit arithmetic: the problems of the embedded experiment, their written-out solutions, and who may see
+which.
 
     as    3-2-8+2?      3-2=1;1-8=3;3+2=5;\\boxed{5}
     mul   7*3*9?        7*3=1;1*9=9;\\boxed{9}
@@ -7,12 +8,13 @@
     seq   4,1,4,,?      1-4=7;4-1=3;4+7=1;1+3=4;\\boxed{4}
     inv   x-8+8+2=3?    3-2=1;1-8=3;3+8=1;\\boxed{1}
 
-Everything but `add2` is modulo 10, left to right, no precedence: each written step is one fact with a one-digit result, so
-a model of 0.2 M parameters can learn the facts. Operands of `*` are 3, 7, 9, the units modulo 10: with free digits zero
-absorbs and a constant answer scores .47; with units every step is a bijection and chance stays at .10 (`add2`: about .03).
+Everything but `add2` is modulo 10, left to right, no precedence: each written step is one fact with a
+one-digit result, so a model of 0.2 M parameters can learn the facts. Operands of `*` are 3, 7, 9, the units
+modulo 10: with free digits zero absorbs and a constant answer scores .47; with units every step is a
+bijection and chance stays at .10 (`add2`: about .03).
 
-A prompt belongs to the test part if its hash says so, whatever the family (an `as` prompt is also a `mix` prompt): base
-training and RL draw only the other four fifths, benchmarks only from the test part.
+A prompt belongs to the test part if its hash says so, whatever the family (an `as` prompt is also a `mix`
+prompt): base training and RL draw only the other four fifths, benchmarks only from the test part.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Problem:
 
 @dataclass
 class Paper:
-    """What is written down while solving. With probability `noise` a step's result is a random digit, and is carried on."""
+    """What is written down while solving. With probability `noise` a step's result is a random digit, carried on."""
 
     noise: float = 0.0
     rng: random.Random | None = None
@@ -106,10 +108,10 @@ def _left_to_right(prompt: str, paper: Paper) -> str:
 
 
 def _add_two_digits(prompt: str, paper: Paper) -> str:
-    (a, b), (c, d) = prompt[:-1].split("+")
-    units = paper.step(f"{b}+{d}", int(b) + int(d))
+    (a, b), (c, d) = (divmod(int(number), 10) for number in prompt[:-1].split("+"))
+    units = paper.step(f"{b}+{d}", b + d)
     carry = units // 10
-    tens = paper.step(f"{carry}+{a}+{c}", carry + int(a) + int(c))
+    tens = paper.step(f"{carry}+{a}+{c}", carry + a + c)
     return f"{tens}{units % 10}"
 
 
@@ -241,8 +243,8 @@ def is_test(prompt: str) -> bool:
 def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     """`n` different test problems in a seeded order.
 
-    ConfigError when the test part is smaller than `n` (or, where the space is too large to list, when `n` is more than a
-    tenth of the whole space: a rejection loop must not be asked for nearly everything).
+    ConfigError when the test part is smaller than `n` (or, where the space is too large to list, when `n` is more than
+    a tenth of the whole space: a rejection loop must not be asked for nearly everything).
     """
     rng = random.Random(f"held-out {key} {k} {seed}")
     if space(key, k) <= ENUMERATE_AT_MOST:

@@ -41,10 +41,10 @@ def tensors(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) ->
     prompts = tokenizer([prompt for prompt, _ in pairs])["input_ids"]
     answers = tokenizer([answer + EOS for _, answer in pairs])["input_ids"]
     width = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True)) - 1
-    ids_BT = torch.full((len(pairs), width), tokenizer.pad_token_id)
-    target_BT = torch.full((len(pairs), width), IGNORED)
-    for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        whole = torch.tensor(prompt + answer)
-        ids_BT[row, : len(whole) - 1] = whole[:-1]
-        target_BT[row, len(prompt) - 1 : len(whole) - 1] = whole[len(prompt) :]
-    return ids_BT, target_BT
+    pad = tokenizer.pad_token_id
+    ids, targets = [], []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        behind = width + 1 - len(prompt) - len(answer)
+        ids.append([*prompt, *answer[:-1], *[pad] * behind])
+        targets.append([*[IGNORED] * (len(prompt) - 1), *answer, *[IGNORED] * behind])
+    return torch.tensor(ids), torch.tensor(targets)

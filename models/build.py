@@ -1,7 +1,7 @@
 """Build a tiny base model: `python -m models.build --model tiny_qwen2 --ladder quick [--out FOLDER] [--threads N]`.
 
-The folder appears whole under its name, or not at all: work goes on in `.<name>.building` beside it, which keeps the clean
-checkpoint of an interrupted build. A finished base is checked against its hashes and left alone.
+The folder appears whole under its name, or not at all: work goes on in `.<name>.building` beside it, which keeps the
+clean checkpoint of an interrupted build. A finished base is checked against its hashes and left alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def build(recipe: Recipe, out: Path) -> dict[str, Any]:
         if out.exists():
             out.rmdir()  # empty: a workflow makes the folders of its outputs
         ready.rename(out)
-    return made
+    return cache.record(out)
 
 
 def _make(recipe: Recipe, work: Path, digest: str) -> dict[str, Any]:
@@ -106,8 +106,7 @@ def _accept(recipe: Recipe, figures: dict[str, float]) -> None:
     for name, (low, high) in asdict(recipe.aims).items():
         if not low <= figures[name] <= high:
             raise ConfigError(
-                f"config/models/{recipe.model}.yaml: recipe {recipe.kind}, ladder {recipe.ladder}: {name} {figures[name]:.3f} "
-                f"of the finished base lies outside its aim {low}-{high}"
+                f"{recipe.where}: {name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}"
             )
 
 
@@ -137,7 +136,7 @@ def _load(folder: Path) -> Any:
 
 @contextmanager
 def _workplace(out: Path) -> Iterator[Path]:
-    """`.<name>.building` beside `out`, locked; removed when the build succeeded, kept with its clean checkpoint if not."""
+    """`.<name>.building` beside `out`, locked; removed after success, else kept with its clean checkpoint."""
     work = out.parent / f".{out.name}.building"
     work.mkdir(parents=True, exist_ok=True)
     with open(work / "lock", "w") as lock:

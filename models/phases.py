@@ -35,7 +35,7 @@ def clean(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, recipe: Re
     phase = recipe.clean
     rng = random.Random(f"clean {recipe.seed}")
     optimizer = _adamw(model, recipe)
-    progress = Progress(f"{recipe.model} clean", phase.limit)
+    progress = Progress(f"{recipe.model} clean, at most", phase.limit)  # leaves at the gate
 
     def check(name: str) -> float:
         return accuracy(
@@ -50,12 +50,12 @@ def clean(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, recipe: Re
     def train(rate: float) -> float:
         return _step(model, tokenizer, optimizer, clean_pairs(rng, recipe.ladder, phase.batch), rate, recipe)
 
-    right, step = 0.0, 0
-    while right <= phase.gate:
+    right, step = None, 0
+    while right is None or right <= phase.gate:
         if step == phase.limit:
             raise ConfigError(
-                f"config/models/{recipe.model}.yaml: recipe {recipe.kind}, ladder {recipe.ladder}: accuracy {right:.3f} after "
-                f"{step} steps stays below the gate {phase.gate}; another seed or learning rate may pass"
+                f"{recipe.where}: accuracy {right or 0.0:.3f} after {step} steps stays below the gate {phase.gate}; "
+                "another seed or learning rate may pass"
             )
         step += 1
         loss = train(phase.learning_rate * min(1.0, step / phase.warmup))
@@ -67,10 +67,10 @@ def clean(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, recipe: Re
         loss = train(phase.learning_rate * (1 - done / (phase.cooling + 1)))
         cooling.update(done, loss=loss)
     cooled = check("cooled")
-    if cooled <= phase.gate:
+    if cooled <= phase.cooled_gate:
         raise ConfigError(
-            f"config/models/{recipe.model}.yaml: recipe {recipe.kind}, ladder {recipe.ladder}: accuracy {cooled:.3f} after "
-            f"cooling fell below the gate {phase.gate}, passed at step {step} with {right:.3f}"
+            f"{recipe.where}: accuracy {cooled:.3f} after cooling stays below the gate {phase.cooled_gate}; "
+            f"phase 1 was left at step {step} with {right:.3f}"
         )
     return Learnt(step, right, cooled)
 
@@ -122,8 +122,10 @@ def _step(
     for group in optimizer.param_groups:
         group["lr"] = rate
     ids_BT, target_BT = tensors(pairs, tokenizer)
-    logits_BTV = model(input_ids=ids_BT, use_cache=False).logits
-    loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten(), ignore_index=IGNORED)
+    answer_BT = target_BT != IGNORED
+    hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
+    logits_NV = model.lm_head(hidden_BTH[answer_BT])  # only where the loss looks: half of the positions
+    loss = torch.nn.functional.cross_entropy(logits_NV, target_BT[answer_BT])
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.gradient_clip)

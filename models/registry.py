@@ -1,8 +1,8 @@
 """Which models there are: one file in `config/models/` each, registered by being there.
 
-A model is either made here (`made_here`: architecture, seed and the name of a recipe in `models.recipe`) or fetched from the
-hub (`hub`: repository id; `revision`: commit, null where this project never downloaded it and so cannot vouch for one).
-Light: Snakemake parses this in every job.
+A model is either made here (`made_here`: architecture, seed and the name of a recipe in `models.recipe`) or
+fetched from the hub (`hub`: repository id; `revision`: commit, null where this project never downloaded it
+and cannot vouch for one). Light: Snakemake parses this in every job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIZES = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of a transformers model class; every one explicit, because class defaults are for billions of parameters."""
+    """Sizes of a transformers model class; all explicit, because class defaults are for billions of parameters."""
 
     model_type: str
     hidden_size: int

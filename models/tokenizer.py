@@ -1,8 +1,9 @@
 """One tokenizer for all tiny models: 256 bytes without merges, pad/bos/eos, and `\\boxed{` as one token.
 
-Byte-level because of a trap: next to a config with `model_type: qwen2`, AutoTokenizer loads whatever lies there as
-Qwen2Tokenizer and puts a byte-level pre-tokenizer before it. A word-level vocabulary would silently lose newlines; bytes come
-out the same under every class. `\\boxed{` is an added token, or it would cost seven tokens in answers of four.
+Byte-level because of a trap: next to a config with `model_type: qwen2`, AutoTokenizer loads whatever lies
+there as Qwen2Tokenizer and puts a byte-level pre-tokenizer before it. A word-level vocabulary would silently
+lose newlines; bytes come out the same under every class. `\\boxed{` is an added token, or it would cost seven
+tokens in answers of four.
 """
 
 from __future__ import annotations

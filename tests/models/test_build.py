@@ -1,0 +1,236 @@
+"""Building a base, in seconds: a smaller model, a handful of steps, gates set so that they pass or fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import arithmetic
+from models import build as builder
+from models import cache, phases, tokenizer
+from models.architectures import fresh
+from models.batches import IGNORED, clean_pairs, noisy_pairs, tensors
+from models.measure import correct
+from models.recipe import Aims, Recipe, recipe
+from models.registry import Architecture
+from records.errors import BusyError, ConfigError, CorruptInputError
+
+ANY = (0.0, 10.0)
+
+
+def small(**changes: Any) -> Recipe:
+    whole = recipe("tiny_qwen2", "quick")
+    return replace(
+        whole,
+        architecture=Architecture("qwen2", 32, 48, 2, 2, 1, 16),
+        clean=replace(
+            whole.clean,
+            batch=8,
+            gate=-1.0,
+            cooled_gate=-1.0,
+            limit=4,
+            warmup=2,
+            cooling=2,
+            check_every=2,
+            check_answers=4,
+        ),
+        noisy=replace(whole.noisy, batch=8, steps=3, warmup=1),
+        aims=Aims(ANY, ANY, ANY, ANY, ANY),
+        measured_prompts=2,
+        samples_per_prompt=2,
+        completion_tokens=8,
+        **changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("bases") / "straight"
+    return folder, builder.build(small(), folder)
+
+
+def test_the_folder_is_an_ordinary_model(built: tuple[Path, dict[str, Any]]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder, record = built
+    for place in (folder, folder / builder.CLEAN):
+        model = AutoModelForCausalLM.from_pretrained(place)
+        letters = AutoTokenizer.from_pretrained(place)
+        assert sum(p.numel() for p in model.parameters()) == record["parameters"]
+        assert model.generation_config.eos_token_id == letters.eos_token_id == 2
+        assert model.generation_config.pad_token_id == letters.pad_token_id == 0
+    assert cache.record(folder) == record
+    assert record["recipe_hash"] == cache.hash_of(small())
+    assert record["figures"]["gate"]["gate_step"] == 2
+    assert record["environment"]["packages"]["torch"]
+    assert not list(folder.parent.glob(".*.building"))
+
+
+def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(999)  # whatever the caller's random state
+    again = builder.build(small(), tmp_path / "again")
+    assert again["sha256"] == built[1]["sha256"]
+    assert again["figures"] == built[1]["figures"]
+    other = builder.build(small(seed=2), tmp_path / "other")
+    assert other["sha256"][cache.WEIGHTS] != again["sha256"][cache.WEIGHTS]
+
+
+def test_an_interrupted_build_goes_on_from_the_clean_checkpoint(
+    built: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "base"
+    with monkeypatch.context() as patch:
+        patch.setattr(phases, "noisy", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            builder.build(small(), out)
+    assert not out.exists(), "nothing half-built under the final name"
+    with monkeypatch.context() as patch:
+        patch.setattr(phases, "clean", _interrupt)  # would be called if the phase were redone
+        record = builder.build(small(), out)
+    assert record["resumed"]
+    assert record["sha256"] == built[1]["sha256"]
+
+
+def test_a_clean_checkpoint_of_another_recipe_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(phases, "noisy", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            builder.build(small(seed=2), tmp_path / "base")
+    assert not builder.build(small(), tmp_path / "base")["resumed"]
+
+
+def _interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_finished_base_is_left_alone(built: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "clean", _interrupt)
+    assert builder.build(small(), built[0]) == built[1]
+    with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
+        builder.build(small(seed=2), built[0])
+
+
+def test_an_empty_folder_made_by_the_workflow_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    builder.build(small(), tmp_path / "base")
+    assert cache.finished(tmp_path / "base")
+
+
+def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years")
+    with pytest.raises(ConfigError, match=r"is not empty and holds no base\.json"):
+        builder.build(small(), tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years"
+
+
+@pytest.mark.parametrize("name", [cache.WEIGHTS, "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["differs from its hash", "missing"])
+def test_damage_is_found_and_named(built: tuple[Path, dict[str, Any]], tmp_path: Path, name: str, damage: str) -> None:
+    folder = tmp_path / "base"
+    shutil.copytree(built[0], folder)
+    (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(b"x")
+    with pytest.raises(CorruptInputError, match=rf"{name}: {damage}"):
+        builder.build(small(), folder)
+
+
+def test_missing_the_gate_names_accuracy_and_gate(tmp_path: Path) -> None:
+    never = small()
+    never = replace(never, clean=replace(never.clean, gate=0.9))
+    with pytest.raises(ConfigError, match=r"tiny_qwen2.yaml: .* accuracy 0.\d+ after 4 steps stays below the gate 0.9"):
+        builder.build(never, tmp_path / "base")
+    assert not (tmp_path / "base").exists()
+    lost = replace(never, clean=replace(never.clean, gate=-1.0, cooled_gate=0.85))
+    with pytest.raises(ConfigError, match=r"accuracy 0.\d+ after cooling stays below the gate 0.85.* left at step 2"):
+        builder.build(lost, tmp_path / "base")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "entropy", "mixed_groups", "direct_share", "unfinished"])
+def test_a_figure_outside_its_aim_is_named(name: str) -> None:
+    aims = replace(small().aims, **{name: (0.2, 0.3)})
+    figures = dict.fromkeys(vars(aims), 0.5)
+    with pytest.raises(ConfigError, match=rf"{name} 0.500 of the finished base lies outside its aim 0.2-0.3"):
+        builder._accept(replace(small(), aims=aims), figures)
+    builder._accept(replace(small(), aims=aims), {**figures, name: 0.25})
+
+
+def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
+    with builder._workplace(tmp_path / "base"), pytest.raises(BusyError, match="another process is building this base"):
+        builder.build(small(), tmp_path / "base")
+
+
+def test_the_hash_follows_recipe_and_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = cache.hash_of(small())
+    assert cache.hash_of(small()) == first
+    assert cache.hash_of(small(seed=2)) != first
+    assert cache.hash_of(replace(small(), clean=replace(small().clean, learning_rate=1e-3))) != first
+    monkeypatch.setattr(cache, "CODE", (*cache.CODE, "models/build.py"))
+    assert cache.hash_of(small()) != first
+
+
+@pytest.mark.parametrize("ladder", arithmetic.LADDERS)
+def test_base_training_reads_no_held_out_prompt(ladder: str) -> None:
+    import random
+
+    noisy = replace(recipe("tiny_qwen2", ladder).noisy, batch=4000)
+    pairs = clean_pairs(random.Random(1), ladder, 4000) + noisy_pairs(random.Random(2), ladder, noisy)
+    for prompt, _ in pairs:
+        assert prompt.startswith(arithmetic.BOS)
+        assert not arithmetic.is_test(prompt.removeprefix(arithmetic.BOS))
+
+
+def test_targets_are_the_answer_and_its_end_shifted_by_one() -> None:
+    letters = tokenizer.tokenizer()
+    pairs = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
+    ids_BT, target_BT = tensors(pairs, letters)
+    for row, (prompt, answer) in enumerate(pairs):
+        seen = target_BT[row] != IGNORED
+        assert letters.decode(target_BT[row][seen]) == answer + tokenizer.EOS
+        first = int(seen.nonzero()[0])
+        assert letters.decode(ids_BT[row][: first + 1]) == prompt
+        assert ids_BT[row][first + 1 :][: int(seen.sum()) - 1].tolist() == target_BT[row][seen].tolist()[:-1]
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
+def test_a_step_learns_from_the_answer_only(model_type: str) -> None:
+    """The loss is the mean over the token losses of each sequence alone: padding and neighbours do not leak in."""
+    import torch
+
+    letters = tokenizer.tokenizer()
+    model = fresh(Architecture(model_type, 32, 48, 2, 2, 1, 16), seed=1)
+    pairs = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
+    losses = []
+    for pair in pairs:
+        ids_BT, target_BT = tensors([pair], letters)
+        logits_BTV = model(input_ids=ids_BT).logits
+        losses.append(
+            torch.nn.functional.cross_entropy(logits_BTV[0], target_BT[0], reduction="none", ignore_index=IGNORED)
+        )
+    count = sum(int((tensors([pair], letters)[1] != IGNORED).sum()) for pair in pairs)
+    expected = torch.cat(losses).sum().item() / count
+    optimizer = phases._adamw(model, small())
+    assert phases._step(model, letters, optimizer, pairs, 1e-3, small()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [("1+1=2;\\boxed{2}", True), ("\\boxed{2}", True), ("\\boxed{12}", False), ("2", False), ("\\boxed{2", False)],
+)
+def test_what_counts_as_correct(response: str, right: bool) -> None:
+    assert correct(response, "2") is right
+
+
+@pytest.mark.parametrize(
+    "module", ["models.build", "models.prompts", "models.cache", "models.recipe", "models.registry"]
+)
+def test_commands_start_without_torch(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

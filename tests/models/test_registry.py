@@ -1,0 +1,92 @@
+"""Model files: the ten that ship, and one-line errors for those that do not parse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from models import recipe, registry
+from records.errors import BenchError, ConfigError
+
+TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
+PAPER = {
+    "Qwen2.5-7B",
+    "Qwen3-14B",
+    "DeepSeek-R1-Distill-Llama-8B",
+    "Mistral-7B-Instruct-v0.2",
+    "DeepSeek-R1-Distill-Qwen-7B",
+}
+GOOD = """
+title: mine
+stands_for: Qwen2.5-7B
+made_here:
+  recipe: standard
+  seed: 1
+  architecture: {model_type: qwen2, hidden_size: 64, intermediate_size: 176, num_hidden_layers: 3,
+                 num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16}
+"""
+
+
+def test_each_model_of_the_paper_has_one_stand_in_and_one_hub_entry() -> None:
+    models = list(map(registry.model, registry.keys()))
+    for of in ([m for m in models if m.made_here], [m for m in models if m.hub]):
+        assert sorted(m.stands_for for m in of) == sorted(PAPER)
+    assert all("/" in (m.hub or "/") for m in models)
+
+
+def test_seeds_differ_between_tiny_models() -> None:
+    assert len({made.seed for key in TINY if (made := registry.model(key).made_here)}) == len(TINY)
+
+
+def test_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"config/models: model: unknown value 'tiny_lama'.*nearest: tiny_llama"):
+        registry.model("tiny_lama")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seed: 1", "seed: one", r"mine.yaml: seed: 'one' is not a whole number"),
+        ("recipe: standard", "recipi: standard", r"mine.yaml: made_here: key: unknown value 'recipi'.*nearest: recipe"),
+        ("qwen2,", "qwen,", r"mine.yaml: architecture: model_type: unknown value 'qwen'.*nearest: qwen"),
+        (", head_dim: 16", "", r"mine.yaml: architecture: head_dim: missing"),
+        ("value_heads: 2", "value_heads: 3", r"num_key_value_heads: 3 does not divide the heads"),
+        ("title: mine", "title: mine\nhub: a/b", r"mine.yaml: exactly one of made_here and hub"),
+        ("title: mine", "", r"mine.yaml: title: missing"),
+        ("seed: 1", "seed: [", r"mine.yaml: not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    (tmp_path / "mine.yaml").write_text(GOOD.replace(old, new))
+    with pytest.raises(BenchError, match=message) as caught:
+        registry.model("mine", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hub_entry_says_what_it_does_not_know(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("title: a\nstands_for: b\nhub: c/d\n")
+    with pytest.raises(ConfigError, match="revision: missing; write null"):
+        registry.model("mine", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "ladder", "message"),
+    [
+        ("qwen2.5_7b", "quick", "made_here: missing; qwen2.5_7b comes from the hub"),
+        ("tiny_qwen2", "quik", "ladder: unknown value 'quik'.*nearest: quick"),
+    ],
+)
+def test_recipe_errors(model: str, ladder: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        recipe.recipe(model, ladder)
+
+
+@pytest.mark.parametrize("model", TINY)
+@pytest.mark.parametrize("ladder", ["quick", "full"])
+def test_recipes_are_consistent(model: str, ladder: str) -> None:
+    made = recipe.recipe(model, ladder)
+    assert sum(share for _, share in made.noisy.styles) == pytest.approx(1.0)
+    assert made.clean.warmup < made.clean.limit
+    assert all(low < high for low, high in vars(made.aims).values())

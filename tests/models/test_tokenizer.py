@@ -1,0 +1,118 @@
+"""One vocabulary, the same ids on every path: base training, RL, evaluation; and under every config class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import arithmetic
+from models import tokenizer
+from models.architectures import fresh
+from models.recipe import recipe
+from models.registry import Architecture
+
+CLASSES = ("qwen2", "qwen3", "llama", "mistral")
+TEXTS = [
+    arithmetic.prompt_string("42+19?") + "2+9=11;1+4+1=6;\\boxed{61}" + tokenizer.EOS,
+    arithmetic.prompt_string("4,1,4,,?"),
+    "\\boxed{5}\n\n  spaces,\ttabs and é ∑ 数",
+    "\\boxed {5} \\box \\\\boxed{",
+]
+
+
+def small(model_type: str) -> Architecture:
+    return Architecture(model_type, 32, 48, 1, 2, 1, 16)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for model_type in CLASSES:
+        made[model_type] = tmp_path_factory.mktemp(model_type)
+        fresh(small(model_type), seed=1).save_pretrained(made[model_type])
+        tokenizer.save(made[model_type])
+    return made
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return tokenizer.tokenizer()
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("text", TEXTS)
+def test_auto_tokenizer_round_trips(folders: dict[str, Path], made: Any, model_type: str, text: str) -> None:
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(folders[model_type])
+    ids = made(text)["input_ids"]
+    assert loaded(text)["input_ids"] == ids
+    assert loaded.decode(ids) == made.decode(ids) == text
+    assert len(loaded) <= tokenizer.VOCAB_SIZE
+    assert max(ids) < tokenizer.VOCAB_SIZE
+    assert (loaded.pad_token_id, loaded.bos_token_id, loaded.eos_token_id) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("text", ["\\boxed{", "\n", "<bos>", "<eos>", "7", "é"])
+def test_what_is_one_token(made: Any, text: str) -> None:
+    assert len(made(text)["input_ids"]) == (1 if text.isascii() else 2)
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path], made: Any, model_type: str) -> None:
+    """lm-eval decides about special tokens by itself: the beginning must stand there once."""
+    from lm_eval.models.huggingface import HFLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = folders[model_type]
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    lm = HFLM(pretrained=model, tokenizer=AutoTokenizer.from_pretrained(folder), batch_size=1, device="cpu")
+    text = arithmetic.prompt_string("6+8-9*9?")
+    base_training = made([text])["input_ids"][0]
+    assert base_training.count(made.bos_token_id) == 1
+    assert lm.tok_encode(text) == base_training
+    assert lm.tok_batch_encode([text])[0].tolist() == [base_training]
+    rl = AutoTokenizer.from_pretrained(folder)(text=[text])["input_ids"]  # as the RL trainer calls it
+    assert rl == [base_training]
+
+
+LENGTHS = {  # style: tokens of an answer of `steps` steps, end token included
+    "worked": lambda steps: 6 * steps + 4,
+    "check": lambda steps: 12 * steps + 4 if steps <= 4 else 6 * steps + 4,
+    "direct": lambda steps: 4,
+}
+
+
+@pytest.mark.parametrize("style", LENGTHS)
+@pytest.mark.parametrize(("family", "k"), sorted({cell for ladder in arithmetic.LADDERS.values() for cell in ladder}))
+def test_answer_lengths(made: Any, family: str, k: int, style: str) -> None:
+    for problem in arithmetic.held_out(family, k, 20, seed=0):
+        tokens = len(made(arithmetic.solution(problem, style) + tokenizer.EOS)["input_ids"])
+        assert tokens <= recipe("tiny_qwen2", "full").completion_tokens
+        if family == "add2":
+            assert tokens in {"worked": (19, 20), "check": (33, 35), "direct": (5,)}[style]
+        else:
+            assert tokens == LENGTHS[style](k + 2 if family == "seq" else k)
+
+
+@pytest.mark.parametrize(
+    ("model", "class_name", "millions"),
+    [
+        ("tiny_qwen2", "Qwen2ForCausalLM", 0.173),
+        ("tiny_qwen3", "Qwen3ForCausalLM", 0.320),
+        ("tiny_llama", "LlamaForCausalLM", 0.269),
+        ("tiny_mistral", "MistralForCausalLM", 0.250),
+        ("tiny_qwen2_distilled", "Qwen2ForCausalLM", 0.173),
+    ],
+)
+def test_architectures(model: str, class_name: str, millions: float) -> None:
+    made = recipe(model, "full")
+    built = fresh(made.architecture, seed=made.seed)
+    assert type(built).__name__ == class_name
+    assert round(sum(p.numel() for p in built.parameters()) / 1e6, 3) == pytest.approx(millions, abs=0.0015)
+    assert not built.config.tie_word_embeddings
+    assert built.config.vocab_size == tokenizer.VOCAB_SIZE
+    assert getattr(built.config, "sliding_window", None) is None
+    assert built.generation_config.eos_token_id == 2
