@@ -127,6 +127,12 @@ def test_generation_se_is_the_noise_of_answering_again() -> None:
     assert generation_se(samples(rng.random((30, 1)) < 0.5)) is None
 
 
+def test_generation_se_by_hand() -> None:
+    """Two problems x 2 samples, one answered both ways: sqrt(1/4 / (2 - 1)) / 2."""
+    assert generation_se(samples(np.array([[True, False], [True, True]]))) == 0.25
+    assert generation_se(samples(np.array([[False, False], [True, True]]))) is None
+
+
 def test_mover_is_the_stratified_interval_for_symmetric_parts() -> None:
     value, half, weight = np.array([0.2, 0.5]), np.array([0.03, 0.04]), np.array([0.25, 0.75])
     total, (low, high) = intervals.combine(weight, value, value - half, value + half)

@@ -204,6 +204,10 @@ BROKEN: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         lambda g, s: _rewrite(g, lambda d: [r | {"sample": r["sample"] + 1} for r in d]), "samples must be 0 to 7"
     ),
     "lost item": (lambda g, s: _rewrite(g, lambda d: [r for r in d if r["item_id"] != "item0003"]), "'item0003'"),
+    "renamed item": (
+        lambda g, s: _rewrite(g, lambda d: [r | {"item_id": r["item_id"].replace("item0003", "item0099")} for r in d]),
+        "first item on one side only: 'item0003'",
+    ),
     "unknown verdict": (lambda g, s: _rewrite(g, _set("verdict", "maybe")), "verdict 'maybe'; allowed: correct"),
     "empty verdict": (lambda g, s: _rewrite(g, _set("verdict", None)), "verdict None"),
     "empty id": (lambda g, s: _rewrite(g, _set("item_id", None)), "empty item_id"),
