@@ -222,11 +222,9 @@ def _average_rows(
     row |= _figures(macro({**{key: cell.samples for key, cell in column.items()}, **absent}))
     lengths = [_known_mean(cell) for cell in column.values()]
     row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
-    rights = [
-        (c["correct"] + c["timeout"], cell.samples.responses) for cell in column.values() for c in [cell.counts()]
-    ]
+    late = sum(cell.counts()["timeout"] / cell.samples.responses for cell in column.values()) / len(column)
     row["timeout_low"] = row["score"]
-    row["timeout_high"] = None if absent else sum(right / asked for right, asked in rights) / len(rights)
+    row["timeout_high"] = None if absent else min(1.0, row["score"] + late)
     return [*rows, row]
 
 
