@@ -35,14 +35,14 @@ rule generate:
     threads: 1
     params:
         weights=weights_folder,
-        keys=" ".join(BENCHMARKS),
+        names=" ".join(BENCHMARKS),
         data=DATA,
         backend=config["evaluation"]["backend"],
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
         code=code.generate(),
     shell:
-        "python -m evals.generate --model {params.weights} --benchmarks {params.keys} --backend {params.backend}"
+        "python -m evals.generate --model {params.weights} --benchmarks {params.names} --backend {params.backend}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -83,8 +83,8 @@ rule score:
     params:
         root=RESULTS.root,
         checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
-        keys=" ".join(BENCHMARKS),
+        names=" ".join(BENCHMARKS),
         code=code.score(),
     shell:
-        "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.keys}"
+        "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
         " --out {output} 2>&1 | tee {log}"

@@ -18,13 +18,13 @@ rule base:
 
 rule prompts:
     output:
-        f"{CACHE}/prompts/{{ladder}}-{{count}}-{{digest}}.jsonl",
+        f"{CACHE}/prompts/{{ladder}}-{{prompts}}-{{digest}}.jsonl",
     log:
-        "logs/cache/prompts-{ladder}-{count}-{digest}.log",
+        "logs/cache/prompts-{ladder}-{prompts}-{digest}.log",
     conda:
         "../../environment.yml"
     shell:
-        "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.count} --seed 0 --out {output} 2>&1 | tee {log}"
+        "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
 
 
 rule train:
