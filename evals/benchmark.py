@@ -47,7 +47,8 @@ class Item:
     """One problem with its gold answer, as stored upstream (quirks kept; the grader normalises).
 
     item_id: hash of the problem's text (`evals.data.item_id`), so that order and numbering upstream do not matter.
-    multiple: `answer` is a comma-separated list of values that are all wanted. tolerance: absolute, stated by the item.
+    multiple: `answer` is a comma-separated list of values that are all wanted. tolerance: absolute, stated by the
+    item.
     """
 
     item_id: str

@@ -5,7 +5,8 @@
     python -m evals.fetch --benchmarks math500 --data data --from FILE       offline, one set from one file
     python -m evals.fetch --benchmarks all --explain                         say what would be downloaded, then stop
 
-Nothing is trusted: whatever the way, the content's sha256 and the count must be the registry's, or nothing is written.
+Nothing is trusted: whatever the way, the content's sha256 and the count must be the registry's, or nothing is
+written.
 """
 
 from __future__ import annotations

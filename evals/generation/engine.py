@@ -1,0 +1,149 @@
+"""The engines that answer: what they have in common, and the table of them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.generation.observed import Observations
+from records.errors import MissingInputError, unknown
+from records.provenance import sha256_tree, version
+
+if TYPE_CHECKING:
+    from lm_eval.api.model import LM
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+BACKENDS = {
+    "hf": "evals.generation.hf:HuggingFace",
+    "vllm": "evals.generation.vllm:Vllm",
+    "openai": "evals.generation.openai:Endpoint",
+}
+_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """model: a folder, or for an endpoint the name it serves. batch_size: responses at once (endpoint: requests).
+
+    device, dtype: hf and vllm; None and `auto` leave the choice to the engine. endpoint, tokenizer, chat: endpoint
+    only. more: further arguments of lm-eval's model class (`tensor_parallel_size=2`).
+    """
+
+    model: str
+    seed: int
+    batch_size: int | None = None
+    device: str | None = None
+    dtype: str = "auto"
+    endpoint: str | None = None
+    tokenizer: str | None = None
+    chat: bool = False
+    more: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+class Engine(ABC):
+    """A model that lm-eval can ask. Nothing heavy happens before `lm` is called."""
+
+    packages: tuple[str, ...] = ("lm-eval", "transformers", "tokenizers")
+    extras: dict[str, Any] = {}  # noqa: RUF012 - a constant per class
+    """Generation arguments for sampling that this engine needs beyond lm-eval's common ones."""
+    default_batch_size: int
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.seen = Observations()
+
+    @abstractmethod
+    def lm(self, max_length: int | None) -> LM:
+        """The loaded model (loaded once). max_length: the most tokens of prompt and response together."""
+
+    @property
+    def chat(self) -> bool:
+        """Whether prompts are conversations, rendered by the engine's own template."""
+        return False
+
+    @property
+    def batch_size(self) -> int:
+        return self.settings.batch_size or self.default_batch_size
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(str(self.tokenizer_folder)) if self.tokenizer_folder else None
+
+    @cached_property
+    def positions(self) -> int | None:
+        """The longest text the model can hold, in tokens; None when nothing says so."""
+        from transformers import AutoConfig
+
+        if self.tokenizer_folder is None or not (self.tokenizer_folder / "config.json").is_file():
+            return None
+        config: PretrainedConfig = AutoConfig.from_pretrained(str(self.tokenizer_folder))
+        return getattr(config, "max_position_embeddings", None)
+
+    @property
+    def tokenizer_folder(self) -> Path | None:
+        return self.folder
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model folder. Raises MissingInputError unless it holds a model."""
+        folder = Path(self.settings.model)
+        if not (folder / "config.json").is_file():
+            raise MissingInputError(
+                f"{folder}: no model there (config.json is missing); give the folder of a checkpoint"
+            )
+        if self.weights_sha256 is None:
+            raise MissingInputError(f"{folder}: no weights there (*.safetensors); the checkpoint is incomplete")
+        return folder
+
+    @cached_property
+    def weights_sha256(self) -> str | None:
+        """Digest of the weights, None where they cannot be seen."""
+        folder = Path(self.settings.model)
+        return sha256_tree(folder, "*.safetensors") if any(folder.glob("*.safetensors")) else None
+
+    def sample_seed(self, sample: int) -> int:
+        """The seed under which the sample-th response of every item is drawn."""
+        return self.settings.seed
+
+    def describe(self) -> dict[str, Any]:
+        """What decides a response besides the task: goes into samples.json and into the key of the store."""
+        return {
+            "backend": backend_of(self),
+            "batch_size": self.batch_size,
+            "device": self.settings.device,
+            "dtype": self.settings.dtype,
+            "more": dict(self.settings.more),
+            "versions": {name: version(name) for name in self.packages},
+        }
+
+    def identity(self) -> list[str]:
+        """What the model is: weights and every small file beside them (configuration, tokenizer, template)."""
+        small = [sha256_tree(self.folder, pattern) for pattern in _MODEL_FILES]
+        return [str(self.weights_sha256), *small]
+
+
+def per_sample_seed(seed: int, sample: int) -> int:
+    """31 bits that differ between samples and between seeds (seed + sample would repeat the next seed's samples)."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {sample}".encode()).digest()[:4], "big") >> 1
+
+
+def engine(backend: str, settings: Settings) -> Engine:
+    """The engine of a backend. ConfigError for an unknown one."""
+    if backend not in BACKENDS:
+        raise unknown("generate", "--backend", backend, BACKENDS)
+    module, name = BACKENDS[backend].split(":")
+    make: Callable[[Settings], Engine] = getattr(importlib.import_module(module), name)
+    return make(settings)
+
+
+def backend_of(engine: Engine) -> str:
+    name = f"{type(engine).__module__}:{type(engine).__name__}"
+    return next(key for key, value in BACKENDS.items() if value == name)

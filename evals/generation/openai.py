@@ -1,0 +1,154 @@
+"""The openai backend: an endpoint that speaks the OpenAI protocol, through lm-eval's local-completions or
+-chat-completions.
+
+lm-eval sends the same seed with every request, so a server that honours it returns k equal samples. Here the samples
+are asked for in k rounds, each with its own seed: all items once, then all items again.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter, defaultdict
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.generation.engine import Engine, Settings, per_sample_seed
+from evals.generation.observed import Observations
+from records.errors import ConfigError, MissingInputError, unknown
+
+if TYPE_CHECKING:
+    from lm_eval.api.model import LM
+
+
+class Endpoint(Engine):
+    """A running server. Its weights cannot be seen: what it serves is taken at its word, and recorded as unknown."""
+
+    default_batch_size = 16
+    _lm: LM | None = None
+
+    def __init__(self, settings: Settings):
+        super().__init__(settings)
+        if not settings.endpoint:
+            raise ConfigError("generate: --endpoint: backend openai needs the server's address (http://host:port/v1)")
+        if not settings.chat and not settings.tokenizer:
+            raise ConfigError(
+                "generate: --tokenizer: give a folder, prompts are built here; or --chat, to leave that to the server"
+            )
+
+    @property
+    def chat(self) -> bool:
+        return self.settings.chat
+
+    @property
+    def tokenizer_folder(self) -> Path | None:
+        return Path(self.settings.tokenizer) if self.settings.tokenizer else None
+
+    @cached_property
+    def weights_sha256(self) -> str | None:
+        return None
+
+    def sample_seed(self, sample: int) -> int:
+        return per_sample_seed(self.settings.seed, sample)
+
+    def identity(self) -> list[str]:
+        return [str(self.settings.endpoint), self.settings.model]
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat}
+
+    def _tokenizer_arguments(self, max_length: int | None) -> dict[str, Any]:
+        """With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one."""
+        if self.chat:
+            return {"tokenizer_backend": None}
+        longest = {"max_length": max_length + 1} if max_length else {"max_length": 1 << 30}
+        return {
+            "tokenizer_backend": "huggingface",
+            "tokenizer": self.settings.tokenizer,
+            "tokenized_requests": True,
+            **longest,
+        }
+
+    def _check_served(self) -> None:
+        """Raises MissingInputError when nothing answers, ConfigError when the server has another model."""
+        url = f"{str(self.settings.endpoint).rstrip('/')}/models"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                served = [entry["id"] for entry in json.load(answer)["data"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise MissingInputError(f"{url}: no OpenAI-compatible server answers there ({error})") from error
+        if self.settings.model not in served:
+            raise unknown(url, "--model", self.settings.model, served)
+
+    def lm(self, max_length: int | None) -> LM:
+        if self._lm is None:
+            self._check_served()
+            path = "chat/completions" if self.chat else "completions"
+            self._lm = _observed_api(self.chat)(
+                self.seen,
+                self.settings.seed,
+                self.tokenizer is None,
+                model=self.settings.model,
+                base_url=f"{str(self.settings.endpoint).rstrip('/')}/{path}",
+                **self._tokenizer_arguments(max_length),
+                num_concurrent=self.batch_size,
+                max_retries=3,
+                timeout=3600,
+                **self.settings.more,
+            )
+        return self._lm
+
+
+@cache
+def _observed_api(chat: bool) -> type[LM]:
+    from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+
+    stock: type[Any] = LocalChatCompletion if chat else LocalCompletionsAPI
+
+    class ObservedAPI(stock):
+        def __init__(self, seen: Observations, base_seed: int, trust_usage: bool, **given: Any):
+            super().__init__(**given)
+            self.seen, self.base_seed, self.trust_usage = seen, base_seed, trust_usage
+
+        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            answers: list[str] = [""] * len(requests)
+            for sample, places in rounds(requests).items():
+                self._seed = per_sample_seed(self.base_seed, sample)
+                got = super().generate_until([_sent(requests[place], chat) for place in places], disable_tqdm=True)
+                for place, answer in zip(places, got, strict=True):
+                    answers[place] = answer
+            return answers
+
+        def parse_generations(self, outputs: Any, **given: Any) -> list[str]:
+            texts: list[str] = super().parse_generations(outputs, **given)
+            for output in outputs if isinstance(outputs, list) else [outputs]:
+                usage = output.get("usage") or {}
+                tokens = usage.get("completion_tokens") if self.trust_usage and len(output["choices"]) == 1 else None
+                for text, choice in zip(texts, output["choices"], strict=True):
+                    stop = choice.get("finish_reason")
+                    self.seen.note(text, tokens, stop if stop in ("stop", "length") else "unknown")
+            self.seen.say()
+            return texts
+
+    return ObservedAPI
+
+
+def _sent(request: Any, chat: bool) -> Any:
+    """The request as lm-eval's API model wants it: a conversation is marked as one."""
+    import dataclasses
+
+    from lm_eval.models.api_models import JsonChatStr
+
+    text, given = request.args
+    given = {name: value for name, value in given.items() if name != "until" or value}
+    return dataclasses.replace(request, arguments=(JsonChatStr(text) if chat else text, given))
+
+
+def rounds(requests: list[Any]) -> dict[int, list[int]]:
+    """Places of the requests by round: lm-eval repeats one and the same request object k times."""
+    met, found = Counter[int](), defaultdict[int, list[int]](list)
+    for place, request in enumerate(requests):
+        found[met[id(request)]].append(place)
+        met[id(request)] += 1
+    return dict(found)

@@ -1,0 +1,140 @@
+r"""How a problem becomes what a model reads (reading E3), the same text for every engine.
+
+    system      the instruction as system message, the problem as user message (Qwen's convention; default)
+    user        the instruction after the problem, one user message
+    none        the problem alone
+    arithmetic  `evals.arithmetic.prompt_string`, for the tiny models; never a chat template
+
+The paper says only that the answer is asked for in a box. lm-eval applies no template and truncates nothing here:
+both would happen out of sight (its template drops a refused system message, and the instruction with it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evals import arithmetic
+from evals.benchmark import PROMPTS
+from records.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
+TEMPLATES = ("auto", "yes", "no")
+"""Chat template: the model's own where it has one | required | never."""
+
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """text: what the engine gets. tokens: its length, None without a tokenizer. cut: tokens removed on the left.
+    how: what was done with the reading, for the record."""
+
+    text: str
+    tokens: int | None
+    cut: int
+    how: str
+
+
+def messages(reading: str, problem: str) -> Messages:
+    """The conversation of a reading, for a chat template or a chat endpoint."""
+    made = {
+        "system": [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": problem}],
+        "user": [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}],
+        "none": [{"role": "user", "content": problem}],
+    }
+    if reading not in made:
+        raise unknown("prompt", "reading with a chat template", reading, made)
+    return made[reading]
+
+
+def plain(reading: str, problem: str) -> str:
+    """The text of a reading for a model without a chat template."""
+    made: dict[str, Callable[[], str]] = {
+        "system": lambda: f"{INSTRUCTION}\n\n{problem}\n\n",
+        "user": lambda: f"{problem}\n{INSTRUCTION}\n\n",
+        "none": lambda: f"{problem}\n\n",
+        "arithmetic": lambda: arithmetic.prompt_string(problem),
+    }
+    if reading not in made:
+        raise unknown("prompt", "reading", reading, PROMPTS)
+    return made[reading]()
+
+
+def build(tokenizer: PreTrainedTokenizerBase, reading: str, template: str, problem: str, limit: int | None) -> Prompt:
+    """The prompt of a problem, cut on the left to at most `limit` tokens.
+
+    Raises ConfigError for an unknown reading or template choice, and for `yes` when the tokenizer has no chat
+    template.
+    """
+    if template not in TEMPLATES:
+        raise unknown("prompt", "chat template", template, TEMPLATES)
+    has_one = getattr(tokenizer, "chat_template", None) is not None
+    if template == "yes" and not has_one:
+        raise ConfigError("prompt: chat template: `yes`, but the model's tokenizer has none; use auto or no")
+    if reading == "arithmetic" or template == "no" or not has_one:
+        text, how = plain(reading, problem), f"{reading}, no chat template"
+    else:
+        text, how = _templated(tokenizer, reading, problem)
+    return _fit(tokenizer, text, how, limit)
+
+
+def for_chat(reading: str, problem: str) -> Prompt:
+    """The conversation as JSON, for an endpoint that applies its own template."""
+    text = json.dumps(messages(reading, problem), ensure_ascii=False)
+    return Prompt(text, tokens=None, cut=0, how=f"{reading}, the endpoint's chat template")
+
+
+def _templated(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str) -> tuple[str, str]:
+    from jinja2.exceptions import TemplateError
+
+    def render(conversation: Messages) -> str:
+        return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
+
+    conversation = messages(reading, problem)
+    try:
+        return render(conversation), f"{reading}, chat template"
+    except TemplateError:
+        if conversation[0]["role"] != "system":
+            raise
+    # Some templates refuse a system message. The instruction must not get lost, so it opens the user message.
+    text = f"{conversation[0]['content']}\n\n{conversation[1]['content']}"
+    return render([{"role": "user", "content": text}]), f"{reading}, chat template without system role"
+
+
+def ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of a finished prompt: nothing is added, the text says it all."""
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _begun(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    """The text with the begin token written out, if the tokenizer would add one and it is not there yet.
+
+    Engines then encode without adding anything. Left to themselves they decide by the first prompt of a batch
+    (lm-eval's hf) or add a second one to a template's (servers).
+    """
+    begin = tokenizer.bos_token
+    adds = begin is not None and list(tokenizer.encode("0"))[:1] == [tokenizer.bos_token_id]
+    return begin + text if adds and not text.startswith(begin) else text
+
+
+def _fit(tokenizer: PreTrainedTokenizerBase, text: str, how: str, limit: int | None) -> Prompt:
+    """Keep the last `limit` tokens. A cut may fall inside a character: its rest is dropped, the remainder encoded
+    again.
+    """
+    text = _begun(tokenizer, text)
+    all_ids = ids(tokenizer, text)
+    if limit is None or len(all_ids) <= limit:
+        return Prompt(text, len(all_ids), 0, how)
+    for kept in range(limit, 0, -1):
+        tail = tokenizer.decode(all_ids[-kept:], skip_special_tokens=False).lstrip("\N{REPLACEMENT CHARACTER}")
+        shorter = _begun(tokenizer, tail) if tail else ""
+        length = len(ids(tokenizer, shorter))
+        if shorter and length <= limit:
+            return Prompt(shorter, length, len(all_ids) - length, how)
+    raise ConfigError(f"prompt: nothing of a problem fits into {limit} tokens")

@@ -1,0 +1,97 @@
+"""The vllm backend: lm-eval's VLLM with one seed per sample, so that a response does not depend on its neighbours in
+a batch.
+
+lm-eval passes one set of arguments for all repeats; a seed in it makes them all equal, none leaves each to the
+engine's state. Here the s-th repeat of every item gets its own seed, recorded in the samples.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from evals.generation.engine import Engine, per_sample_seed
+from evals.generation.observed import Observations
+from records.errors import MissingInputError
+
+if TYPE_CHECKING:
+    from lm_eval.api.model import LM
+
+
+class Vllm(Engine):
+    """vLLM in this process. On GPU not bitwise reproducible across versions, batch order and parallel sizes."""
+
+    packages = (*Engine.packages, "torch", "vllm")
+    extras = {"top_k": 0}  # noqa: RUF012 - the same task file as hf
+    default_batch_size = 256  # vLLM's own max_num_seqs; lm-eval hands it all requests at once
+    _lm: LM | None = None
+
+    def sample_seed(self, sample: int) -> int:
+        return per_sample_seed(self.settings.seed, sample)
+
+    def lm(self, max_length: int | None) -> LM:
+        if self._lm is None:
+            self._lm = _observed_vllm()(
+                self.seen,
+                self.settings.seed,
+                pretrained=str(self.folder),
+                batch_size="auto",
+                max_num_seqs=self.batch_size,
+                max_model_len=max_length,
+                dtype=self.settings.dtype,
+                add_bos_token=False,  # prompts say it themselves
+                seed=self.settings.seed,
+                **self.settings.more,
+            )
+        return self._lm
+
+
+@cache
+def _observed_vllm() -> type[LM]:
+    from importlib.util import find_spec
+
+    if find_spec("vllm") is None:
+        raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/vllm.md")
+    from lm_eval.models.vllm_causallms import VLLM
+
+    class ObservedVLLM(VLLM):
+        def __init__(self, seen: Observations, base_seed: int, **given: Any):
+            super().__init__(**given)
+            self.seen, self.base_seed = seen, base_seed
+
+        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            return super().generate_until(seeded(requests, self.base_seed), disable_tqdm=True)
+
+        def _model_generate(self, *args: Any, **given: Any) -> Any:
+            outputs = super()._model_generate(*args, **given)
+            for output in outputs:
+                answer = output.outputs[0]
+                ended = answer.finish_reason == "stop"
+                at_end = bool(answer.token_ids) and answer.token_ids[-1] in self._ends()
+                self.seen.note(
+                    answer.text, len(answer.token_ids) - (ended and at_end), answer.finish_reason or "unknown"
+                )
+            self.seen.say()
+            return outputs
+
+        def _ends(self) -> set[int]:
+            own = getattr(self._config, "eos_token_id", None)
+            return {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id}
+
+    return ObservedVLLM
+
+
+def seeded(requests: list[Any], seed: int) -> list[Any]:
+    """Copies of lm-eval's requests in which the s-th repeat of a sampled one carries its own seed."""
+    import dataclasses
+
+    met = Counter[int]()
+    made = []
+    for request in requests:
+        text, given = request.args
+        if given.get("do_sample"):
+            given = {**given, "seed": per_sample_seed(seed, met[id(request)])}
+            met[id(request)] += 1
+        made.append(dataclasses.replace(request, arguments=(text, given)))
+    return made
