@@ -22,7 +22,7 @@ from typing import Any
 
 from methods.curve import Curve
 from methods.spec import Spec
-from records.errors import CorruptInputError, MissingInputError
+from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.provenance import ROOT, code_hash, environment, sha256_file, sha256_tree
 from records.read import read_json
 from records.write import atomic, write_json
@@ -212,7 +212,10 @@ def identity(spec: Spec) -> dict[str, str]:
 def _code(reward: str) -> str:
     """Over everything in `methods/` that can move a number, and the reward's own file."""
     ours = [path for path in (ROOT / "methods").rglob("*.py") if path.name not in NOT_NUMBERS]
-    module = find_spec(reward.partition(":")[0])
+    try:
+        module = find_spec(reward.partition(":")[0])
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"spec: reward: {reward!r} cannot be imported ({error})") from error
     theirs = [Path(module.origin)] if module is not None and module.origin else []
     return code_hash([*ours, *(path for path in theirs if path.is_relative_to(ROOT))])
 

@@ -11,8 +11,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from records import cli
+
+if TYPE_CHECKING:
+    from methods.method import Method
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
 
@@ -46,48 +50,55 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: list[str] | None = None) -> int:
-    given = arguments(argv)
-    stop = StopRequest()
-    stop.install()
-
+def execute(text: str, out: Path, stop: StopRequest, *, plan_only: bool = False) -> int:
+    """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
     from methods import adapters, catalog, lock, runs, spec
 
-    spec_ = spec.read(given.spec)
-    run = runs.RunFolder(given.out, spec_)
-    if not given.plan and run.finished():
-        print(f"{given.out}: finished already, outputs verified")
+    spec_ = spec.read(text)
+    run = runs.RunFolder(out, spec_)
+    if not plan_only and run.finished():
+        print(f"{out}: finished already, outputs verified")
         return 0
     method = catalog.parse(spec_.method)
     adapter = adapters.adapter(spec_.trainer)
     plan = adapter.plan(spec_)
-    if given.plan:
+    if plan_only:
         print("\n".join(plan.lines()))
         return 0
     with lock.held(run.state / "lock"):
         if run.finished() or run.restore():
-            print(f"{given.out}: finished already, outputs verified")
+            print(f"{out}: finished already, outputs verified")
             return 0
         outcome = adapter.train(spec_, run, stop)
         if not outcome.finished:
             name = signal.Signals(stop.signal).name if stop.signal else "a stop request"
             run.event("stopped", update=outcome.updates, signal=name)
             print(
-                f"{given.out}: stopped by {name} at update {outcome.updates}; run the same command to go on",
-                file=sys.stderr,
+                f"{out}: stopped by {name} at update {outcome.updates}; run the same command to go on", file=sys.stderr
             )
             return STOPPED
-        described = {
-            "key": method.key,
-            "title": method.title,
-            "source": method.source,
-            "params": dict(method.params),
-            "readings": dict(method.readings),
-            "scope": method.scope,
-            "needs": sorted(method.needs),
-        }
-        run.finish(described, outcome.updates, outcome.collapsed_at)
+        run.finish(described(method), outcome.updates, outcome.collapsed_at)
     return 0
+
+
+def described(method: Method) -> dict[str, Any]:
+    """The `method` entry of run.json."""
+    return {
+        "key": method.key,
+        "title": method.title,
+        "source": method.source,
+        "params": dict(method.params),
+        "readings": dict(method.readings),
+        "scope": method.scope,
+        "needs": sorted(method.needs),
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    given = arguments(argv)
+    stop = StopRequest()
+    stop.install()
+    return execute(given.spec, given.out, stop, plan_only=given.plan)
 
 
 if __name__ == "__main__":

@@ -46,12 +46,12 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     reward = _resolve(spec.reward)
     start = run.open()
     try:
-        trainer = _trainer(spec, run, stop, made, method, reward)
-        trainer.train(resume_from_checkpoint=str(start) if start else None)
+        running = trainer(spec, run, stop, made, method, reward)
+        running.train(resume_from_checkpoint=str(start) if start else None)
     finally:
         run.curve.close()
-    recorder = trainer.recorder
-    return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at)
+    recorder = running.recorder
+    return Outcome(int(running.state.global_step), not recorder.stopped, recorder.collapsed_at)
 
 
 def loss(method: Method, batch: Batch, parts: int = 1) -> Tensor:
@@ -61,7 +61,7 @@ def loss(method: Method, batch: Batch, parts: int = 1) -> Tensor:
     return through_trainer(method, batch, parts)
 
 
-def _trainer(
+def trainer(
     spec: Spec, run: RunFolder, stop: Callable[[], bool], made: Plan, method: Method, reward: Callable[..., list[float]]
 ) -> MethodTrainer:
     """The trainer, ready to go. Environment first: TRL and the hub client read it when they are imported."""
@@ -88,7 +88,7 @@ def _trainer(
     longest = getattr(config, "max_position_embeddings", None)
     check_readable((p["prompt"] for p in prompts), tokenizer, longest, t.max_completion_tokens, spec.prompts)
     recorder = Recorder(run, method, stop)
-    trainer = MethodTrainer(
+    made_trainer = MethodTrainer(
         method=method,
         training=t,
         recorder=recorder,
@@ -104,9 +104,9 @@ def _trainer(
         processing_class=tokenizer,
         callbacks=[recorder],
     )
-    trainer.remove_callback(transformers.PrinterCallback)
-    recorder.write_weights = lambda folder: _write_model(trainer, folder)
-    return trainer
+    made_trainer.remove_callback(transformers.PrinterCallback)
+    recorder.write_weights = lambda folder: _write_model(made_trainer, folder)
+    return made_trainer
 
 
 def _write_model(trainer: MethodTrainer, folder: Path) -> None:

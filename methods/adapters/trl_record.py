@@ -80,8 +80,12 @@ class Recorder(TrainerCallback):
         self._norm = norm
 
     def saved(self, update: int, refill_position: int) -> None:
+        rollout, inside = divmod(update, self.training.updates_per_rollout)
+        if inside:  # the rollout's sequences are in no state: going on from here would silently sample new ones
+            raise RuntimeError(
+                f"a state after update {update} lies inside rollout {rollout + 1}; only edges can be saved"
+            )
         state = self.run.state / f"checkpoint-{update}"
-        rollout = update // self.training.updates_per_rollout
         self.run.save_mark(state, update=update, rollout=rollout, refill_position=refill_position)
 
     # --- called by the trainer's loop -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ TRAINING: dict[str, Any] = {
     "minibatches": 2,
     "passes": 2,
     "oversample": 1.5,
-    "learning_rate": 1e-2,
+    "learning_rate": 3e-3,
     "weight_decay": 0.0,
     "gradient_clip": 1.0,
     "temperature": 1.0,
@@ -47,7 +47,7 @@ def one_none(prompts: list[str], responses: list[str], answers: list[str]) -> li
 def build(folder: Path, prompts: int = 40, hidden: int = 32) -> Path:
     """`folder/base` (a random Qwen2) and `folder/prompts.jsonl`; the same bytes each time."""
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
     from models.tokenizer import VOCAB_SIZE, tokenizer
 
@@ -67,7 +67,14 @@ def build(folder: Path, prompts: int = 40, hidden: int = 32) -> Path:
         bos_token_id=made.bos_token_id,
         eos_token_id=made.eos_token_id,
     )
-    Qwen2ForCausalLM(config).save_pretrained(str(folder / "base"))
+    model = Qwen2ForCausalLM(config)
+    # A random model hardly ever says its end token; with 40 of them responses have all lengths.
+    model.generation_config = GenerationConfig(
+        pad_token_id=made.pad_token_id,
+        bos_token_id=made.bos_token_id,
+        eos_token_id=[made.eos_token_id, *range(60, 100)],
+    )
+    model.save_pretrained(str(folder / "base"))
     made.save_pretrained(str(folder / "base"))
     lines = [json.dumps({"prompt": f"<bos>{'ab' * (i % 3)}{i}\nis", "answer": str(i)}) for i in range(prompts)]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,88 @@
+"""One tiny world per session, and real tensors out of one real rollout for the conformance tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.batch import Batch
+from methods.train import StopRequest, execute
+from tests.adapters import worlds
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with `base` and `prompts.jsonl`."""
+    return worlds.build(tmp_path_factory.mktemp("world"))
+
+
+class StopAfter(StopRequest):
+    """Asks to stop once it was asked `calls` times."""
+
+    def __init__(self, calls: int):
+        super().__init__()
+        self.calls = calls
+
+    def __call__(self) -> bool:
+        self.calls -= 1
+        return self.calls < 0
+
+
+@pytest.fixture(scope="session")
+def train(world: Path) -> Callable[..., int]:
+    """`train(out, method, **changes)` -> exit code, in this process."""
+
+    def go(out: Path, method: str = "tepo", stop: StopRequest | None = None, **changes: Any) -> int:
+        return execute(json.dumps(worlds.spec(world, method, **changes)), out, stop or StopRequest())
+
+    return go
+
+
+@pytest.fixture(scope="session")
+def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> list[Batch]:
+    """The minibatches of a real run, with every optional tensor any method reads, detached: 4 updates of 2 rollouts."""
+    from methods.adapters.trl_trainer import MethodTrainer
+
+    seen: list[tuple[Batch, Any, Any]] = []
+    original = MethodTrainer._compute_loss
+
+    def spy(self: Any, model: Any, inputs: Any) -> Any:
+        logp, entropy, _ = self._score(model, inputs.rows)
+        ids = [inputs.rows.prompt_ids, inputs.rows.completion_ids]
+        masks = [inputs.rows.prompt_mask, inputs.rows.completion_mask]
+        import torch
+
+        full = self._full_logp(model, torch.cat(ids, 1), torch.cat(masks, 1), logp.shape[1])
+        seen.append((inputs.batch(logp, entropy, "captured"), full, None))
+        return original(self, model, inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MethodTrainer, "_compute_loss", spy)
+        out = tmp_path_factory.mktemp("captured") / "run"
+        assert train(out, "tepo+kl-anchor=ref", filter="none", max_completion_tokens=6) == 0
+    first_full = {index % 2: full.detach() for index, (_, full, _) in reversed(list(enumerate(seen[:4])))}
+    made = []
+    for index, (batch, full, _) in enumerate(seen[:4]):
+        assert batch.entropy is not None
+        made.append(
+            replace(
+                batch,
+                logp=batch.logp.detach(),
+                entropy=batch.entropy.detach(),
+                full_logp=full.detach(),
+                old_full_logp=first_full[index % 2],
+            )
+        )
+    return made

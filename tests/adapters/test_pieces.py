@@ -1,0 +1,157 @@
+"""The small parts on their own: prompt order, refill stream, dealing, joining, seeds, lock, curve."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from methods import lock
+from methods.adapters import prompts
+from methods.adapters.seeds import derive
+from methods.adapters.trl_rollout import Rows, choose, deal, informative, join, slices
+from methods.curve import COLUMNS, Curve, read
+from records.errors import BusyError, CorruptInputError
+
+
+def test_order_is_passes_over_all_prompts() -> None:
+    taken = prompts.order(7, 17, seed=3)
+    assert sorted(taken[:7]) == sorted(taken[7:14]) == list(range(7))
+    assert taken[:7] != taken[7:14]
+    assert taken == prompts.order(7, 17, seed=3) != prompts.order(7, 17, seed=4)
+    assert taken[:10] == prompts.order(7, 10, seed=3), "a longer run begins like a shorter one"
+
+
+def test_refill_goes_on_where_it_was_left() -> None:
+    one = prompts.Refill(9, seed=1)
+    drawn = [one.draw(4, {0, 1}) for _ in range(5)]
+    other = prompts.Refill(9, seed=1)
+    assert [other.draw(4, {0, 1}) for _ in range(2)] == drawn[:2]
+    resumed = prompts.Refill(9, seed=1, position=other.position)
+    assert [resumed.draw(4, {0, 1}) for _ in range(3)] == drawn[2:]
+    assert all(len(set(d)) == 4 and not {0, 1} & set(d) for d in drawn)
+
+
+def test_refill_ends_when_every_prompt_is_used() -> None:
+    assert sorted(prompts.Refill(5, seed=1).draw(9, {0, 1})) == [2, 3, 4]
+    assert prompts.Refill(5, seed=1).draw(1, set(range(5))) == []
+
+
+def test_seeds_differ_by_every_part_of_the_name() -> None:
+    names = [(1, "rollout", 0, 0), (1, "rollout", 0, 1), (1, "rollout", 1, 0), (2, "rollout", 0, 0), (1, "x", 0, 0)]
+    seeds = [derive(*name) for name in names]
+    assert len(set(seeds)) == len(names)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_choose_and_deal() -> None:
+    mixed = [True, False, True, True, False, True]
+    assert choose(mixed, 3, "oversample") == [0, 2, 3]
+    assert choose(mixed, 5, "mask") == [0, 2, 3, 5]
+    assert choose(mixed, 5, "none") == [0, 1, 2, 3, 4]
+    assert deal([0, 2, 3, 5], 4) == [[0], [2], [3], [5]]
+    assert deal([0, 2, 3], 2) == [[0, 3], [2]]
+    assert deal([7], 2) == [[7], []]
+
+
+def rows(lengths: list[int], rewards: list[float], prompt: int = 2) -> Rows:
+    """Two rows per group; token ids say row and place."""
+    import torch
+
+    width = max(lengths)
+    mask = torch.tensor([[int(t < n) for t in range(width)] for n in lengths])
+    ids = torch.arange(len(lengths)).unsqueeze(1) * 100 + torch.arange(width)
+    prompt_mask = torch.ones(len(lengths), prompt, dtype=torch.long)
+    group = torch.arange(len(lengths)) // 2
+    reward = torch.tensor(rewards)
+    return Rows(prompt_mask * 5, prompt_mask, ids * mask, mask, reward, group, advantage=reward)
+
+
+def test_informative_groups_have_two_rewards() -> None:
+    import torch
+
+    assert informative(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0]), 2) == [False, True, False]
+
+
+def test_slices_keep_groups_whole_and_know_their_minibatch() -> None:
+    made = slices(rows([3, 1, 2, 2, 5, 4], [0, 1, 0, 1, 0, 1]), samples=2, minibatches=2, parts=2)
+    assert [s.rows.group.tolist() for s in made] == [[0, 0], [2, 2], [1], [1]]
+    assert [(s.tokens, s.sequences, s.groups) for s in made] == [(13, 4, 2), (13, 4, 2), (4, 2, 1), (4, 2, 1)]
+    assert [s.group_tokens.tolist() for s in made] == [[4, 4], [9, 9], [4], [4]]
+    assert [s.rows.completion_ids.shape[1] for s in made] == [3, 5, 2, 2], "padding nobody uses is cut"
+
+
+def test_join_pads_and_renumbers() -> None:
+    joined = join([rows([3, 1], [0, 1], prompt=2), rows([4, 4], [1, 1], prompt=3)], pad=9)
+    assert joined.group.tolist() == [0, 0, 1, 1]
+    assert joined.prompt_ids.tolist()[0] == [9, 5, 5]
+    assert joined.completion_ids.tolist()[0] == [0, 1, 2, 9]
+    assert joined.completion_mask.sum(1).tolist() == [3, 1, 4, 4]
+
+
+def test_lock_is_exclusive(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    with (
+        lock.held(path),
+        pytest.raises(BusyError, match=f"another process holds this run: pid {os.getpid()} on {socket.gethostname()}"),
+        lock.held(path),
+    ):
+        pass
+    assert not path.exists()
+
+
+STALE = {
+    "dead process here": ({"host": socket.gethostname(), "pid": 2**22 + 1, "process_started": "1"}, 0, True),
+    "reused pid here": ({"host": socket.gethostname(), "pid": os.getpid(), "process_started": "1"}, 0, True),
+    "elsewhere, fresh": ({"host": "elsewhere", "pid": 1, "process_started": "1"}, 10, False),
+    "elsewhere, untouched": ({"host": "elsewhere", "pid": 1, "process_started": "1"}, 400, True),
+}
+
+
+@pytest.mark.parametrize("case", STALE)
+def test_stale_locks_are_taken_over_and_others_not(case: str, tmp_path: Path) -> None:
+    owner, age, gone = STALE[case]
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(owner))
+    os.utime(path, (time.time() - age,) * 2)
+    if gone:
+        with lock.held(path):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
+    else:
+        with pytest.raises(BusyError), lock.held(path):
+            pass
+
+
+def row(update: int, **values: float | None) -> dict[str, float | int | None]:
+    return {**dict.fromkeys(COLUMNS, 0.1 + 0.2), "rollout": 1, "update": update, **values}
+
+
+def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
+    curve = Curve(tmp_path / "curve.csv", 0)
+    for update in range(3):
+        curve.append(row(update, mask_fraction=None))
+    curve.close()
+    with open(tmp_path / "curve.csv", "a") as stream:
+        stream.write("1,3,0.30")  # killed while writing
+    again = Curve(tmp_path / "curve.csv", 2)
+    again.append(row(2, reward=0.25))
+    again.close()
+    found = read(tmp_path / "curve.csv")
+    assert [r["update"] for r in found] == ["0", "1", "2"]
+    assert float(found[0]["reward"]) == 0.1 + 0.2
+    assert found[0]["mask_fraction"] == ""
+    assert again.rewards == {1: 0.25}
+
+
+def test_curve_refuses_other_columns(tmp_path: Path) -> None:
+    curve = Curve(tmp_path / "curve.csv", 0)
+    with pytest.raises(CorruptInputError, match="a row with columns"):
+        curve.append({"rollout": 1})
+    curve.close()
+    (tmp_path / "old.csv").write_text("rollout,reward\n1,2\n")
+    with pytest.raises(CorruptInputError, match="are not those of a curve"):
+        Curve(tmp_path / "old.csv", 1)

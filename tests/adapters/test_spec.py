@@ -1,0 +1,154 @@
+"""Bad input ends before training with one line that names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import spec as specs
+from methods.adapters import trl, trl_config
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from tests.adapters import worlds
+
+Train = Callable[..., int]
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown trainer": ({"trainer": "trll"}, "trainer: unknown value 'trll'; allowed: trl; nearest: trl"),
+    "unknown filter": ({"filter": "mas"}, "training.filter: unknown value 'mas'.*nearest: mask"),
+    "unknown training key": ({"learning_rat": 1.0}, "training.learning_rat: unknown key;.*nearest: learning_rate"),
+    "checkpoint beyond rollouts": ({"checkpoints": [3]}, r"checkpoints: 3 is not a rollout of this run \(1 to 2\)"),
+    "no checkpoint": ({"checkpoints": []}, "checkpoints: must be a list of rollouts"),
+    "text for a number": ({"rollouts": "2"}, "training.rollouts: must be int, got '2'"),
+    "true for a number": ({"passes": True}, "training.passes: must be int, got True"),
+    "nothing to train": ({"rollouts": 0}, "training.rollouts: 0 is not positive"),
+    "groups of one": ({"samples_per_prompt": 1}, "training.samples_per_prompt: 1 is less than 2"),
+    "undersampling": ({"oversample": 0.5}, "training.oversample: 0.5 is less than 1"),
+    "half a group per minibatch": ({"minibatches": 3}, "training.minibatches: 3 does not divide prompts_per_rollout 4"),
+    "uneven parts": ({"micro_batches": 3}, "training.micro_batches: 3 does not divide a minibatch of 8 sequences"),
+    "bf16 on cpu": ({"precision": "bfloat16"}, "training.precision: bfloat16 needs device cuda"),
+    "negative seed": ({"seed": -1}, "seed: -1 is negative"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_specification_is_one_clear_line(case: str, tmp_path: Path) -> None:
+    changes, message = BAD[case]
+    with pytest.raises(ConfigError, match=message) as error:
+        specs.check(worlds.spec(tmp_path, **changes))
+    assert "\n" not in str(error.value)
+
+
+def test_missing_and_unknown_top_level_keys(tmp_path: Path) -> None:
+    given = worlds.spec(tmp_path)
+    with pytest.raises(ConfigError, match=r"spec: sed: unknown key.*nearest: seed"):
+        specs.check({**given, "sed": 1})
+    del given["reward"]
+    with pytest.raises(ConfigError, match="spec: reward: is missing"):
+        specs.check(given)
+
+
+def test_specification_from_a_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(worlds.spec(tmp_path, seed=-1)))
+    with pytest.raises(ConfigError, match=f"{re.escape(str(path))}: seed: -1"):
+        specs.read(str(path))
+    path.write_text("{")
+    with pytest.raises(ConfigError, match="not valid JSON"):
+        specs.read(str(path))
+    with pytest.raises(MissingInputError, match="run specification is missing"):
+        specs.read(str(tmp_path / "nothing.json"))
+
+
+def test_what_the_architecture_page_shows_is_accepted() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    text = page[page.index('{"scale"') : page.index('"checkpoints": [12]}') + len('"checkpoints": [12]}')]
+    assert specs.read(text).training.updates_per_rollout == 8
+
+
+def planned(world: Path, **changes: Any) -> Any:
+    return trl.plan(specs.check(worlds.spec(world, **changes)))
+
+
+def test_plan_derives_trls_sizes(world: Path) -> None:
+    made = planned(world, micro_batches=2)
+    assert (made.prompts_drawn, made.sequences_drawn, made.sequences_per_minibatch) == (6, 24, 8)
+    assert made.trainer == {
+        "per_device_train_batch_size": 6,
+        "steps_per_generation": 4,
+        "num_iterations": 2,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 8,
+    }
+
+
+def test_batch_scope_refuses_a_split(world: Path) -> None:
+    with pytest.raises(ConfigError, match=r"micro_batches: 2 would split a minibatch, but clip_cov.*allowed: 1"):
+        planned(world, method="clip_cov", micro_batches=2)
+    assert planned(world, method="clip_cov").updates == 8
+
+
+def test_other_trl_is_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trl_config, "version", lambda _: "1.17.0")
+    with pytest.raises(ConfigError, match=r"trl: version '1.17.0' is installed; allowed: 1.16.0"):
+        planned(world)
+
+
+def test_missing_inputs_are_named(world: Path, tmp_path: Path, train: Train) -> None:
+    with pytest.raises(MissingInputError, match="nowhere: base model is missing"):
+        train(tmp_path / "run", base=str(tmp_path / "nowhere"))
+    with pytest.raises(MissingInputError, match="prompts are missing"):
+        train(tmp_path / "run", prompts=str(tmp_path / "none.jsonl"))
+    bare = tmp_path / "bare"
+    shutil.copytree(world / "base", bare)
+    (bare / "tokenizer_config.json").unlink()
+    with pytest.raises(MissingInputError, match=r"bare: tokenizer_config\.json is missing"):
+        train(tmp_path / "run", base=str(bare))
+
+
+LINES = {
+    "too few": (
+        [{"prompt": f"<bos>{i}", "answer": "1"} for i in range(5)],
+        ConfigError,
+        "holds 5 prompts, one rollout",
+    ),
+    "no answer": ([{"prompt": "<bos>1"}] * 9, CorruptInputError, "line 1: answer: must be text, got None"),
+    "too long": (
+        [{"prompt": f"<bos>{i}" + "1" * 60, "answer": "1"} for i in range(9)],
+        ConfigError,
+        "line 1: prompt: 62 tokens and a response of 8 exceed the model's 64 positions",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_bad_prompts_are_named(case: str, train: Train, tmp_path: Path) -> None:
+    lines, kind, message = LINES[case]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    with pytest.raises(kind, match=message):
+        train(tmp_path / "run", prompts=str(path))
+
+
+REWARDS = {
+    "no.such.module:f": "cannot be imported",
+    "tests.adapters.worlds:nothing": "cannot be imported",
+    "tests.adapters.worlds": "is not of the form",
+    "tests.adapters.worlds:TRAINING": "is a dict, not a function",
+}
+
+
+@pytest.mark.parametrize("reward", REWARDS)
+def test_reward_that_is_none_is_named(reward: str, train: Train, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=REWARDS[reward]):
+        train(tmp_path / "run", reward=reward)
+
+
+def test_unknown_method_is_named(train: Train, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown value 'tepoo'.*nearest: tepo"):
+        train(tmp_path / "run", "tepoo")

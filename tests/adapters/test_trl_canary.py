@@ -1,0 +1,111 @@
+"""C7: what we rely on inside TRL 1.16.0. If one fails after an upgrade, read that method again before pinning."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.adapters.trl_config import TRL_VERSION
+
+SIGNATURES = {
+    "_get_per_token_logps_and_entropies": [
+        "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
+    ],
+    "_generate_and_score_completions": ["self", "inputs"],
+    "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
+    "_compute_loss": ["self", "model", "inputs"],
+    "_prepare_inputs": ["self", "generation_batch"],
+    "_clip_grad_norm": ["self", "model"],
+    "_save_checkpoint": ["self", "model", "trial"],
+}  # fmt: skip
+
+
+def test_version_is_the_pinned_one() -> None:
+    import trl
+
+    assert trl.__version__ == TRL_VERSION
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name: str) -> None:
+    from trl import GRPOTrainer
+
+    found = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
+    assert found[: len(SIGNATURES[name])] == SIGNATURES[name]
+
+
+def test_every_override_exists_in_trl_and_calls_super() -> None:
+    from trl import GRPOTrainer
+
+    from methods.adapters.trl_trainer import MethodTrainer
+
+    ours = {n for n, f in vars(MethodTrainer).items() if inspect.isfunction(f) and hasattr(GRPOTrainer, n)}
+    assert ours - {"__init__"} == set(SIGNATURES)
+    for name in ours - {"_compute_loss", "_generate_and_score_completions"}:
+        assert f"super().{name}(" in inspect.getsource(vars(MethodTrainer)[name])
+    assert "super()._generate_and_score_completions(" in inspect.getsource(MethodTrainer._draw)
+
+
+def test_nobody_divides_the_loss_for_us() -> None:
+    from trl import GRPOTrainer
+
+    assert GRPOTrainer.loss_is_scaled_for_ga is True
+
+
+def test_trl_draws_fresh_when_we_think_it_does() -> None:
+    """`_prepare_inputs` replaces the buffer that TRL fills and indexes: its name and index are TRL's."""
+    from trl import GRPOTrainer
+
+    source = inspect.getsource(GRPOTrainer._prepare_inputs)
+    for text in (
+        "self._buffered_inputs[self._step % self.args.steps_per_generation]",
+        "self._step % generate_every == 0",
+    ):
+        assert text in source
+
+
+@pytest.fixture(scope="module")
+def live(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What TRL's own methods return in a real run."""
+    from trl import GRPOTrainer
+
+    seen: dict[str, Any] = {"calls": []}
+    generate = GRPOTrainer._generate_and_score_completions
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+
+    def spy_generate(self: Any, inputs: Any) -> Any:
+        seen["output"] = generate(self, inputs)
+        return seen["output"]
+
+    def spy_score(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = score(self, *args, **kwargs)
+        seen["calls"].append(found)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GRPOTrainer, "_generate_and_score_completions", spy_generate)
+        patch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", spy_score)
+        out: Path = tmp_path_factory.mktemp("live") / "run"
+        assert train(out, "tepo+kl-anchor=ref", rollouts=1, checkpoints=(1,)) == 0
+    return seen
+
+
+def test_rollout_dictionary(live: dict[str, Any]) -> None:
+    assert set(live["output"]) == {
+        "prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "num_items_in_batch",
+        "old_per_token_logps", "ref_per_token_logps",
+    }  # fmt: skip
+    assert not live["output"]["old_per_token_logps"].any(), "our placeholder: the old pass is made after the filter"
+
+
+def test_log_probs_come_with_entropies_in_a_triple(live: dict[str, Any]) -> None:
+    assert all(len(found) == 3 for found in live["calls"])
+    reference, *rest = live["calls"]
+    assert reference[1] is None, "the reference pass asks for no entropies"
+    assert len(rest) == 2 + 4, "two slices scored before the first update, then one forward per update"
+    for logp, entropy, _ in rest:
+        assert logp.shape == entropy.shape

@@ -1,0 +1,93 @@
+"""C1, C2: the trainer's own loss code equals `Method.loss`, whole and split, on tensors of a real rollout."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from methods import catalog
+from methods.adapters import trl
+from methods.batch import Batch
+from methods.method import Method
+
+KEYS = (
+    *catalog.keys(),
+    "tepo+kl-anchor=ref",
+    "tepo+kl-estimator=full",
+    "grpo+agg-scope=group",
+    "tepo+agg-scope=group",
+)
+
+
+def leaves(batch: Batch, double: bool) -> Batch:
+    """A copy whose log-probs and entropies are leaves of the graph."""
+    import torch
+
+    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    made = {
+        name: x.double() if double and isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        for name, x in tensors.items()
+    }
+    for name in ("logp", "entropy", "full_logp"):
+        made[name] = made[name].clone().requires_grad_()
+    return Batch(**made)
+
+
+def loss_and_gradients(method: Method, batch: Batch, parts: int | None) -> list[object]:
+    """The loss (through the trainer in `parts`, or None: directly) and its gradients by log-probs and entropies."""
+    import torch
+
+    if parts is None:
+        from methods.adapters.seeds import derive
+
+        loss = method.loss(batch, generator=torch.Generator().manual_seed(derive(0, "selection", 0)))
+    else:
+        loss = trl.loss(method, batch, parts)
+    wanted = [batch.logp, batch.entropy, batch.full_logp]
+    return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
+
+
+@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("key", KEYS)
+def test_the_trainers_loss_is_the_methods(key: str, double: bool, captured: list[Batch]) -> None:
+    import torch
+
+    method = catalog.parse(key)
+    assert any(float((b.logp - b.old_logp).abs().max()) > 0.01 for b in captured), "all minibatches are on-policy"
+    for batch in captured:
+        ours = loss_and_gradients(method, leaves(batch, double), 1)
+        theirs = loss_and_gradients(method, leaves(batch, double), None)
+        for mine, its in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, its, rtol=0, atol=0)
+
+
+SPLITTABLE = [key for key in KEYS if catalog.parse(key).scope != "batch"]
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("key", SPLITTABLE)
+def test_a_split_changes_nothing(key: str, parts: int, captured: list[Batch]) -> None:
+    import torch
+
+    method = catalog.parse(key)
+    batch = captured[-1]
+    whole = loss_and_gradients(method, leaves(batch, True), 1)
+    split = loss_and_gradients(method, leaves(batch, True), parts)
+    for one, other in zip(whole, split, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_splits_are_of_unequal_length(captured: list[Batch]) -> None:
+    """Otherwise the test above would pass with each part's own mean."""
+    lengths = captured[-1].lengths_B.tolist()
+    assert len(set(lengths)) > 2
+
+
+def test_a_wrong_denominator_would_be_seen(captured: list[Batch]) -> None:
+    import torch
+
+    method, batch = catalog.parse("grpo"), leaves(captured[-1], True)
+    parts = [batch.rows(slice(0, 5)), batch.rows(slice(5, 8))]
+    naive = sum(method.loss(part) for part in parts) / 2
+    assert not torch.allclose(naive, method.loss(batch), rtol=1e-6)

@@ -1,0 +1,225 @@
+"""Real two-rollout runs: what they write, what they have in common, what the filters do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.curve import COLUMNS, read
+from records.errors import CorruptInputError
+from records.provenance import sha256_file, sha256_tree
+from tests.adapters import worlds
+
+Train = Callable[..., int]
+
+
+def numbers(out: Path, name: str = "curve.csv") -> list[dict[str, str]]:
+    """The curve without timings."""
+    return [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in read(out / name)]
+
+
+def weights(out: Path, step: int = 2) -> str:
+    return sha256_file(out / "checkpoints" / f"step{step}" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def runs(train: Train, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Finished runs of three methods with one seed, and of one method again."""
+    folder = tmp_path_factory.mktemp("runs")
+    made = {}
+    for name, method in (("tepo", "tepo"), ("again", "tepo"), ("grpo", "grpo"), ("tepo_nokl", "tepo_nokl")):
+        made[name] = folder / name
+        assert train(made[name], method) == 0
+    return made
+
+
+def test_rerun_is_bit_equal(runs: dict[str, Path]) -> None:
+    assert numbers(runs["tepo"]) == numbers(runs["again"])
+    assert weights(runs["tepo"]) == weights(runs["again"])
+
+
+def test_curve_has_a_row_per_update(runs: dict[str, Path]) -> None:
+    rows = read(runs["tepo"] / "curve.csv")
+    assert tuple(rows[0]) == COLUMNS
+    assert [(int(r["rollout"]), int(r["update"]), int(r["minibatch"])) for r in rows] == [
+        (1 + u // 4, u, u % 4) for u in range(8)
+    ]
+    for row in rows:
+        assert float(row["seconds_update"]) > 0
+        assert (row["seconds_rollout"] != "") == (row["minibatch"] == "0")
+        assert int(row["groups_sampled"]) == int(row["groups_kept"]) + int(row["groups_discarded"]) == 6
+
+
+def test_first_minibatch_of_every_rollout_is_on_policy(runs: dict[str, Path]) -> None:
+    """C3, live: ratio exactly 1, dH exactly 0, so an empty mask and nothing clipped."""
+    for name in ("tepo", "grpo", "tepo_nokl"):
+        for row in read(runs[name] / "curve.csv"):
+            if row["minibatch"] == "0":
+                assert float(row["ratio_spread"]) == float(row["kl_old"]) == float(row["clip_fraction_tokens"]) == 0
+                assert float(row["effective_sample_size"]) == 1
+                assert name != "tepo" or float(row["mask_fraction"]) == 0
+            else:
+                assert float(row["ratio_spread"]) > 0
+
+
+def test_methods_share_weights_prompts_and_sampling_noise(runs: dict[str, Path]) -> None:
+    """The first rollout and first update of all methods are the same numbers: TEPO = TEPO without KL = GRPO."""
+    same = ("reward", "groups_kept", "response_tokens", "entropy", "tokens", "sequences", "loss")
+    first = {name: read(runs[name] / "curve.csv")[0] for name in runs}
+    for name in runs:
+        assert [first[name][k] for k in same[:-1]] == [first["tepo"][k] for k in same[:-1]]
+        assert float(first[name]["loss"]) == pytest.approx(float(first["tepo"]["loss"]), abs=1e-6)
+    assert numbers(runs["grpo"]) != numbers(runs["tepo"])
+
+
+def test_run_json_records_what_was_done(runs: dict[str, Path]) -> None:
+    record = json.loads((runs["tepo"] / "run.json").read_text())
+    assert record["outputs"] == {
+        "curve.csv": sha256_file(runs["tepo"] / "curve.csv"),
+        "checkpoints/step2": sha256_tree(runs["tepo"] / "checkpoints/step2"),
+    }
+    assert record["spec"]["training"] == worlds.TRAINING
+    assert (record["updates"], record["collapsed_at"]) == (8, None)
+    assert record["method"]["key"] == "tepo"
+    assert record["cpu_seconds"] > 0 < record["wall_seconds"]
+
+
+def test_checkpoint_is_an_ordinary_model_folder(runs: dict[str, Path], world: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = runs["tepo"] / "checkpoints" / "step2"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert model.config.use_cache
+    assert tokenizer.eos_token_id in model.generation_config.eos_token_id
+    assert (
+        tokenizer("<bos>1+1\n")["input_ids"] == AutoTokenizer.from_pretrained(world / "base")("<bos>1+1\n")["input_ids"]
+    )
+
+
+def test_finished_run_is_left_alone(runs: dict[str, Path], train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (runs["tepo"] / "run.json").stat().st_mtime_ns
+    assert train(runs["tepo"]) == 0
+    assert "finished already" in capsys.readouterr().out
+    assert (runs["tepo"] / "run.json").stat().st_mtime_ns == before
+
+
+def test_deleted_outputs_come_back_without_training(runs: dict[str, Path], train: Train) -> None:
+    out = runs["again"]
+    before = (out / "run.json").read_text()
+    (out / "run.json").unlink()
+    (out / "curve.csv").unlink()
+    assert train(out) == 0
+    assert (out / "run.json").read_text() == before
+
+
+def test_prompts_reach_the_model_token_by_token(
+    train: Train, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoTokenizer
+
+    from methods.adapters.trl_trainer import MethodTrainer
+
+    seen: list[tuple[list[str], Any]] = []
+    original = MethodTrainer._draw
+
+    def spy(self: Any, examples: Any, nth: int) -> Any:
+        output, rows = original(self, examples, nth)
+        seen.append(([e["prompt"] for e in examples], rows))
+        return output, rows
+
+    monkeypatch.setattr(MethodTrainer, "_draw", spy)
+    assert train(tmp_path / "run", rollouts=1, checkpoints=(1,)) == 0
+    tokenizer = AutoTokenizer.from_pretrained(world / "base")
+    (prompts, rows) = seen[0]
+    assert len(set(prompts)) == 6
+    for prompt, ids, mask in zip(prompts, rows.prompt_ids, rows.prompt_mask, strict=True):
+        assert ids[mask.bool()].tolist() == tokenizer(prompt)["input_ids"]
+
+
+def test_sampling_does_not_depend_on_the_generators_state(
+    train: Train, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from methods.adapters.trl_trainer import MethodTrainer
+
+    original = MethodTrainer._prepare_inputs
+
+    def disturbed(self: Any, batch: Any) -> Any:
+        torch.rand(17)
+        return original(self, batch)
+
+    monkeypatch.setattr(MethodTrainer, "_prepare_inputs", disturbed)
+    assert train(tmp_path / "run") == 0
+    assert numbers(tmp_path / "run") == numbers(runs["tepo"])
+
+
+def test_gradient_accumulation_is_the_same_update(train: Train, tmp_path: Path) -> None:
+    """C2, live: two micro-batches with exact denominators against one minibatch."""
+    for parts in (1, 2):
+        assert train(tmp_path / str(parts), "grpo", micro_batches=parts, rollouts=1, checkpoints=(1,)) == 0
+    one, two = (read(tmp_path / name / "curve.csv") for name in ("1", "2"))
+    for a, b in zip(one[:2], two[:2], strict=True):  # later ones drift apart as rounding goes through AdamW
+        for column in ("loss", "grad_norm", "entropy", "kl_old", "ratio_spread", "clip_fraction_tokens"):
+            assert float(a[column]) == pytest.approx(float(b[column]), rel=1e-4, abs=1e-6), column
+        assert (a["tokens"], a["sequences"]) == (b["tokens"], b["sequences"])
+
+
+FILTERS = {"mask": 4, "none": 4, "oversample": 6}
+
+
+@pytest.mark.parametrize("filtering", FILTERS)
+def test_filter_decides_what_is_drawn_and_kept(train: Train, tmp_path: Path, filtering: str) -> None:
+    out = tmp_path / "run"
+    assert train(out, "grpo", filter=filtering, reward="tests.adapters.worlds:rarely") == 0
+    rows = read(out / "curve.csv")
+    drawn = FILTERS[filtering]
+    for row in rows:
+        assert int(row["groups_sampled"]) == drawn
+        kept = int(row["groups_kept"])
+        assert kept == 4 if filtering == "none" else kept < 4, "the reward is too dense for this test"
+        if int(row["tokens"]) == 0:
+            assert row["loss"] == row["grad_norm"] == row["entropy"] == ""
+    per_rollout = [sum(int(r["sequences"]) for r in rows[i : i + 2]) for i in (0, 4)]
+    assert per_rollout == [4 * int(rows[i]["groups_kept"]) for i in (0, 4)]
+
+
+def test_empty_minibatches_do_not_move_the_weights(train: Train, tmp_path: Path, world: Path) -> None:
+    out = tmp_path / "run"
+    assert train(out, "grpo", reward="tests.adapters.worlds:never") == 0
+    from safetensors.torch import load_file
+
+    before = load_file(world / "base" / "model.safetensors")
+    after = load_file(out / "checkpoints" / "step2" / "model.safetensors")
+    assert all(bool((before[name] == after[name]).all()) for name in before)
+
+
+def test_refill_draws_until_the_rollout_is_full(train: Train, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert train(out, "grpo", filter="refill", reward="tests.adapters.worlds:rarely", refill_rounds=8) == 0
+    rows = read(out / "curve.csv")
+    assert {int(r["groups_kept"]) for r in rows} == {4}
+    assert all(int(r["groups_sampled"]) > 4 for r in rows)
+
+
+def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    small = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 2}
+    code = train(out, "grpo", checkpoints=(3, 7, 9), rollouts=9, reward="tests.adapters.worlds:never", **small)
+    assert code == 0
+    record = json.loads((out / "run.json").read_text())
+    assert (record["collapsed_at"], record["updates"]) == (5, 5)
+    assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"), [("one_short", "returned 23 values for 24"), ("one_none", "returned None")]
+)
+def test_reward_of_the_wrong_shape_names_the_function(train: Train, tmp_path: Path, reward: str, message: str) -> None:
+    with pytest.raises(CorruptInputError, match=f"reward tests.adapters.worlds:{reward}: {message}"):
+        train(tmp_path / "run", reward=f"tests.adapters.worlds:{reward}")
