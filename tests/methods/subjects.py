@@ -21,6 +21,7 @@ from tests.methods.batches import Fields
 LEAVES = ("logp", "entropy", "full_logp")
 ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
 SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
+DIGITS = str.maketrans("", "", "0123456789.e-")
 Outcome = tuple[float, Fields]  # a loss and its gradient by each leaf
 
 
@@ -58,6 +59,17 @@ def variants() -> tuple[str, ...]:
         for text in (key, *changes(key)):
             if not refused(text):
                 found.setdefault(catalog.parse(text).key, text)
+    return tuple(found.values())
+
+
+@cache
+def shapes() -> tuple[str, ...]:
+    """The variants whose parts differ in kind: numbers and the advantage's deviation leave a loss's structure alone."""
+    labels = {text: catalog.parse(text) for text in variants()}
+    found: dict[str, str] = {}
+    for text, method in labels.items():
+        skeleton = " ".join(str(part).translate(DIGITS) for part in method.parts.filled().values())
+        found.setdefault(text.split("+")[0] + skeleton.split(" ", 1)[1], text)
     return tuple(found.values())
 
 

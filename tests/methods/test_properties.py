@@ -1,0 +1,268 @@
+"""Property x method: what holds for every loss, on random ragged batches, whatever the method's formula is.
+
+Every catalog method and every single change of its structure is a subject. A property that a method cannot have follows
+from what it declares: its `scope` says which splits it survives, and the split it does not survive must show.
+The quick table draws few batches per subject; the same table with many is marked slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from methods import catalog
+from methods.method import Method
+from tests.methods import subjects
+from tests.methods.batches import Fields, append_empty_rows, random_fields, refill, rows, widen
+from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, distance, evaluate
+
+SHAPES = subjects.shapes()
+QUICK = settings(max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,))
+MANY = settings(max_examples=40, deadline=None, derandomize=True, phases=(Phase.generate,))
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+
+def batches() -> st.SearchStrategy[Fields]:
+    """Ragged batches near and far from the old policy, with holes, on-policy, down to one token a row.
+
+    Three rows at least: two tokens have equal covariances, and which of them is the larger is then anyone's.
+    """
+    return st.builds(
+        random_fields,
+        st.integers(0, 2**31),
+        groups=st.integers(1, 3),
+        per_group=st.integers(3, 4),
+        longest=st.integers(1, 8),
+        drift=st.sampled_from([0.01, 0.3, 1.5]),
+        holes=st.booleans(),
+        on_policy=st.sampled_from([False, False, False, True]),
+    )
+
+
+def draws(method: Method, fields: Fields) -> bool:
+    """Whether the loss took a random number: then rows may not change places."""
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    method.loss(batch_of(method, fields), generator=generator)
+    return not torch.equal(before, generator.get_state())
+
+
+def totals(fields: Fields) -> dict[str, int]:
+    return {"tokens": int(fields["mask"].sum()), "sequences": int(fields["mask"].any(1).sum())}
+
+
+def group_totals(fields: Fields) -> dict[str, Any]:
+    """What `agg-scope=group` must know of the whole minibatch: tokens of each row's group, number of groups."""
+    same = fields["group"][:, None] == fields["group"][None, :]
+    return {"group_tokens": (same * fields["mask"].sum(1)[None, :]).sum(1), "groups": len(fields["group"].unique())}
+
+
+def summed_over(method: Method, whole: Fields, parts: list[tuple[torch.Tensor, Fields]]) -> Outcome:
+    """The losses of the parts (row indices, fields) with the whole's totals, summed; gradients put back in place."""
+    loss, gradient = 0.0, {name: torch.zeros_like(whole[name]) for name in evaluate(method, whole)[1]}
+    whole_groups = group_totals(whole)
+    for index, part in parts:
+        given = part | {"dropped": ~part["mask"].any(1)}
+        extra = {"group_tokens": whole_groups["group_tokens"][index], "groups": whole_groups["groups"]}
+        value, by_leaf = evaluate(method, given, extra=extra, **totals(whole))
+        loss += value
+        for name, g in by_leaf.items():
+            gradient[name][index] += g
+    return loss, gradient
+
+
+# ---- the properties: each raises AssertionError on a method and a batch that lack it ----
+
+
+def padding_width_is_irrelevant(method: Method, fields: Fields) -> None:
+    loss, gradient = evaluate(method, fields)
+    wide_loss, wide = evaluate(method, widen(fields, left=2, right=3))
+    assert_same((wide_loss, {n: g[:, 2:-3] for n, g in wide.items()}), (loss, gradient), torch.float64)
+
+
+def padding_content_is_irrelevant(method: Method, fields: Fields) -> None:
+    wanted = evaluate(method, fields)
+    for value in (float("nan"), float("inf"), -float("inf"), 1e300):
+        got = evaluate(method, refill(fields, value))
+        assert got[0] == wanted[0], f"padding {value}: loss {got[0]} != {wanted[0]}"
+        assert all(torch.equal(got[1][n], wanted[1][n]) for n in wanted[1]), f"padding {value}: another gradient"
+
+
+def padding_gets_no_gradient(method: Method, fields: Fields) -> None:
+    for name, gradient in evaluate(method, fields)[1].items():
+        assert not gradient[~fields["mask"]].any(), name
+
+
+def gradients_are_finite(method: Method, fields: Fields) -> None:
+    loss, gradient = evaluate(method, fields)
+    assert loss == loss
+    assert all(bool(g.isfinite().all()) for g in gradient.values())
+
+
+def row_order_is_irrelevant(method: Method, fields: Fields) -> None:
+    order = torch.randperm(len(fields["mask"]), generator=torch.Generator().manual_seed(1))
+    got, wanted = evaluate(method, rows(fields, order)), evaluate(method, fields)
+    if draws(method, fields):  # other tokens are drawn then, but as many
+        assert int((got[1]["logp"] == 0).sum()) == int((wanted[1]["logp"] == 0).sum())
+        return
+    assert_same(got, (wanted[0], {n: g[order] for n, g in wanted[1].items()}), torch.float64)
+
+
+def dropped_rows_are_irrelevant(method: Method, fields: Fields) -> None:
+    loss, gradient = evaluate(method, fields)
+    more = append_empty_rows(fields, 2)
+    got_loss, got = evaluate(method, more | {"dropped": ~more["mask"].any(1)})
+    assert_same((got_loss, {n: g[:-2] for n, g in got.items()}), (loss, gradient), torch.float64)
+    assert not any(g[-2:].any() for g in got.values())
+
+
+def group_names_are_irrelevant(method: Method, fields: Fields) -> None:
+    renamed = fields | {"group": 1000 - 7 * fields["group"]}
+    assert_same(evaluate(method, renamed), evaluate(method, fields), torch.float64)
+
+
+def same_seed_gives_the_same_bits(method: Method, fields: Fields) -> None:
+    a, b = evaluate(method, fields), evaluate(method, fields)
+    assert a[0] == b[0]
+    assert all(torch.equal(a[1][n], b[1][n]) for n in a[1])
+
+
+def global_random_state_is_left_alone(method: Method, fields: Fields) -> None:
+    before = torch.get_rng_state()
+    evaluate(method, fields)
+    method.diagnostics(batch_of(method, fields))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def own_totals_are_the_default(method: Method, fields: Fields) -> None:
+    extra = group_totals(fields)
+    assert_same(evaluate(method, fields, extra=extra, **totals(fields)), evaluate(method, fields), torch.float64)
+
+
+def totals_may_be_tensors(method: Method, fields: Fields) -> None:
+    extra, known = group_totals(fields), {name: 7 * n for name, n in totals(fields).items()}
+    as_tensors = {name: torch.tensor(n) for name, n in known.items()}
+    wanted = evaluate(method, fields, extra=extra, **known)
+    assert_same(evaluate(method, fields, extra=extra, **as_tensors), wanted, torch.float64)
+
+
+def diagnostics_keep_no_graph_and_are_numbers(method: Method, fields: Fields) -> None:
+    for name, value in method.diagnostics(batch_of(method, fields)).items():
+        assert value is None or (isinstance(value, float) and value == value), f"{name}: {value!r}"
+
+
+PROPERTIES: dict[str, Callable[[Method, Fields], None]] = {
+    f.__name__: f
+    for f in (
+        padding_width_is_irrelevant,
+        padding_content_is_irrelevant,
+        padding_gets_no_gradient,
+        gradients_are_finite,
+        row_order_is_irrelevant,
+        dropped_rows_are_irrelevant,
+        group_names_are_irrelevant,
+        same_seed_gives_the_same_bits,
+        global_random_state_is_left_alone,
+        own_totals_are_the_default,
+        totals_may_be_tensors,
+        diagnostics_keep_no_graph_and_are_numbers,
+    )
+}
+
+
+@pytest.mark.parametrize("text", SHAPES)
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_property(name: str, text: str) -> None:
+    for seed, shape in ((31, {}), (32, {"drift": 1.5, "holes": True})):
+        PROPERTIES[name](catalog.parse(text), random_fields(seed, **shape))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SHAPES)
+@MANY
+@given(fields=batches())
+def test_every_property_on_many_batches(text: str, fields: Fields) -> None:
+    method = catalog.parse(text)
+    for holds in (*PROPERTIES.values(), split_invariant):
+        holds(method, fields)
+
+
+@pytest.mark.parametrize("text", catalog.keys())
+@QUICK
+@given(fields=batches())
+def test_every_property_on_a_few_batches(text: str, fields: Fields) -> None:
+    method = catalog.parse(text)
+    for holds in (*PROPERTIES.values(), split_invariant):
+        holds(method, fields)
+
+
+# ---- splits: `scope` says what a micro-batch may cut ----
+
+
+def by_rows(fields: Fields) -> list[tuple[torch.Tensor, Fields]]:
+    """Micro-batches of two rows, neighbours or not: groups are cut."""
+    order = torch.randperm(len(fields["mask"]), generator=torch.Generator().manual_seed(2))
+    return [(index, rows(fields, index)) for index in order.split(2)]
+
+
+def by_tokens(fields: Fields) -> list[tuple[torch.Tensor, Fields]]:
+    """Every response cut into two micro-batches at random tokens."""
+    heads = torch.rand(fields["mask"].shape, generator=torch.Generator().manual_seed(3)) < 0.5
+    every = torch.arange(len(heads))
+    return [(every, fields | {"mask": fields["mask"] & half}) for half in (heads, ~heads)]
+
+
+CUTS = {"sequence": by_rows, "token": by_tokens}
+
+
+def split_invariant(method: Method, fields: Fields) -> None:
+    """Micro-batches with the minibatch's totals sum to the minibatch, for every cut that `scope` allows."""
+    for cut in {"token": [by_rows, by_tokens], "sequence": [by_rows], "batch": []}[method.scope]:
+        assert_same(summed_over(method, fields, cut(fields)), evaluate(method, fields), torch.float64)
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_a_split_within_scope_changes_nothing(text: str) -> None:
+    for seed in (41, 42):
+        split_invariant(catalog.parse(text), random_fields(seed, drift=0.8))
+
+
+@pytest.mark.parametrize("text", [t for t in SHAPES if catalog.parse(t).scope != "token"])
+def test_a_split_beyond_scope_changes_the_loss(text: str) -> None:
+    """A scope wider than needed would forbid micro-batches for nothing; so what it forbids must differ."""
+    method = catalog.parse(text)
+    cut = {"sequence": by_tokens, "batch": by_rows}[method.scope]
+    for seed in range(51, 56):
+        fields = random_fields(seed, drift=0.8, longest=8)
+        whole, parts = evaluate(method, fields), summed_over(method, fields, cut(fields))
+        if any(distance(parts[1][n], whole[1][n]) > 1e-6 for n in LEAVES if n in whole[1]):
+            return
+    pytest.fail(f"{text}: scope is {method.scope}, but {cut.__name__} micro-batches give the same gradient")
+
+
+@pytest.mark.parametrize("text", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_loss_is_a_scalar_of_the_log_probabilities_dtype(text: str, dtype: str) -> None:
+    method, fields = catalog.parse(text), random_fields(61, dtype=DTYPES[dtype])
+    loss = method.loss(batch_of(method, fields), generator=torch.Generator().manual_seed(0))
+    assert (loss.shape, loss.dtype) == ((), DTYPES[dtype])
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_an_overflowing_ratio_is_refused_or_harmless(text: str) -> None:
+    """exp(1000) is infinite: a clip that hides it in the loss must not leave NaN in the gradient."""
+    from records.errors import BenchError
+
+    method, fields = catalog.parse(text), random_fields(62, groups=2)
+    for row in (int(fields["advantage"].argmax()), int(fields["advantage"].argmin())):
+        far = fields["old_logp"].clone()
+        far[row] -= 1000.0
+        try:
+            gradients_are_finite(method, fields | {"old_logp": far})
+        except BenchError:
+            continue
