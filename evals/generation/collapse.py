@@ -26,14 +26,14 @@ def by_item(responses: Sequence[Response]) -> dict[str, list[str]]:
 
 
 def distinct_fraction(responses: Sequence[Response]) -> float | None:
-    """Mean over items of (different responses - 1) / (samples - 1): 0 = all equal, 1 = all different; None for k = 1."""
+    """Mean over items of (different responses - 1) / (samples - 1): 0 all equal, 1 all different; None for k = 1."""
     texts = by_item(responses)
     shares = [(len(set(own)) - 1) / (len(own) - 1) for own in texts.values() if len(own) > 1]
     return sum(shares) / len(shares) if shares else None
 
 
 def suspects(responses: Sequence[Response]) -> list[str]:
-    """Items to probe: those with all samples equal, at most `PROBED`, when they are most of a sampled set; else none."""
+    """Items to probe: those with all samples equal, at most `PROBED`, when they are most of the set; else none."""
     texts = {item: own for item, own in by_item(responses).items() if len(own) >= FEWEST_SAMPLES}
     equal = [item for item, own in texts.items() if len(set(own)) == 1]
     return equal[:PROBED] if texts and len(equal) > SUSPECT * len(texts) else []

@@ -109,7 +109,7 @@ def _templated(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str) -
 
 def ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Token ids of a finished prompt: nothing is added, the text says it all."""
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 
 def _begun(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
