@@ -47,6 +47,11 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, std: str) -> Tensor:
     return (centred_B / (_deviation(centred_B, group_B, correction) + eps)).to(reward_B.dtype)
 
 
+def _times(reward_B: Tensor, counted_B: Tensor) -> float:
+    """B / number of counted responses."""
+    return len(reward_B) / max(int(counted_B.count_nonzero()), 1)
+
+
 @part()
 def group_centred(reward_B: Tensor, group_B: Tensor, *, scale: str) -> Tensor:
     """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546). `scale` (R13):
@@ -60,13 +65,11 @@ def group_centred(reward_B: Tensor, group_B: Tensor, *, scale: str) -> Tensor:
     if scale == "std":
         correction, eps = STD["unbiased"]
         centred_B = centred_B / (_deviation(centred_B, group_B, correction) + eps)
-    elif scale != "one":
-        if scale == "informative":
-            mixed_K, _, _ = by_group((centred_B != 0).double(), group_B)
-            counted = (mixed_K > 0)[index_B].count_nonzero()
-        else:
-            counted = reward_B.count_nonzero()
-        centred_B = centred_B * (len(reward_B) / counted.clamp(min=1))
+    elif scale == "informative":
+        mixed_K, _, _ = by_group((centred_B != 0).double(), group_B)
+        centred_B = centred_B * _times(reward_B, (mixed_K > 0)[index_B])
+    elif scale == "inverse-accuracy":
+        centred_B = centred_B * _times(reward_B, reward_B != 0)
     return centred_B.to(reward_B.dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PER_TOKEN = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp")
+PER_ROW = ("advantage", "group", "dropped", "group_tokens")
 VOCABULARY = ("full_logp", "old_full_logp")
 CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp")
 
@@ -54,6 +56,11 @@ class Batch:
         return ~self.mask
 
     @cached_property
+    def weight_BT(self) -> Tensor:  # noqa: N802
+        """(B, T) of the log-probs' dtype: 1 on response tokens, 0 on padding."""
+        return self.mask.to(self.logp.dtype)
+
+    @cached_property
     def lengths_B(self) -> Tensor:  # noqa: N802
         """(B,) long: valid tokens per row, 0 for dropped rows."""
         return self.mask.sum(1)
@@ -70,7 +77,8 @@ class Batch:
 
     def valid(self, x_BT: Tensor) -> Tensor:
         """`x_BT` with zeros on padding, in value and in gradient, whatever the padding held."""
-        return x_BT.masked_fill(self.padding_BT, 0.0)
+        # a product is twenty times faster than masked_fill on a CPU, but 0 * inf is not 0
+        return x_BT * self.weight_BT if self._clean else x_BT.masked_fill(self.padding_BT, 0.0)
 
     def rows(self, index: slice | Tensor) -> Batch:
         """The micro-batch of the given rows; the caller passes the whole's `tokens` and `sequences` to the loss."""
@@ -84,8 +92,8 @@ class Batch:
         if self.logp.ndim != 2:
             raise self._refuse("logp", f"shape {tuple(self.logp.shape)}, expected (B, T)")
         rows, width = self.logp.shape
-        expected = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
-        expected |= dict.fromkeys(("advantage", "group", "dropped", "group_tokens"), (rows,))
+        expected: dict[str, tuple[int, ...]] = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
+        expected |= dict.fromkeys(PER_ROW, (rows,))
         for name, shape in expected.items():
             x = getattr(self, name)
             if x is not None and tuple(x.shape) != shape:
@@ -115,11 +123,18 @@ class Batch:
             state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._refuse("mask", f"row {row} {state}")
 
+    @cached_property
+    def _clean(self) -> bool:
+        """Whether all per-token values are finite, those on padding included. A sum is finite only if its terms are."""
+        given = [x.detach().sum() for x in (getattr(self, n) for n in (*PER_TOKEN, "advantage")) if x is not None]
+        return math.isfinite(sum(given[1:], given[0]))
+
     def _check_finite(self) -> None:
-        # A sum is finite only if every term is: one pass, no temporaries. Only a suspicious tensor is searched.
+        if self._clean:
+            return
         for name in (*PER_TOKEN, "advantage"):
             x = getattr(self, name)
-            if x is None or bool(x.detach().sum().isfinite()):
+            if x is None:
                 continue
             bad = ~x.detach().isfinite()
             if x.ndim == 2:

@@ -9,6 +9,7 @@ from methods import advantages, penalties, ratios, reducers, selections, surroga
 from methods.options import Option
 from methods.parts import Part
 from methods.readings import option
+from records.errors import ConfigError
 
 Settings = Mapping[str, Any]
 
@@ -44,18 +45,24 @@ ENTROPY_CHANGE = (DH_DEF, DH_TOL)
 
 
 def z_score(s: Settings) -> Part:
+    """The group-normalised advantage by `adv-std`."""
     return advantages.group_zscore(std=s["adv-std"])
 
 
 def clip(s: Settings) -> Part:
     """The clipped objective by the options `low`, `high`, `dual-clip` and, where there is one, `clip-form`."""
     form = s.get("clip-form", "ppo")
+    if form != "ppo" and s["dual-clip"] is not None:
+        raise ConfigError(f"dual-clip: has no meaning with clip-form={form}")
+    if form == "none" and (s["low"], s["high"]) != (LOW.default, HIGH.default):
+        raise ConfigError("low, high: have no meaning with clip-form=none")
     if form == "none" or s["low"] is s["high"] is s["dual-clip"] is None:
         return surrogates.plain()
     return surrogates.clipped(low=s["low"], high=s["high"], form=form, dual=s["dual-clip"])
 
 
 def token_mean(s: Settings) -> Part:
+    """The token mean by `agg-scope`."""
     return reducers.token_mean(scope=s["agg-scope"])
 
 
@@ -71,4 +78,7 @@ def kl(s: Settings, *, where: Part) -> Part:
 
 
 def delta_entropy(s: Settings) -> Part:
+    """Delta H by the options `dh-def` and `dh-tol`."""
+    if s["dh-def"] != "entropy_diff" and s["dh-tol"] is not None:
+        raise ConfigError(f"dh-tol: has no meaning with dh-def={s['dh-def']}, which measures no entropy difference")
     return selections.delta_entropy(s["dh-def"], s["dh-tol"])

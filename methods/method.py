@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -76,11 +77,11 @@ class Method:
         t, parts = Terms(batch, self.parts, generator), self.parts
         objective = parts.surrogate(t)
         if parts.selection is not None:
-            objective = objective * parts.selection(t)
+            objective = objective * parts.selection(t).to(objective.dtype)
         for penalty in parts.penalties:
             objective = objective - penalty(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
-        if not bool(loss.detach().isfinite()):
+        if not math.isfinite(loss.detach()):
             spread = float(t.log_ratio_BT.detach().abs().max())
             raise CorruptInputError(f"{self.key}: loss is {float(loss)}; largest |log ratio| {spread:.3g}")
         return loss

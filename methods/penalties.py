@@ -37,10 +37,9 @@ def kl(*, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> P
 
 def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Tensor:
     chosen = where(t)
-    scale = beta
     if norm == "masked":
-        scale = beta * t.batch.tokens / (chosen & t.batch.mask).count_nonzero().clamp(min=1)
-    return scale * divergence(t, estimator=estimator, anchor=anchor) * chosen
+        beta *= t.batch.tokens / max(int((chosen & t.batch.mask).count_nonzero()), 1)
+    return divergence(t, estimator=estimator, anchor=anchor) * (beta * chosen.to(t.batch.logp.dtype))
 
 
 def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
@@ -72,4 +71,4 @@ def _entropy(t: Terms, *, coefficient: float, where: Part) -> Tensor:
     assert entropy_BT is not None
     if t.batch.logp.requires_grad and not entropy_BT.requires_grad:
         raise ConfigError(f"{t.batch.label}: entropy: carries no gradient, so an entropy term would do nothing")
-    return coefficient * t.batch.valid(entropy_BT) * where(t)
+    return t.batch.valid(entropy_BT) * (coefficient * where(t).to(entropy_BT.dtype))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from methods import readings
 from methods.method import Method, Parts
 from methods.options import Option, Value
+from methods.readings import NAMED, READINGS, Reading
 from records.errors import ConfigError, unknown
 
 Settings = Mapping[str, Any]  # option name -> value, every option of the recipe
@@ -50,13 +50,13 @@ class Recipe:
             readings={r.name: self._reading(r, values) for r in self.readings()},
         )
 
-    def readings(self) -> list[readings.Reading]:
+    def readings(self) -> list[Reading]:
         """The paper's ambiguities that bear on this method."""
-        return [r for r in readings.READINGS if any(o.reading == r.name for o in self.options)]
+        return [r for r in READINGS if any(o.reading == r.name for o in self.options)]
 
     def _meant(self, name: str, value: object) -> dict[str, object]:
         """An option, or a reading set by label (`seq-eps=gspo` stands for its `low` and `high`)."""
-        reading = readings.NAMED.get(name)
+        reading = NAMED.get(name)
         if (
             reading is None
             or reading.settings is None
@@ -70,7 +70,7 @@ class Recipe:
         mine = {o.name for o in self.options}
         return {k: v for k, v in reading.settings.get(str(value), {}).items() if k in mine}
 
-    def _reading(self, reading: readings.Reading, values: Mapping[str, Value]) -> str:
+    def _reading(self, reading: Reading, values: Mapping[str, Value]) -> str:
         """The label in force, or the settings spelt out when no label has them."""
         options = [o for o in self.options if o.reading == reading.name]
         if reading.settings is None:

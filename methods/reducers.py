@@ -25,7 +25,7 @@ def known(given: Count, counted: int, unit: str, batch: Batch) -> int | float | 
 
 def row_sums(x: Tensor, batch: Batch) -> Tensor:
     """sum_t m x per row, (B,); x is (B, T), or (B, 1) when equal for all tokens of a row."""
-    return x.squeeze(1) * batch.lengths_B if x.shape[1] == 1 else (x * batch.mask).sum(1)
+    return x.squeeze(1) * batch.lengths_B if x.shape[1] == 1 else (x * batch.weight_BT).sum(1)
 
 
 def token_mean(*, scope: str) -> Part:

@@ -41,7 +41,7 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
             )
         tol = TOLERANCE[str(entropy.dtype)]
     change = t.batch.valid(entropy.detach() - old_entropy)
-    return change.masked_fill(change.abs() <= tol, 0.0)
+    return change * (change.abs() > tol)
 
 
 @part(scope="batch")
@@ -93,7 +93,7 @@ def either(t: Terms, *, dh: Part) -> Tensor:
 
 def covariance(t: Terms) -> Tensor:
     """cov_t = (A_t - mean A)(log p_t - mean log p), means over the valid tokens at hand (arXiv 2505.22617, eq. 10)."""
-    mask, tokens = t.batch.mask, max(t.batch.tokens, 1)
+    mask, tokens = t.batch.weight_BT, max(t.batch.tokens, 1)
     advantage, logp_BT = t.advantage, t.logp_BT.detach()
     return (advantage - (advantage * mask).sum() / tokens) * (logp_BT - logp_BT.sum() / tokens)
 
