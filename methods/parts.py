@@ -26,7 +26,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        return self.function.__name__
+        return self.function.__name__.lstrip("_")
 
     @property
     def inner(self) -> tuple[Part, ...]:

@@ -36,6 +36,7 @@ def kl(*, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> P
 
 
 def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Tensor:
+    """beta KL_t(pi || anchor) on the tokens of `where`."""
     chosen = where(t)
     if norm == "masked":
         beta *= t.batch.tokens / max(int((chosen & t.batch.mask).count_nonzero()), 1)
@@ -67,6 +68,7 @@ def entropy(*, coefficient: float, where: Part) -> Part:
 
 
 def _entropy(t: Terms, *, coefficient: float, where: Part) -> Tensor:
+    """coefficient H_t on the tokens of `where`, with gradient."""
     entropy_BT = t.batch.entropy
     assert entropy_BT is not None
     if t.batch.logp.requires_grad and not entropy_BT.requires_grad:
