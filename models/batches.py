@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evals.arithmetic import prompt_string, solution, training_problem
@@ -13,15 +14,16 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerFast
 
+Pair = tuple[str, str]  # prompt string, answer without end token
 IGNORED = -100  # torch's cross_entropy leaves such targets out
 
 
-def clean_pairs(rng: random.Random, ladder: str, count: int) -> list[tuple[str, str]]:
+def clean_pairs(rng: random.Random, ladder: str, count: int) -> list[Pair]:
     """(prompt string, worked solution) of `count` training problems."""
     return [(prompt_string(p.prompt), solution(p)) for p in (training_problem(rng, ladder) for _ in range(count))]
 
 
-def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[tuple[str, str]]:
+def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[Pair]:
     """(prompt string, solution in a drawn style with slips) of one batch."""
     names, shares = zip(*noisy.styles, strict=True)
     pairs = []
@@ -31,7 +33,7 @@ def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[tuple[str
     return pairs
 
 
-def tensors(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets (B, T), padded on the right; targets are the next tokens, IGNORED inside prompt and padding.
 
     Padding needs no attention mask: it lies behind everything that is read.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import os
 import shutil
 import sys
 import time
@@ -32,8 +33,8 @@ LEARNT = "learnt.json"
 SCHEMA = 1
 
 
-def build(recipe: Recipe, out: Path) -> dict[str, Any]:
-    """Build the base into `out` unless it is there; returns its record.
+def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
+    """Build the base into `out` unless it is there, the same bits on one thread and two; returns its record.
 
     ConfigError: `out` holds something else, the gate was not reached, or a figure lies outside its aim.
     """
@@ -46,7 +47,7 @@ def build(recipe: Recipe, out: Path) -> dict[str, Any]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out}: is not empty and holds no {RECORD}; give another --out or remove it")
     with _workplace(out) as work:
-        made = _make(recipe, work, digest)
+        made = _make(recipe, work, digest, threads)
         ready = work / "ready"
         write_json(ready / RECORD, made)  # last: its presence means finished
         if out.exists():
@@ -55,10 +56,11 @@ def build(recipe: Recipe, out: Path) -> dict[str, Any]:
     return cache.record(out)
 
 
-def _make(recipe: Recipe, work: Path, digest: str) -> dict[str, Any]:
+def _make(recipe: Recipe, work: Path, digest: str, threads: int) -> dict[str, Any]:
     """Train both phases, leaving the model's files in `work/ready`; returns the record."""
     from models import measure, phases, tokenizer
     from models.architectures import fresh
+    from models.gradients import one_torch_thread
 
     wall, cpu = time.monotonic(), time.process_time()
     letters = tokenizer.tokenizer()
@@ -66,21 +68,22 @@ def _make(recipe: Recipe, work: Path, digest: str) -> dict[str, Any]:
     resumed = learnt is not None
     if learnt is None:
         model = fresh(recipe.architecture, seed=recipe.seed)
-        learnt = {"recipe_hash": digest, **asdict(phases.clean(model, letters, recipe))}
+        learnt = {"recipe_hash": digest, **asdict(phases.clean(model, letters, recipe, threads=threads))}
         _save(model, work / CLEAN)
         write_json(work / CLEAN / LEARNT, learnt)
     # Always from the file, so that a resumed build takes the very same path.
     model = _load(work / CLEAN)
-    phases.noisy(model, letters, recipe)
-    figures = measure.figures(
-        model,
-        letters,
-        recipe.ladder,
-        prompts=recipe.measured_prompts,
-        samples=recipe.samples_per_prompt,
-        tokens=recipe.completion_tokens,
-        seed=f"figures {recipe.seed}",
-    )
+    phases.noisy(model, letters, recipe, threads=threads)
+    with one_torch_thread():
+        figures = measure.figures(
+            model,
+            letters,
+            recipe.ladder,
+            prompts=recipe.measured_prompts,
+            samples=recipe.samples_per_prompt,
+            tokens=recipe.completion_tokens,
+            seed=f"figures {recipe.seed}",
+        )
     print(f"[{recipe.model} figures] " + "  ".join(f"{k} {v:.3g}" for k, v in asdict(figures).items()), file=sys.stderr)
     _accept(recipe, figures.json())
     ready = work / "ready"
@@ -96,6 +99,7 @@ def _make(recipe: Recipe, work: Path, digest: str) -> dict[str, Any]:
         "figures": {"gate": {k: v for k, v in learnt.items() if k != "recipe_hash"}, "base": figures.json()},
         "sha256": {name: sha256_file(ready / name) for name in (WEIGHTS, f"{CLEAN}/{WEIGHTS}", "tokenizer.json")},
         "resumed": resumed,
+        "threads": min(threads, 2),
         "wall_seconds": round(time.monotonic() - wall, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
         "environment": environment(),
@@ -149,6 +153,12 @@ def _workplace(out: Path) -> Iterator[Path]:
         shutil.rmtree(work)
 
 
+def _usual_threads() -> int:
+    """What a scheduler granted, else the cores."""
+    granted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(granted) if granted.isdecimal() else os.cpu_count() or 1
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m models.build", description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="a key of config/models with made_here")
@@ -156,17 +166,14 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="folder of the base; default: results/cache/models/<model>-<recipe hash>"
     )
-    parser.add_argument("--threads", type=int, help="torch threads; default: OMP_NUM_THREADS, else all cores")
+    parser.add_argument("--threads", type=int, help="1 or 2, same weights; default: OMP_NUM_THREADS, else cores")
     options = parser.parse_args()
     wanted = recipe(options.model, options.ladder)
     out = options.out or cache.folder(options.model, options.ladder)
-    if options.threads is not None:
-        if options.threads < 1:
-            raise ConfigError(f"--threads: {options.threads}: must be at least 1")
-        import torch
-
-        torch.set_num_threads(options.threads)
-    made = build(wanted, out)
+    threads = options.threads if options.threads is not None else _usual_threads()
+    if threads < 1:
+        raise ConfigError(f"--threads: {threads}: must be at least 1")
+    made = build(wanted, out, threads=threads)
     figures = "  ".join(f"{name} {value}" for name, value in made["figures"]["base"].items())
     print(f"{out}: {figures}  sha256 {made['sha256'][WEIGHTS][:12]}")
 

@@ -23,6 +23,7 @@ CODE = (
     "evals/arithmetic.py",
     "models/architectures.py",
     "models/batches.py",
+    "models/gradients.py",
     "models/measure.py",
     "models/phases.py",
     "models/tokenizer.py",
