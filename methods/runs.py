@@ -127,6 +127,8 @@ class RunFolder:
         }
         write_json(self.state / "run.json", record)
         write_json(self.folder / "run.json", record)
+        for state in self.state.glob("checkpoint-*"):  # optimiser states are large, and nothing goes on from here
+            shutil.rmtree(state)
         self.event("end", update=updates)
 
     def event(self, what: str, **details: Any) -> None:

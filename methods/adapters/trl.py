@@ -47,6 +47,8 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     start = run.open()
     try:
         running = trainer(spec, run, stop, made, method, reward)
+        if stop():  # asked while everything was loading
+            return Outcome(run.mark.update, False, None)
         running.train(resume_from_checkpoint=str(start) if start else None)
     finally:
         run.curve.close()
@@ -75,6 +77,8 @@ def trainer(
         torch.set_num_threads(1)
     if spec.training.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("spec: training.device: 'cuda' is not available on this machine; allowed: cpu")
+    if spec.training.device == "cuda" and torch.cuda.device_count() > 1:
+        raise ConfigError("environment: CUDA_VISIBLE_DEVICES: several devices are visible; the trl adapter uses one")
     from datasets import Dataset
     from trl import GRPOConfig
 

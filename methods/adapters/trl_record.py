@@ -90,11 +90,6 @@ class Recorder(TrainerCallback):
 
     # --- called by the trainer's loop -----------------------------------------------------------------------------
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if self.stop():
-            control.should_training_stop = self.stopped = True
-        return control
-
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._began = time.perf_counter()
         self._parts, self._loss, self._norm, self._rollout_seconds = [], None, None, None
