@@ -1,0 +1,130 @@
+"""What lm-eval costs: our generation path against bare `model.generate` on the same prompts in the same batches.
+
+    python benchmarks/lm_eval_overhead.py --model FOLDER [--benchmarks K ...] [--rounds 3]
+
+Both sides draw the same responses (checked, greedy sets), interleaved, in one process with the model loaded; CPU
+seconds and wall seconds, the median over rounds, and their ratio. The bare side tokenises, sorts by length, generates
+and decodes: what a hand-written loop would do. Target: below 1.5. Exit code 1 above it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from evals import data, fetch, registry
+from evals.generate import one_line_per_job
+from evals.generation.engine import Settings, engine
+from evals.generation.plan import Plan, plan
+
+LIMIT = 1.5
+FULL = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")
+
+
+def bare(model: Any, tokenizer: Any, each: Plan, batch_size: int) -> list[str]:
+    """Responses in order of item and sample, by `model.generate` alone."""
+    import torch
+
+    texts = [prompt.text for prompt in each.prompts for _ in range(each.decoding.samples)]
+    order = sorted(range(len(texts)), key=lambda place: -len(tokenizer.encode(texts[place], add_special_tokens=False)))
+    sampling: dict[str, Any] = {"do_sample": False}
+    if not each.decoding.greedy:
+        sampling = {
+            "do_sample": True,
+            "temperature": each.decoding.temperature,
+            "top_p": each.decoding.top_p,
+            "top_k": 0,
+        }
+    answers = [""] * len(texts)
+    torch.manual_seed(each.seed)
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            batch = tokenizer(
+                [texts[p] for p in places],
+                padding=True,
+                add_special_tokens=False,
+                padding_side="left",
+                return_tensors="pt",
+            )
+            out = model.generate(
+                input_ids=batch.input_ids,
+                attention_mask=batch.attention_mask,
+                max_new_tokens=each.decoding.max_tokens,
+                **sampling,
+            )
+            for place, text in zip(
+                places,
+                tokenizer.batch_decode(out[:, batch.input_ids.shape[1] :], skip_special_tokens=True),
+                strict=True,
+            ):
+                answers[place] = text
+    return answers
+
+
+def timed(work: Callable[[], list[str]]) -> tuple[float, float, list[str]]:
+    cpu, wall = time.process_time(), time.perf_counter()
+    found = work()
+    return time.process_time() - cpu, time.perf_counter() - wall, found
+
+
+def main() -> int:
+    one_line_per_job()
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--benchmarks", nargs="+", default=FULL)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    from evals.generation.draw import draw
+
+    logging.getLogger().setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        asked = engine("hf", Settings(given.model, seed=1234, device="cpu"))
+        plans = []
+        for benchmark in registry.select(given.benchmarks):
+            fetch.fetch(benchmark, folder)
+            plans.append(plan(asked, benchmark, data.load(benchmark, folder), seed=1234))
+        model: Any = asked.lm(asked.positions)
+        tokenizer = asked.tokenizer
+
+        def through_lm_eval() -> list[str]:
+            return [
+                row.response
+                for each in plans
+                for row in draw(asked, each, Path(folder, "work"), asked.positions, "lm-eval")
+            ]
+
+        def alone() -> list[str]:
+            return [text for each in plans for text in bare(model.model, tokenizer, each, asked.batch_size)]
+
+        timed(alone)  # warm up
+        sides: dict[str, list[tuple[float, float]]] = {"lm-eval": [], "bare": []}
+        answers: dict[str, list[str]] = {}
+        for _ in range(given.rounds):
+            for name, work in (("lm-eval", through_lm_eval), ("bare", alone)):
+                cpu, wall, answers[name] = timed(work)
+                sides[name].append((cpu, wall))
+    greedy = [each.decoding.greedy for each in plans for _ in range(len(each.items) * each.decoding.samples)]
+    same = [a == b for a, b, g in zip(answers["lm-eval"], answers["bare"], greedy, strict=True) if g]
+    cpu_of, wall_of = (
+        {name: statistics.median(run[i] for run in runs) for name, runs in sides.items()} for i in (0, 1)
+    )
+    ratio = cpu_of["lm-eval"] / cpu_of["bare"]
+    print(f"responses {len(greedy)}; greedy ones equal on both sides: {sum(same)} of {len(same)}")
+    for name in sides:
+        print(f"{name:<8} CPU {cpu_of[name]:6.2f} s   wall {wall_of[name]:6.2f} s")
+    print(f"ratio    CPU {ratio:6.2f}     wall {wall_of['lm-eval'] / wall_of['bare']:6.2f}     limit {LIMIT}")
+    return int(ratio > LIMIT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""Downloads against a server on loopback: what is written is right, or nothing is written and the way out is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from evals import data, fetch, registry
+from evals.benchmark import Benchmark, Decoding, HubFile, RepositoryFile, Row
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+
+ROWS = [{"question": f"What is ${n}+{n}$?", "gold": 2 * n} for n in range(40)]
+COMMIT = "0" * 40
+
+
+def read(row: Row) -> Row:
+    return {"problem": row["question"], "answer": str(row["gold"])}
+
+
+def lines(rows: list[dict[str, object]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+BENCHMARK = Benchmark(
+    key="doubles",
+    title="Doubles",
+    source=RepositoryFile("someone/sets", "folder/doubles set.jsonl", read),
+    revision=COMMIT,
+    sha256=data.content_sha256(data.items([read(row) for row in ROWS])),
+    n=len(ROWS),
+    licence="invented",
+    prompt="none",
+    answer_kind="integer",
+    decoding=Decoding(1, 0.0, 1.0, 64),
+    files=("doubles_set",),
+)
+PATH = f"/someone/sets/{COMMIT}/folder/doubles%20set.jsonl"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, tuple[int, bytes, int | None]]]:
+    """Path -> (status, body, claimed length or None for the true one)."""
+    pages: dict[str, tuple[int, bytes, int | None]] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body, claimed = pages.get(self.path, (404, b"", None))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body) if claimed is None else claimed))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("TEPO_REPOSITORY_FILE", address + "/{repository}/{revision}/{path}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    yield pages
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+Pages = dict[str, tuple[int, bytes, int | None]]
+
+
+def test_a_download_is_written_with_ids(served: Pages, tmp_path: Path) -> None:
+    served[PATH] = (200, lines(ROWS), None)
+    path = fetch.fetch(BENCHMARK, tmp_path)
+    assert [json.loads(line)["answer"] for line in path.read_text().splitlines()] == [str(2 * n) for n in range(40)]
+    assert data.load(BENCHMARK, tmp_path)[3].item_id == data.item_id("What is $3+3$?")
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "said"),
+    [
+        ((404, b"", None), MissingInputError, "HTTP Error 404"),
+        ((200, lines(ROWS)[:-30], len(lines(ROWS))), MissingInputError, "connection broke after"),
+        ((200, lines(ROWS[:-1]), None), CorruptInputError, "39 items, doubles has 40"),
+        ((200, lines([*ROWS[:-1], {"question": "What else?", "gold": 1}]), None), CorruptInputError, "content sha256"),
+        ((200, lines([*ROWS[:-1], {"prompt": "renamed"}]), None), CorruptInputError, "row 40 is neither"),
+        ((200, b"<html>", None), CorruptInputError, "not valid JSON"),
+        ((200, b"", None), CorruptInputError, "no rows"),
+    ],
+    ids=["404", "broken off", "too few", "other content", "other fields", "not JSON", "empty"],
+)
+def test_a_bad_download_writes_nothing_and_says_what_to_do(
+    served: Pages, tmp_path: Path, page: tuple[int, bytes, int | None], kind: type[BenchError], said: str
+) -> None:
+    served[PATH] = page
+    with pytest.raises(kind, match=said) as caught:
+        fetch.fetch(BENCHMARK, tmp_path)
+    assert "--from FILE" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_source_is_tried_when_the_first_is_gone(served: Pages, tmp_path: Path) -> None:
+    spare = RepositoryFile("other/place", "doubles.jsonl", read)
+    served[f"/other/place/{COMMIT}/doubles.jsonl"] = (200, lines(ROWS), None)
+    fetch.fetch(dataclasses.replace(BENCHMARK, alternatives=(spare,)), tmp_path)
+    assert len(data.load(BENCHMARK, tmp_path)) == 40
+
+
+def test_nothing_is_asked_of_the_network_when_the_file_is_right(served: Pages, tmp_path: Path) -> None:
+    served[PATH] = (200, lines(ROWS), None)
+    path = fetch.fetch(BENCHMARK, tmp_path)
+    served.clear()
+    before = path.stat().st_mtime_ns
+    assert fetch.fetch(BENCHMARK, tmp_path).stat().st_mtime_ns == before
+
+
+def test_a_damaged_file_is_replaced(served: Pages, tmp_path: Path) -> None:
+    served[PATH] = (200, lines(ROWS), None)
+    path = fetch.fetch(BENCHMARK, tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(CorruptInputError):
+        data.load(BENCHMARK, tmp_path)
+    assert fetch.fetch(BENCHMARK, tmp_path).read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["doubles.jsonl", "doubles_set.jsonl", "someone/sets/folder/doubles set.jsonl"])
+@pytest.mark.parametrize("form", ["upstream", "plain"])
+def test_a_mirror_needs_no_network(tmp_path: Path, name: str, form: str) -> None:
+    file = tmp_path / "mirror" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(lines(ROWS if form == "upstream" else [dict(read(row)) for row in ROWS]))
+    fetch.fetch(BENCHMARK, tmp_path / "a", mirror=tmp_path / "mirror")
+    fetch.fetch(BENCHMARK, tmp_path / "b", file=file)
+    assert (tmp_path / "a/doubles.jsonl").read_bytes() == (tmp_path / "b/doubles.jsonl").read_bytes()
+
+
+def test_an_empty_mirror_says_where_it_looked(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"looked for: .*doubles\.jsonl, .*doubles_set\.jsonl"):
+        fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path)
+
+
+@pytest.mark.parametrize("template", ["http://x/{branch}", "ftp://x/{path}"])
+def test_a_wrong_address_template_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, template: str) -> None:
+    monkeypatch.setenv("TEPO_REPOSITORY_FILE", template)
+    with pytest.raises((ConfigError, MissingInputError), match="TEPO_REPOSITORY_FILE"):
+        fetch.fetch(BENCHMARK, tmp_path)
+
+
+HUB = """
+import sys
+from pathlib import Path
+from evals.benchmark import HubFile
+from evals.download import download
+with download(HubFile("someone/set", "test.jsonl", dict), "") as path:
+    Path(sys.argv[1]).write_bytes(path.read_bytes())
+"""
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    """The part of the hub's protocol that fetching one file needs."""
+
+    body = lines(ROWS)
+
+    def _head(self) -> None:
+        known = self.path.startswith("/datasets/someone/set/resolve/main/test.jsonl")
+        self.send_response(200 if known else 404)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", '"1234"')
+        self.send_header("Content-Length", str(len(self.body) if known else 0))
+        self.end_headers()
+
+    do_HEAD = _head  # noqa: N815 - the name http.server calls
+
+    def do_GET(self) -> None:
+        self._head()
+        self.wfile.write(self.body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_the_hub_client_brings_a_file(tmp_path: Path) -> None:
+    """In a process of its own: huggingface_hub reads its address once, at import."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    environment = os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path / "cache"),
+        "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_XET": "1",
+        "no_proxy": "127.0.0.1",
+    }
+    command = [sys.executable, "-c", HUB, str(tmp_path / "got")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    server.shutdown()
+    server.server_close()
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "got").read_bytes() == lines(ROWS)
+
+
+def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants
+
+    from evals.download import download
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    source = HubFile("someone/set", "test.jsonl", dict)
+    with pytest.raises(MissingInputError, match="cannot be downloaded") as caught, download(source, ""):
+        pass
+    assert str(caught.value).startswith(f"{source}: ")
+    assert "\n" not in str(caught.value)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "evals.fetch", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--benchmarks", "amie24", "--data", "x"], "nearest: aime24"),
+        (["--benchmarks", "amc"], "--data: say where"),
+        (["--benchmarks", "amc", "math500", "--data", "x", "--from", "f"], "one file is one benchmark"),
+        (["--benchmarks", "amc", "--data", "x", "--from", "nowhere.jsonl"], "nowhere.jsonl: data of amc is missing"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], said: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_explaining_names_every_set_its_licence_and_source_and_writes_nothing(tmp_path: Path) -> None:
+    done = run("--benchmarks", "all", "--explain", "--data", str(tmp_path / "data"))
+    assert done.returncode == 0
+    for key in registry.PAPER:
+        found = registry.benchmark(key)
+        line = next(line for line in done.stdout.splitlines() if line.startswith(key))
+        assert found.licence in line
+        assert found.revision[:8] in line
+    assert not (tmp_path / "data").exists()
