@@ -53,7 +53,11 @@ class Answer:
 
 
 class Pool:
-    """Started on the first task; `close` it, or use it as a context manager."""
+    """Started on the first task; `close` it, or use it as a context manager.
+
+    workers: processes, by default the cores this process may use. cpu_seconds: limit of one comparison, on the worker's
+    own clock. wall_seconds: for one that does not run at all. memory_bytes: address space. module: what a worker runs.
+    """
 
     def __init__(
         self,
@@ -62,10 +66,12 @@ class Pool:
         cpu_seconds: float = CPU_SECONDS,
         wall_seconds: float = WALL_SECONDS,
         memory_bytes: int = MEMORY_BYTES,
+        module: str = "evals.grading.worker",
     ):
         self.most = workers or len(os.sched_getaffinity(0))
         self.limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
         self.wall_seconds = wall_seconds
+        self.module = module
         self.workers: list[_Worker] = []
 
     def __enter__(self) -> Pool:
@@ -124,7 +130,7 @@ class Pool:
             while waiting or any(worker.index is not None for worker in watched):
                 self.workers = [worker for worker in self.workers if worker.alive]
                 while len(self.workers) < min(most, len(waiting) + sum(w.index is not None for w in self.workers)):
-                    self.workers.append(_Worker(self.limits))
+                    self.workers.append(_Worker(self.module, self.limits))
                 for worker in self.workers[:most]:
                     if worker not in watched:
                         selector.register(worker.output, selectors.EVENT_READ, worker)
@@ -166,14 +172,14 @@ class Pool:
 class _Worker:
     """One process and what the parent knows of it."""
 
-    def __init__(self, limits: dict[str, Any]):
+    def __init__(self, module: str, limits: dict[str, Any]):
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "SYMPY_GROUND_TYPES": "python",
             "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "evals.grading.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment, bufsize=0,
         )  # fmt: skip
         assert self.process.stdout is not None

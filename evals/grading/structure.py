@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-MOST_MEMBERS = 64
+SPARE_MEMBERS = 4  # a list with more than twice the gold's members and these is not compared member by member
 
 _TOKEN = re.compile(r"\\[{}]|\\cup(?![A-Za-z])|\\pm(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
@@ -69,13 +69,13 @@ def parse(text: str) -> Structure:
     if len(unions) > 1:
         return Listing(tuple(parse(part) for part in unions), union=True)
     parts = _split(text, ",;")
-    if 1 < len(parts) <= MOST_MEMBERS:
+    if len(parts) > 1:
         return Listing(_members(parts))
     if text[:2] == "\\{" and text[-2:] == "\\}" and _encloses(text, 2):
         return Listing(_members(_split(text[2:-2], ",;")), braces=True)
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 1):
         inner = _split(text[1:-1], ",;")
-        if 1 < len(inner) <= MOST_MEMBERS:
+        if len(inner) > 1:
             return Tuple(text[0], tuple(parse(part) for part in inner), text[-1])
     named = sides(text)
     if len(named) == 2 and NAMES.fullmatch(named[0]):
@@ -192,26 +192,28 @@ def _as_members(structure: Structure) -> Sequence[Structure]:
 
 def _unordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
     """As sets: every member has its equal on the other side. Repetitions (a double root) say nothing new."""
-    undecided = False
-    unmet = set(range(len(answer)))
-    for g in gold:
-        met: bool | None = False
-        for index, a in enumerate(answer):
-            found = compare(g, a, leaf)
-            if found:
-                met = True
-                unmet.discard(index)
-                if not unmet:
-                    break
-            elif found is None:
-                met = met or None
-                unmet.discard(index)  # may be met: a later stage looks
-        if met is False:
-            return False
-        undecided |= met is None
-    if unmet:
+    if len(answer) > 2 * len(gold) + SPARE_MEMBERS:
         return False
-    return None if undecided else True
+    met: list[bool | None] = [False] * len(answer)
+    undecided = False
+    for g in gold:
+        found: bool | None = False
+        for index, a in enumerate(answer):
+            if found and met[index]:
+                continue
+            equal = compare(g, a, leaf)
+            found, met[index] = _either(found, equal), _either(met[index], equal)
+        if found is False:
+            return False
+        undecided |= found is None
+    if False in met:
+        return False
+    return None if undecided or None in met else True
+
+
+def _either(a: bool | None, b: bool | None) -> bool | None:
+    """Or, with None for unknown."""
+    return True if a or b else None if None in (a, b) else False
 
 
 def _ordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:

@@ -7,9 +7,10 @@ LaTeX is read by latex2sympy2_extended's grammar and compared by math-verify. No
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import latex2sympy2_extended.latex2sympy2
@@ -27,7 +28,8 @@ from evals.grading.rational import Number, number
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
-_DIGITS = 30
+_DIGITS, _MOST_DIGITS = 30, 3000  # asked for, and carried inside where terms cancel
+_WRITABLE = 20_000  # digits
 _EXACT = 1e-22  # relative: values to 30 digits, less what cancels
 _SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
 _POINTS, _STEP = (1.3717, 2.6183), 0.4142  # positive and in no simple relation: roots and logarithms stay real
@@ -61,10 +63,15 @@ _PRODUCT = re.compile(
 )
 # Spellings that the grammar refuses, with ones that it reads; applied to both sides alike.
 _DIALECT = (
-    (re.compile(r"(\w+|\))!(?=\^)"), r"{\1!}"),
+    (re.compile(r"(\w+|\))!(?=\^)"), r"(\1!)"),
     (re.compile(r"([_^])([A-Za-z])"), r"\1{\2}"),
     (re.compile(r"_\{\\([A-Za-z]+)\}"), r"_{\1}"),
     (re.compile(r"\\hbar(?![A-Za-z])"), r"h_{bar}"),
+    (
+        re.compile(r"\\gamma(?![A-Za-z])"),
+        r"g_{gamma}",
+    ),  # the Greek letter is a function to it, infinite without argument
+    (re.compile(r"(\\log_\{[^{}]*\})(\d+)"), r"\1{\2}"),
     (re.compile(r"(?<![A-Za-z\\])E_"), r"\\Xi_"),  # a bare E is Euler's number to the grammar, even with an index
 )
 
@@ -102,6 +109,19 @@ def _both_taken_apart(gold: Gold, answer: str) -> bool:
     return not any(isinstance(s, structure.Leaf) or (isinstance(s, structure.Listing) and s.union) for s in kinds)
 
 
+def _attempt(compute: Callable[[], Any]) -> Any:
+    """The result, or None where the algebra fails: its grammar, converter and functions raise with no common root.
+
+    A lack of memory is not a failure of the algebra; it goes on to the worker, which ends.
+    """
+    try:
+        return compute()
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+
+
 @lru_cache(maxsize=256)  # a gold meets many answers
 def _parse(text: str) -> Any:
     """The sympy object that LaTeX `text` denotes, None when the grammar refuses it."""
@@ -110,12 +130,7 @@ def _parse(text: str) -> Any:
         text = pattern.sub(replacement, text)
     latex = normalize_latex(text.removesuffix("%"), config=_READING)
     for candidate in dict.fromkeys((latex, structure.sides(latex)[-1])):
-        try:
-            parsed = latex2sympy(candidate, is_real=True, convert_degrees=False, normalization_config=None)
-        except MemoryError:
-            raise
-        except Exception:  # the grammar's, the converter's and sympy's errors share no other root
-            continue
+        parsed = _attempt(partial(latex2sympy, candidate, is_real=True, normalization_config=None))
         if parsed is not None:
             return _with_imaginary_unit(parsed)
     return None
@@ -136,22 +151,29 @@ def _with_imaginary_unit(parsed: Any) -> Any:
 
 
 def _equal(gold: str, answer: str, tolerance: Fraction | None) -> bool | None:
-    """True, False, or None when the gold has no meaning to the reader."""
+    """True, False, or None when the gold has no meaning to the reader. What cannot be compared is not equal."""
     expected = _parse(gold)
     if expected is None:
         return None
     found = _parse(answer)
     if found is None:
         return False
+    return bool(_attempt(lambda: _same(expected, found, number(gold.removesuffix("%")), tolerance)))
+
+
+def _same(expected: Any, found: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool:
+    """Two sympy objects: by structure, by value, by value at two points, by expansion, and then by math-verify."""
     if expected == found:
         return True
-    both = isinstance(expected, sympy.Expr) and isinstance(found, sympy.Expr)
-    if both and not (expected.free_symbols or found.free_symbols):
-        same = _same_value(expected, found, number(gold.removesuffix("%")), tolerance)
-        if same is not None:
-            return same
-    if both and _differ_somewhere(expected, found):
-        return False
+    if isinstance(expected, sympy.Expr) and isinstance(found, sympy.Expr):
+        if not (expected.free_symbols or found.free_symbols):
+            same = _same_value(expected, found, gold_number, tolerance)
+            if same is not None:
+                return same
+        if _differ_somewhere(expected, found):
+            return False
+        if _same_polynomial(expected, found):
+            return True
     return bool(verify(expected, found, timeout_seconds=None))
 
 
@@ -171,25 +193,38 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
         if difference > _EXACT * size:
             return False
-        return True if size < 1 / _EXACT else None  # 2^2007 and 2^2007 + 1 agree to 30 digits
+        return _same_rational(gold, answer, size)
     # agreement() in mpmath: a printed decimal stands for an exact value by six decimals, never for an integer
     whole = expected.imag == 0 and expected.real == mpmath.nint(expected.real)
     allowed = 0 if whole else float(SIX_DECIMALS) * min(1, 1000 * size)
     return bool(difference <= max(allowed, _SAME * size))
 
 
+def _same_rational(gold: Any, answer: Any, size: Any) -> bool:
+    """Whether two closed exact expressions that agree to many digits are equal: 2^2007 and 2^2007 + 1 agree so too.
+
+    Written out they are compared digit by digit; roots and logarithms, and values beyond writing out, are equal by then.
+    """
+    if size != 0 and abs(mpmath.log10(size)) > _WRITABLE:
+        return True
+    expected, found = _attempt(gold.doit), _attempt(answer.doit)
+    if isinstance(expected, sympy.Rational) and isinstance(found, sympy.Rational):
+        return bool(expected == found)
+    if size < 1 / _EXACT:
+        return True
+    return bool(verify(gold, answer, timeout_seconds=None))
+
+
 def _value(expression: Any) -> Any:
     """The complex value (mpmath) of a closed expression to 30 digits, None when it has none."""
-    for candidate in (lambda: expression, expression.doit):
-        try:
-            real, imaginary = candidate().evalf(_DIGITS).as_real_imag()
-            with mpmath.workdps(_DIGITS):
-                return mpmath.mpc(_float(real), _float(imaginary))
-        except MemoryError:
-            raise
-        except Exception:  # sympy's evaluation fails in as many ways as there are functions
-            continue
-    return None
+    written = _attempt(partial(_evaluate, expression))
+    return _attempt(lambda: _evaluate(expression.doit())) if written is None else written
+
+
+def _evaluate(expression: Any) -> Any:
+    real, imaginary = expression.evalf(_DIGITS, maxn=_MOST_DIGITS, strict=True).as_real_imag()
+    with mpmath.workdps(_DIGITS):
+        return mpmath.mpc(_float(real), _float(imaginary))
 
 
 def _float(value: Any) -> Any:
@@ -205,6 +240,11 @@ def _fraction(value: Any) -> Fraction | None:
         return None
     magnitude = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
     return -magnitude if sign else magnitude
+
+
+def _same_polynomial(gold: Any, answer: Any) -> bool:
+    """Whether expanding alone shows two expressions equal. math-verify compares a lone symbol by its name only."""
+    return _attempt(lambda: sympy.expand(gold - answer)) == 0
 
 
 def _differ_somewhere(gold: Any, answer: Any) -> bool:
