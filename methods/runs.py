@@ -2,7 +2,7 @@
 
 run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
 state/identity.json                          hashes of specification, inputs and code that the state belongs to
-state/{checkpoint-<update>/, curve.csv}      to go on from; a checkpoint counts once it holds `complete.json`
+state/{checkpoint-<update>/, curve.csv}      to go on from, until the end; it counts once it holds `complete.json`
 state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
 state/run.json                               a copy of the final one: the outputs can be made again without training
 """
