@@ -225,25 +225,32 @@ def centred(reward: Sequence[float], group: Sequence[int], settings: Settings) -
 
 @dataclass(frozen=True)
 class Row:
-    """One catalog method: its loss, its printed settings, and how its advantage is made."""
+    """One catalog method: loss, printed settings, how its advantage is made, how its first update stands out."""
 
     loss: Callable[[Case], float]
     settings: Settings = field(default_factory=dict)
     advantage: Callable[[Sequence[float], Sequence[int], Settings], list[float]] = z_scored
+    first_update: str | None = None  # why its first update on a rollout is not -A m / N, if it is not
 
 
 HIGHER: Settings = {"low": 0.2, "high": 0.28}
 
 LOSSES: dict[str, Row] = {
     "grpo": Row(grpo, HIGHER),
-    "grpo_2024": Row(grpo_2024, {"low": 0.2, "high": 0.2, "beta": 0.04, "kl-anchor": "ref"}),
-    "clip_cov": Row(clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}),
+    "grpo_2024": Row(
+        grpo_2024,
+        {"low": 0.2, "high": 0.2, "beta": 0.04, "kl-anchor": "ref"},
+        first_update="mean over sequences; KL to the reference",
+    ),
+    "clip_cov": Row(
+        clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}, first_update="drops a token"
+    ),
     "kl_cov": Row(kl_cov, {"low": None, "high": None, "fraction": 2e-3, "beta": 1.0, "kl-estimator": "abs"}),
-    "entropy_adv": Row(entropy_adv, {**HIGHER, "alpha": 0.4, "kappa": 2.0}),
+    "entropy_adv": Row(entropy_adv, {**HIGHER, "alpha": 0.4, "kappa": 2.0}, first_update="another advantage"),
     "gpg": Row(gpg, advantage=centred),
-    "gspo": Row(gspo, HIGHER),
+    "gspo": Row(gspo, HIGHER, first_update="mean over sequences"),
     "cispo": Row(cispo, {"low": None, "high": 0.28}),
-    "prefix_is": Row(prefix_is, HIGHER),
+    "prefix_is": Row(prefix_is, HIGHER, first_update="a token also moves the weights after it"),
     "tepo_nokl": Row(tepo_nokl, HIGHER),
     "tepo": Row(tepo_with_kl(masked("positive")), {**HIGHER, "beta": 0.001}),
     "tepo_kl_all": Row(tepo_with_kl(everywhere), {**HIGHER, "beta": 0.001}),
@@ -251,8 +258,8 @@ LOSSES: dict[str, Row] = {
     "tepo_kl_both": Row(tepo_with_kl(masked("both")), {**HIGHER, "beta": 0.001}),
     "tepo_maxent": Row(tepo_entropy(+1), {**HIGHER, "coefficient": 1e-3}),
     "tepo_minent": Row(tepo_entropy(-1), {**HIGHER, "coefficient": 1e-3}),
-    "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}),
-    "tepo_seqsum": Row(tepo_seqsum, HIGHER),
+    "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}, first_update="weights below 1"),
+    "tepo_seqsum": Row(tepo_seqsum, HIGHER, first_update="N/B times larger"),
 }
 
 # What the label of a reading stands for, where the label is not itself the setting.

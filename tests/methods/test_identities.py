@@ -1,0 +1,336 @@
+"""The identities between losses, each with the row where it fails: an equality that nothing can break proves nothing.
+
+P1 to P21 are the design's numbering; padding, permutation and splits (P12, P21) stand in `test_properties.py`, what
+needs a whole vocabulary (P13, P14, P19) in `test_vocabulary.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods import catalog, ratios, reducers
+from methods.terms import Terms
+from tests.methods import reference
+from tests.methods.batches import Fields, on_policy, random_fields, rows
+from tests.methods.subjects import Outcome, assert_same, batch_of, distance, evaluate
+
+EXACT = 32 * torch.finfo(torch.float64).eps
+RAGGED = random_fields(101, groups=4, per_group=4, longest=9, drift=0.5)
+FAR = random_fields(102, groups=4, per_group=4, longest=9, drift=1.2)
+FIRST = on_policy(RAGGED)
+EVEN = random_fields(103, groups=3, per_group=4, longest=6, drift=0.6, equal_lengths=True)
+
+
+def gradient(text: str, fields: Fields) -> Tensor:
+    """By the current log-probabilities, (B, T)."""
+    return evaluate(catalog.parse(text), fields)[1]["logp"]
+
+
+def outcome(text: str, fields: Fields) -> Outcome:
+    """Loss and its gradient by logp alone: what two methods with different needs have in common."""
+    loss, by_leaf = evaluate(catalog.parse(text), fields)
+    return loss, {"logp": by_leaf["logp"]}
+
+
+def same(a: str, b: str, fields: Fields) -> None:
+    assert_same(outcome(a, fields), outcome(b, fields), torch.float64)
+
+
+def differ(a: str, b: str, fields: Fields, by: float = 0.01) -> None:
+    assert distance(gradient(a, fields), gradient(b, fields)) > by
+
+
+def lengths(fields: Fields) -> Tensor:
+    return fields["mask"].sum(1, keepdim=True).double()
+
+
+def reinforce(fields: Fields) -> Tensor:
+    """-A m: the gradient of the negated log-likelihood weighted by the advantage, before any denominator."""
+    return -fields["advantage"][:, None] * fields["mask"]
+
+
+def scaled(x: Outcome, factor: float) -> Outcome:
+    return x[0] * factor, {name: g * factor for name, g in x[1].items()}
+
+
+# ---- P1: the first minibatch of a rollout is the same update for nearly every method ----
+
+
+@pytest.mark.parametrize("key", catalog.keys())
+def test_p1_the_first_update_is_reinforce_unless_the_reference_says_why_not(key: str) -> None:
+    off = distance(gradient(key, FIRST), reinforce(FIRST) / lengths(FIRST).sum())
+    why_not = reference.LOSSES[key].first_update
+    assert (off <= EXACT) if why_not is None else (off > 0.01), f"{off:.1e}; {why_not}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prefix_is+prefix-grad=own_token",
+        "prefix_is+prefix-grad=stop",
+        "tepo+clip-form=eq4+beta=1",
+        "tepo+clip-form=none+beta=1",
+        "tepo+dh-def=theorem+beta=1",
+        "tepo_kl_all+kl-estimator=k2+beta=1",
+        "tepo_kl_all+kl-estimator=abs+beta=1",
+        "tepo_kl_all+kl-estimator=k3_is+beta=1",
+        "kl_cov+fraction=1",
+        "clip_cov+lower=1000+upper=1000",
+        "grpo+dual-clip=3",
+    ],
+)
+def test_p1_readings_whose_first_update_is_reinforce(text: str) -> None:
+    assert distance(gradient(text, FIRST), reinforce(FIRST) / lengths(FIRST).sum()) <= EXACT
+
+
+@pytest.mark.parametrize("text", ["gspo", "grpo_2024+beta=0"])
+def test_p1_with_sequence_means_the_first_update_is_reinforce_over_lengths(text: str) -> None:
+    wanted = reinforce(FIRST) / lengths(FIRST) / len(lengths(FIRST))
+    assert distance(gradient(text, FIRST), wanted) <= EXACT
+
+
+def test_p1_with_sequence_sums_the_first_update_is_reinforce_over_rows() -> None:
+    assert distance(gradient("tepo_seqsum", FIRST), reinforce(FIRST) / len(lengths(FIRST))) <= EXACT
+
+
+def test_p1_off_policy_the_methods_part() -> None:
+    for key in ("tepo_nokl", "gpg", "cispo", "prefix_is", "gspo"):
+        differ("grpo", key, RAGGED)
+
+
+# ---- P2, P3, P4: sequence, own-token and prefix weights ----
+
+
+def test_p2_equal_lengths_make_tepo_without_kl_gspo() -> None:
+    same("gspo", "tepo_nokl", EVEN)
+    differ("gspo", "tepo_nokl", RAGGED, by=0.1)
+
+
+@pytest.mark.parametrize("key", ["tepo_nokl", "gspo", "tepo_seqsum"])
+@pytest.mark.parametrize("bounds", ["", "+low=0.05+high=0.05"])
+def test_p3_the_sequence_ratio_is_gspo_token_when_the_advantage_is_constant(key: str, bounds: str) -> None:
+    method = catalog.parse(key + bounds)
+    own = replace(method, parts=replace(method.parts, ratio=ratios.own_token(of=ratios.sequence())))
+    assert_same(evaluate(own, FAR), evaluate(method, FAR), torch.float64)
+    clipped = method.diagnostics(batch_of(method, FAR))["clip_fraction_tokens"]
+    assert clipped is not None
+    assert clipped > 0.1
+
+
+def test_p3_but_not_when_the_advantage_varies_within_a_row() -> None:
+    shaped = catalog.parse("entropy_adv")
+    through = replace(shaped, parts=replace(shaped.parts, ratio=ratios.sequence()))
+    own = replace(shaped, parts=replace(shaped.parts, ratio=ratios.own_token(of=ratios.sequence())))
+    assert distance(evaluate(through, RAGGED)[1]["logp"], evaluate(own, RAGGED)[1]["logp"]) > 0.01
+
+
+def test_p4_the_prefix_weight_starts_as_token_ratio_and_ends_as_sequence_ratio() -> None:
+    method = catalog.parse("prefix_is")
+    terms = Terms(batch_of(method, RAGGED), method.parts)
+    prefix, token, sequence = (part()(terms) for part in (ratios.prefix, ratios.token, ratios.sequence))
+    last = (lengths(RAGGED).long() - 1).squeeze(1)
+    assert torch.equal(prefix[:, 0], token[:, 0])
+    assert torch.allclose(prefix.gather(1, last[:, None]), sequence, rtol=1e-15, atol=1e-15)
+
+
+def test_p4_through_and_own_token_differ_even_on_policy() -> None:
+    differ("prefix_is", "prefix_is+prefix-grad=own_token", FIRST, by=0.1)
+
+
+# ---- P5, P6, P7: CISPO, Eq. 4 as printed, Algorithm 1's line 21 ----
+
+
+def test_p5_cispo_without_bounds_is_grpo_without_a_clip() -> None:
+    a, b = gradient("cispo+high=none", FAR), gradient("grpo+low=none+high=none", FAR)
+    assert distance(a, b) <= EXACT
+
+
+def test_p5_cispo_keeps_the_gradient_that_grpo_clips_away() -> None:
+    a, b = gradient("cispo+cispo=two-sided", FAR), gradient("grpo", FAR)
+    ratio = (FAR["logp"] - FAR["old_logp"]).exp()
+    inside = (ratio > 0.8) & (ratio < 1.28) & FAR["mask"]
+    clipped = (b == 0) & FAR["mask"]
+    assert distance(a[inside], b[inside]) <= EXACT
+    assert int(clipped.sum()) > 10
+    assert bool((a[clipped] != 0).all())
+
+
+@pytest.mark.parametrize("key", ["tepo_nokl", "gspo", "tepo_seqsum"])
+def test_p6_eq4_literally_is_min_of_w_and_its_upper_bound(key: str) -> None:
+    same(f"{key}+clip-form=eq4+low=0.05+high=0.1", f"{key}+clip-form=eq4+low=none+high=0.1", FAR)
+    good = rows(FAR, FAR["advantage"] > 0)
+    same(f"{key}+clip-form=eq4+high=0.1", f"{key}+clip-form=ppo+high=0.1", good)
+    bad = rows(FAR, FAR["advantage"] < 0)
+    differ(f"{key}+clip-form=eq4+high=0.1+low=0.1", f"{key}+clip-form=ppo+high=0.1+low=0.1", bad, by=0.1)
+
+
+def test_p7_line_21_is_the_gradient_over_the_length_and_so_gspo_scaled() -> None:
+    line21 = gradient("tepo_nokl+clip-form=none+gradient=alg1_line21", FAR)
+    true = gradient("tepo_nokl+clip-form=none", FAR)
+    tokens, sequences = lengths(FAR).sum(), len(lengths(FAR))
+    assert distance(line21, true / lengths(FAR)) <= EXACT
+    assert distance(line21, gradient("gspo+clip-form=none", FAR) * sequences / tokens) <= EXACT
+    assert distance(line21, true) > 0.5
+
+
+# ---- P8 to P11: reducers ----
+
+
+@pytest.mark.parametrize("fields", [RAGGED, FAR, FIRST], ids=["ragged", "far", "first"])
+def test_p8_the_token_sum_is_the_token_mean_times_tokens_per_sequence(fields: Fields) -> None:
+    factor = float(lengths(fields).sum()) / len(lengths(fields))
+    assert_same(outcome("tepo_seqsum", fields), scaled(outcome("tepo_nokl", fields), factor), torch.float64)
+
+
+def test_p8_a_fixed_length_as_denominator_is_the_token_sum_over_that_length() -> None:
+    b, t = RAGGED["mask"].shape
+    fixed = evaluate(catalog.parse("tepo_nokl"), RAGGED, tokens=b * t)
+    assert_same(fixed, scaled(outcome("tepo_seqsum", RAGGED), 1 / t), torch.float64)
+
+
+def test_p9_group_and_minibatch_means_agree_when_groups_hold_equally_many_tokens() -> None:
+    balanced = rows(RAGGED, torch.arange(8))
+    balanced["mask"] = balanced["mask"].clone()
+    balanced["mask"][4:] = balanced["mask"][:4].flip(0)
+    assert len(set(lengths(balanced).flatten().tolist())) > 1
+    same("grpo+agg-scope=group", "grpo", balanced)
+    differ("grpo+agg-scope=group", "grpo", RAGGED, by=0.05)
+
+
+def test_p10_a_micro_batchs_own_token_count_is_another_loss() -> None:
+    tokens, sequences = int(lengths(RAGGED).sum()), len(lengths(RAGGED))
+    method = catalog.parse("grpo+agg-scope=microbatch")
+    parts = [rows(RAGGED, slice(i, i + 4)) for i in range(0, sequences, 4)]
+    split = torch.cat([evaluate(method, p, tokens=tokens, sequences=sequences)[1]["logp"] for p in parts])
+    assert distance(split, gradient("grpo", RAGGED)) > 0.05
+
+
+def test_p11_sequence_means_of_the_first_update_are_zero_and_token_means_are_not() -> None:
+    assert abs(evaluate(catalog.parse("gspo"), FIRST)[0]) <= EXACT
+    assert abs(evaluate(catalog.parse("tepo_nokl"), FIRST)[0]) > 0.01
+
+
+# ---- P15, P16: the masked penalty, the covariance methods ----
+
+
+@pytest.mark.parametrize("key", ["tepo", "tepo_kl_neg", "tepo_kl_both"])
+def test_p15_tepo_is_tepo_without_kl_when_nothing_is_masked(key: str) -> None:
+    same(f"{key}+beta=1", "tepo_nokl", FIRST)
+    same(f"{key}+beta=0", "tepo_nokl", FAR)
+    same(f"{key}+beta=1+dh-tol=1000", "tepo_nokl", FAR)
+    differ(f"{key}+beta=1", "tepo_nokl", FAR)
+
+
+def test_p15_no_token_is_masked_at_ratio_one() -> None:
+    for key in ("tepo", "tepo_kl_neg", "tepo_kl_both"):
+        method = catalog.parse(key)
+        assert method.diagnostics(batch_of(method, FIRST))["mask_fraction"] == 0.0
+        assert 0.05 < (method.diagnostics(batch_of(method, FAR))["mask_fraction"] or 0.0) < 0.95
+
+
+def test_p15_the_two_masks_are_disjoint_and_both_is_their_union() -> None:
+    base, positive, negative, both = (
+        outcome(f"{key}{'' if key == 'tepo_nokl' else '+beta=1'}", FAR)
+        for key in ("tepo_nokl", "tepo", "tepo_kl_neg", "tepo_kl_both")
+    )
+    penalty = [x[1]["logp"] - base[1]["logp"] for x in (positive, negative)]
+    assert not ((penalty[0].abs() > EXACT) & (penalty[1].abs() > EXACT)).any()
+    joint = positive[0] + negative[0] - base[0], {"logp": base[1]["logp"] + penalty[0] + penalty[1]}
+    assert_same(joint, both, torch.float64)
+
+
+def test_p15_the_mask_lies_inside_the_undifferentiated_penalty() -> None:
+    everywhere = gradient("tepo_kl_all+beta=1", FAR) - gradient("tepo_nokl", FAR)
+    masked = gradient("tepo+beta=1", FAR) - gradient("tepo_nokl", FAR)
+    inside = (FAR["advantage"] > 0)[:, None] & (FAR["entropy"] < FAR["old_entropy"]) & FAR["mask"]
+    assert torch.allclose(masked, everywhere * inside, rtol=0, atol=1e-15)
+
+
+def test_p16_kl_cov_without_penalty_is_grpo_without_a_clip() -> None:
+    same("kl_cov+beta=0", "grpo+low=none+high=none", FAR)
+    differ("kl_cov+fraction=0.2", "grpo+low=none+high=none", FAR)
+
+
+def test_p16_clip_cov_with_an_empty_band_is_grpo_at_its_clip() -> None:
+    same("clip_cov+lower=1000+upper=1000", "grpo+low=1+high=1", FAR)
+    differ("clip_cov+fraction=0.2+lower=0", "grpo+low=1+high=1", FAR)
+
+
+def test_p16_clip_cov_drops_its_quota_and_only_candidates() -> None:
+    full, some = gradient("grpo+low=1+high=1", FAR), gradient("clip_cov+fraction=0.05+lower=0+upper=100", FAR)
+    dropped = (full != 0) & (some == 0)
+    a = (FAR["advantage"][:, None] * FAR["mask"]).sum() / FAR["mask"].sum()
+    p = (FAR["logp"] * FAR["mask"]).sum() / FAR["mask"].sum()
+    cov = (FAR["advantage"][:, None] - a) * (FAR["logp"] - p)
+    assert int(dropped.sum()) == int(0.05 * int(FAR["mask"].sum()))
+    assert bool((cov[dropped] > 0).all())
+
+
+# ---- P17, P18, P20: entropy advantage, advantages, STEER ----
+
+
+@pytest.mark.parametrize(("alpha", "kappa"), [(0.4, 2.0), (4e-4, 2.0), (100.0, 1.5)])
+def test_p17_the_entropy_bonus_never_flips_a_sign_and_stays_below_its_share(alpha: float, kappa: float) -> None:
+    loss_gradient = evaluate(catalog.parse(f"entropy_adv+alpha={alpha}+kappa={kappa}"), FIRST)[1]
+    shaped = -loss_gradient["logp"] * lengths(FIRST).sum()
+    plain = FIRST["advantage"][:, None].expand_as(shaped)
+    valid = FIRST["mask"]
+    assert bool((shaped.sign() == plain.sign())[valid].all())
+    assert bool(((shaped - plain)[valid] >= 0).all())
+    assert bool(((shaped - plain).abs() <= plain.abs() / kappa * (1 + 1e-14))[valid].all())
+    assert not loss_gradient["entropy"].any()
+
+
+@pytest.mark.parametrize("std", ["unbiased", "biased", "unbiased-1e-4"])
+def test_p18_standardised_advantages_ignore_affine_rewards(std: str) -> None:
+    method, reward, group = catalog.parse(f"grpo+adv-std={std}"), torch.randn(12).double(), torch.arange(12) // 4
+    a, b = method.advantage(reward, group), method.advantage(1e6 * reward - 5e5, group)
+    eps = 1e-4 if std.endswith("1e-4") else 1e-6
+    deviation = min(float(r.std(correction=int(std != "biased"))) for r in reward.view(3, 4))
+    assert distance(a, b) <= 1.1 * eps / deviation
+
+
+def test_p18_gpg_doubles_when_rewards_are_plus_and_minus_one() -> None:
+    method, group = catalog.parse("gpg"), torch.arange(8) // 4
+    reward = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0.0]).double()
+    assert torch.equal(method.advantage(2 * reward - 1, group), 2 * method.advantage(reward, group))
+
+
+@pytest.mark.parametrize("map_", ["exp", "linear"])
+def test_p20_steer_weights_fall_from_one_to_lambda_min(map_: str) -> None:
+    fields = FIRST | {"advantage": FIRST["advantage"].clone()}
+    steer = gradient(f"tepo_steer+ratio=token+map={map_}+lambda-min=0.6", fields)
+    weight = (steer / gradient("grpo", fields))[fields["mask"]]
+    assert float(weight.min()) == pytest.approx(0.6, rel=1e-14)
+    assert float(weight.max()) <= 1.0
+    assert len(weight.unique()) > 10
+    faint = fields | {"advantage": 1e-4 * fields["advantage"]}  # every |Omega| below the floor of 0.02
+    weight = gradient(f"tepo_steer+ratio=token+map={map_}", faint) / gradient("grpo", faint)
+    assert float(weight[faint["mask"]].min()) > 0.99
+
+
+def test_max_and_min_entropy_are_mirror_images() -> None:
+    up, down = (evaluate(catalog.parse(key), FAR) for key in ("tepo_maxent", "tepo_minent"))
+    base = evaluate(catalog.parse("tepo_nokl"), FAR)
+    assert up[0] + down[0] == pytest.approx(2 * base[0], abs=1e-15)
+    assert torch.equal(up[1]["entropy"], -down[1]["entropy"])
+    assert float(up[1]["entropy"].sum()) == pytest.approx(-1e-3)
+
+
+def test_every_reducer_weighs_rows_as_its_name_says() -> None:
+    """Gradient mass of a row on-policy: |y|/N, 1/B, |y|/B."""
+    b, n = len(lengths(FIRST)), lengths(FIRST).sum()
+    mass = [
+        (reducers.token_mean(scope="minibatch"), lengths(FIRST) / n),
+        (reducers.seq_mean_token_mean(), torch.full_like(lengths(FIRST), 1 / b)),
+        (reducers.seq_mean_token_sum(), lengths(FIRST) / b),
+    ]
+    batch = batch_of(catalog.parse("grpo"), FIRST)
+    for reduce, wanted in mass:
+        x = torch.ones(FIRST["mask"].shape, dtype=torch.float64, requires_grad=True)
+        (got,) = torch.autograd.grad(reduce(x, batch, None, None), x)
+        assert distance(got.sum(1, keepdim=True), wanted) <= EXACT
