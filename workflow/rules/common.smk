@@ -29,8 +29,8 @@ LOGS = f"logs/{config['scale']}"
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
 # Everything a job needs is on disk, so hubs are never asked.
 shell.prefix(
-    "export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false"
-    " HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONPATH=.; "
+    "export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
+    " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONPATH=.; "
 )
 
 

@@ -13,7 +13,7 @@ rule base:
         ladder=config["base"]["ladder"],
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --out {params.folder} 2>&1 | tee {log}"
+        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule prompts:
