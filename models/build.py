@@ -58,10 +58,13 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
 
 def _make(recipe: Recipe, work: Path, digest: str, threads: int) -> dict[str, Any]:
     """Train both phases, leaving the model's files in `work/ready`; returns the record."""
+    from transformers.utils import logging
+
     from models import measure, phases, tokenizer
     from models.architectures import fresh
     from models.gradients import one_torch_thread
 
+    logging.disable_progress_bar()  # a bar per file written; the phases print their own lines
     wall, cpu = time.monotonic(), time.process_time()
     letters = tokenizer.tokenizer()
     learnt = _kept(work / CLEAN, digest)
