@@ -1,4 +1,4 @@
-"""The audit as a Markdown page. Every number on it comes from the findings; the words around them say how to read it."""
+"""The audit as a Markdown page. Every number on it comes from the findings; the words around them how to read it."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def _repairs(findings: Sequence[Finding]) -> str:
     return f"""## Single-cell hypotheses
 
 For a row above, and for a cell that no count can give: the values of *one* cell, all others as printed, with which the
-average follows. Several cells of a row can usually be changed so, and more than one may be off. Shown are cells where such
-a value is one slip away (a digit changed, added or dropped, or two neighbours swapped); all others are in the CSV.
+average follows. Several cells of a row can usually be changed so, and more than one may be off. Shown are cells where
+such a value is one slip away (a digit changed, added or dropped, or two neighbours swapped); all others are in the CSV.
 
 {_table(("row", "cell", "printed", "would follow with", "how"), rows)}"""
 
@@ -162,9 +162,9 @@ def _seeds(findings: Sequence[Finding]) -> str:
     rows = _columns(_open(findings, "seeds"), "row", "cell", "printed", "admissible", "status", "note")
     return f"""## Seeds
 
-Distance of two seeds beside what generation alone would give: two draws of every answer of one checkpoint, difficulty of
-problems Beta-distributed with spread {SPREAD}. Training adds to it. Listed is what has a chance under {100 * RARE:.0f} %
-on either side; of {len(found)} distances about {2 * RARE * len(found):.0f} would be by chance.
+Distance of two seeds beside what generation alone would give: two draws of every answer of one checkpoint, difficulty
+of problems Beta-distributed with spread {SPREAD}. Training adds to it. Listed is what has a chance under
+{100 * RARE:.0f} % on either side; of {len(found)} distances about {2 * RARE * len(found):.0f} would be by chance.
 
 {_table(("rows", "cell", "distance", "95 % by generation", "status", "how"), rows)}"""
 

@@ -14,7 +14,7 @@ from math import ceil, floor
 from statistics import median
 
 from evals.stats.decode import COLUMN, COPIES, candidates, printed
-from report.paper.averages import FAR, RESPONSES, right, rounded, status, truncated, usual
+from report.paper.averages import FAR, RESPONSES, copies, right, rounded, status, truncated, usual
 from report.paper.counts import count
 from report.paper.finding import Finding
 from report.paper.misprint import one_slip
