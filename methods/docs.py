@@ -70,7 +70,7 @@ def method_page(recipe: Recipe) -> str:
     rows = "".join(f"- {row}\n" for row in recipe.rows) or "- none\n"
     parts = (row for slot, part in method.parts.filled().items() for row in part_rows(slot, part))
     also = "".join(f"- `{name}` is `{recipe.method(settings).key}`\n" for name, settings in recipe.also.items())
-    held = ((r.id, _link(r), f"`{method.readings[r.name]}`", _others(r, method)) for r in recipe.readings())
+    held = ((r.id, _link(r), f"`{method.readings[r.name]}`", _others(r, recipe, method)) for r in recipe.readings())
     return "\n".join(
         [
             f"{MADE}\n# {recipe.title} (`{recipe.key}`)\n",
@@ -98,8 +98,9 @@ def _link(reading: Reading) -> str:
     return f"[{reading.name}](../readings.md#{reading.id.lower()}-{reading.name})"
 
 
-def _others(reading: Reading, method: Method) -> str:
-    return ", ".join(f"`{label}`" for label in reading.values if label != method.readings[reading.name]) or "-"
+def _others(reading: Reading, recipe: Recipe, method: Method) -> str:
+    labels = recipe.labels(reading)
+    return ", ".join(f"`{label}`" for label in labels if label != method.readings[reading.name]) or "-"
 
 
 def _file(recipe: Recipe) -> str:
@@ -123,9 +124,11 @@ def index_page(recipes: Iterable[Recipe]) -> str:
 
 def readings_page() -> str:
     """docs/readings.md"""
-    text = f"{MADE}\n# Readings\n\nWhere the paper can be read in more than one way. "
-    text += "A bold value is the default; "
-    text += "a run records all.\nA reading of a method is set in its key (`tepo+clip-form=eq4`); training and evaluation hold the others.\n"
+    text = (
+        f"{MADE}\n# Readings\n\nWhere the paper can be read in more than one way. A bold value is the default. A run "
+        "records all.\nA method's reading is set in its key (`tepo+clip-form=eq4`); training and evaluation hold the "
+        "others.\n"
+    )
     for room in ("methods", "training", "evals"):
         text += f"\n## Held by {room}\n"
         for r in (r for r in READINGS if r.room == room):

@@ -54,6 +54,11 @@ class Recipe:
         """The paper's ambiguities that bear on this method."""
         return [r for r in READINGS if any(o.reading == r.name for o in self.options)]
 
+    def labels(self, reading: Reading) -> tuple[str, ...]:
+        """The reading's values that this method can take."""
+        named = [o for o in self.options if o.name == reading.name and o.choices]
+        return named[0].choices if named else tuple(reading.values)
+
     def _meant(self, name: str, value: object) -> dict[str, object]:
         """An option, or a reading set by label (`seq-eps=gspo` stands for its `low` and `high`)."""
         reading = NAMED.get(name)

@@ -53,7 +53,7 @@ METHODS = [
             choices.DUAL_CLIP,
             Option("beta", 0.04, "the original's", original="0.04"),
             choices.KL_ANCHOR.but(default="ref", printed="-", why="the original's"),
-            choices.KL_ESTIMATOR.but(why="the original's"),
+            choices.KL_ESTIMATOR.but(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
         ),
         parts=grpo_2024,
     ),

@@ -1,0 +1,343 @@
+"""The frame around the formulas: keys, options, readings, bad input, diagnostics, generated pages."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from methods import catalog, docs
+from methods.batch import Batch
+from methods.diagnostics import NAMES
+from methods.entropy import logp_and_entropy
+from methods.readings import NAMED, READINGS
+from records.errors import ConfigError, CorruptInputError
+from records.provenance import ROOT
+
+PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    """Two prompts x two responses, up to three tokens; padding is zero."""
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.bool)
+    draw = torch.Generator().manual_seed(5)
+    noise = [torch.randn(4, 3, generator=draw, dtype=torch.float64) * mask for _ in range(5)]
+    given = {
+        "logp": noise[0] - 1,
+        "old_logp": noise[0] - 1 + 0.2 * noise[1],
+        "advantage": torch.tensor([1.0, -1.0, 0.5, -0.5], dtype=torch.float64),
+        "mask": mask,
+        "group": torch.tensor([0, 0, 1, 1]),
+        "entropy": noise[2].abs(),
+        "old_entropy": noise[3].abs(),
+        "ref_logp": noise[4] - 1,
+    }
+    return given | changes
+
+
+def with_value(name: str, index: tuple[int, ...], value: float) -> dict[str, Any]:
+    x = fields()[name].clone()
+    x[index] = value
+    return {name: x}
+
+
+# ---- imports ----
+
+
+def test_the_catalog_needs_no_torch() -> None:
+    code = (
+        "import sys; from methods import catalog, readings, docs; [catalog.parse(k) for k in catalog.keys()]; "
+        "docs.pages(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+# ---- keys ----
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("tepo", "tepo"),
+        ("tepo+beta=0.001", "tepo"),
+        ("tepo+beta=1", "tepo+beta=1"),
+        ("tepo+beta=1.0", "tepo+beta=1"),
+        ("tepo+beta=1e0", "tepo+beta=1"),
+        ("tepo+kl-estimator=k1+beta=1", "tepo+beta=1+kl-estimator=k1"),
+        ("tepo+dh-tol=auto+dual-clip=off", "tepo"),
+        ("gspo+seq-eps=gspo", "gspo+high=0.0004+low=0.0003"),
+        ("gspo+seq-eps=clip-higher", "gspo"),
+        ("clip_cov+cov-clip=clip-higher", "clip_cov+high=0.28+low=0.2"),
+        ("tepo_eq4", "tepo+clip-form=eq4"),
+        ("tepo_line21+beta=1", "tepo+beta=1+gradient=alg1_line21"),
+        ("entropy_adv_printed", "entropy_adv+alpha=0.0004"),
+        ("entropy_adv+entropy-alpha=printed", "entropy_adv+alpha=0.0004"),
+        ("cispo+low=none", "cispo"),
+    ],
+)
+def test_a_key_has_one_spelling(text: str, key: str) -> None:
+    assert catalog.parse(text).key == key
+    assert catalog.parse(key).key == key
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tepoo", ["'tepoo'", "nearest: tepo", "grpo"]),
+        ("tepo+bta=1", ["tepo", "'bta'", "nearest: beta"]),
+        ("tepo+clip-form=eq5", ["clip-form", "'eq5'", "nearest: eq4", "ppo"]),
+        ("gspo+seq-eps=gpo", ["seq-eps", "nearest: gspo"]),
+        ("tepo+beta=much", ["beta", "'much'", "at least 0"]),
+        ("tepo+beta=-1", ["beta", "'-1'"]),
+        ("tepo+beta=nan", ["beta", "'nan'"]),
+        ("tepo+beta=inf", ["beta", "'inf'"]),
+        ("tepo+beta=none", ["beta", "'none'"]),
+        ("tepo_steer+lambda-min=1.5", ["lambda-min", "at most 1"]),
+        ("tepo+beta", ["'beta'", "name=value"]),
+        ("tepo+beta=1+beta=2", ["beta", "twice"]),
+        ("grpo+kl-estimator=k1", ["grpo", "kl-estimator"]),
+        ("tepo+kl-anchor=ref+kl-estimator=full", ["kl-estimator=full", "kl-anchor=ref"]),
+        ("tepo+clip-form=eq4+dual-clip=3", ["dual-clip", "clip-form=eq4"]),
+        ("tepo+clip-form=none+low=0.1", ["low", "clip-form=none"]),
+        ("tepo+dh-def=theorem+dh-tol=0.1", ["dh-tol", "dh-def=theorem"]),
+    ],
+)
+def test_a_wrong_key_is_one_line_that_names_it(text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        catalog.parse(text)
+    assert "\n" not in str(caught.value)
+    assert [w for w in words if w not in str(caught.value)] == []
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="beta"):
+        catalog.method("tepo", params={"beta": 1}, readings={"beta": 2})
+
+
+ROWS = {  # every trained row of Tables 1-4 and its key
+    "1 w. GRPO/DAPO": "grpo", "1 w. CLIP-Cov": "clip_cov", "1 w. KL-Cov": "kl_cov", "1 w. GPG": "gpg",
+    "1 w. GSPO": "gspo", "1 w. Entropy-based Term": "entropy_adv", "1 TEPO": "tepo", "1 TEPO 14B": "tepo+beta=1", "2 w. GRPO/DAPO": "grpo",
+    "2 TEPO": "tepo", "3 TEPO-w/o. KL": "tepo_nokl", "3A 1": "tepo_kl_all+beta=1", "3A 0.1": "tepo_kl_all+beta=0.1",
+    "3A 0.01": "tepo_kl_all+beta=0.01", "3A 0.001": "tepo_kl_all", "3A 0.0001": "tepo_kl_all+beta=0.0001",
+    "3B w. Max-Entropy": "tepo_maxent", "3B w. Min-Entropy": "tepo_minent", "3B w. STEEL": "tepo_steer",
+    "3B w. CLIP-Cov": "clip_cov", "3B w. KL-Cov": "kl_cov", "3B w. Entropy-based Term": "entropy_adv",
+    "3C w. GRPO/DAPO (token-level)": "grpo", "3C w. GPG (remove IS)": "gpg", "3C w. CISPO/Reinforce": "cispo",
+    "3C w. Sentence Prefix IS": "prefix_is", "3D w. sequence-mean token-mean/GSPO": "gspo",
+    "3D w. sequence-mean token-sum": "tepo_seqsum", "3E TEPO-w/o. KL": "tepo_nokl", "3E A<0 dH>0": "tepo_kl_neg",
+    "3E both": "tepo_kl_both", "3E TEPO": "tepo", "4 GRPO/DAPO": "grpo", "4 TEPO": "tepo",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_of_the_paper_has_a_method(row: str) -> None:
+    assert catalog.parse(ROWS[row]).key == ROWS[row]
+
+
+def test_every_method_with_a_row_is_in_the_tables() -> None:
+    assert {r.key for r in catalog.recipes().values() if r.rows} == {key.split("+")[0] for key in ROWS.values()}
+
+
+# ---- options, readings, pages ----
+
+
+def options() -> list[tuple[str, Any]]:
+    return [(key, option) for key, recipe in catalog.recipes().items() for option in recipe.options]
+
+
+@pytest.mark.parametrize(("key", "option"), options(), ids=[f"{k}:{o.name}" for k, o in options()])
+def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
+    assert option.parse(option.default, key) == option.default
+    assert option.parse(option.spell(option.default), key) == option.default
+    assert option.why
+    assert option.reading is None or option.reading in NAMED
+
+
+def test_reading_ids_are_complete_and_unique() -> None:
+    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 31)] + [f"E{n}" for n in range(1, 11)]
+    assert len(NAMED) == len(READINGS)
+
+
+@pytest.mark.parametrize("name", [r.name for r in READINGS if r.room == "methods"])
+def test_every_reading_of_a_method_can_be_set(name: str) -> None:
+    holders = [r for r in catalog.recipes().values() if NAMED[name] in r.readings()]
+    assert holders
+    for recipe in holders:
+        for label in recipe.labels(NAMED[name]):
+            method = catalog.parse(f"{recipe.key}+{name}={label}")
+            assert name in method.readings
+    # a label with settings changes some method that holds it, unless it says it is another room's
+    for label in list(NAMED[name].values)[1:]:
+        settings = (NAMED[name].settings or {}).get(label, {"": None} if NAMED[name].settings is None else {})
+        able = [r.key for r in holders if label in r.labels(NAMED[name])]
+        changed = [key for key in able if catalog.parse(f"{key}+{name}={label}").key != key]
+        assert bool(changed) == bool(settings), label
+
+
+def test_quotes_are_the_papers_words() -> None:
+    if not PAPER.is_file():
+        pytest.skip(f"{PAPER} is not here: quotes cannot be compared with the paper")
+
+    def letters(text: str) -> str:
+        return re.sub(r"[^a-z]", "", text.lower())
+
+    paper = letters(re.sub(r"\([A-Z][^()]*\d{4}\)", "", PAPER.read_text(encoding="utf-8")))  # citations out
+    pieces = [(r.key, p) for r in catalog.recipes().values() for p in re.split(r"\[[^]]*\]", r.quote)]
+    assert [(key, piece) for key, piece in pieces if letters(piece) not in paper] == []
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    assert docs.stale(ROOT / "docs") == [], "run: python -m methods.docs"
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"logp": torch.zeros(4)}, ["logp", "(4,)", "(B, T)"]),
+        ({"old_logp": torch.zeros(4, 2)}, ["old_logp", "(4, 2)", "(4, 3)"]),
+        ({"advantage": torch.zeros(3)}, ["advantage", "(3,)", "(4,)"]),
+        ({"mask": torch.ones(4, 2, dtype=torch.bool)}, ["mask", "(4, 2)", "(4, 3)"]),
+        ({"mask": torch.ones(4, 3)}, ["mask", "torch.float32", "torch.bool"]),
+        ({"group": torch.zeros(5, dtype=torch.long)}, ["group", "(5,)", "(4,)"]),
+        ({"full_logp": torch.zeros(4, 3)}, ["full_logp", "(4, 3)", "V"]),
+        (with_value("logp", (1, 1), math.nan), ["logp", "nan", "[1, 1]"]),
+        (with_value("old_logp", (3, 2), -math.inf), ["old_logp", "-inf", "[3, 2]"]),
+        (with_value("entropy", (0, 2), math.inf), ["entropy", "inf", "[0, 2]"]),
+        (with_value("advantage", (2,), math.nan), ["advantage", "nan", "[2]"]),
+        ({"mask": torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]).bool()}, ["mask", "row 1", "dropped"]),
+        ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
+        ({"old_logp": torch.zeros(4, 3, requires_grad=True)}, ["old_logp", "gradient"]),
+    ],
+)
+def test_a_bad_batch_is_refused_by_name_and_index(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(CorruptInputError) as caught:
+        Batch(**fields(**changes), label="tepo")
+    assert [w for w in ["tepo: ", *words] if w not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("name", ["logp", "old_logp", "entropy"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_padding_may_hold_anything(name: str, value: float) -> None:
+    batch = Batch(**fields(**with_value(name, (2, 2), value)))
+    for method in map(catalog.parse, catalog.keys()):
+        assert float(method.loss(batch)) == float(method.loss(Batch(**fields())))
+
+
+def test_missing_needs_are_named_with_the_method() -> None:
+    with pytest.raises(ConfigError, match=r"^tepo\+beta=1: old_entropy: needed"):
+        catalog.parse("tepo+beta=1").loss(Batch(**fields(old_entropy=None)))
+
+
+def test_a_loss_that_is_not_finite_is_not_passed_on() -> None:
+    far = fields(old_logp=torch.full((4, 3), -2000.0, dtype=torch.float64))
+    with pytest.raises(CorruptInputError, match=r"^grpo: loss is -?inf; largest \|log ratio\|"):
+        catalog.parse("grpo").loss(Batch(**far))
+
+
+def test_an_entropy_term_refuses_an_entropy_without_gradient() -> None:
+    with pytest.raises(ConfigError, match="entropy: carries no gradient"):
+        catalog.parse("tepo_maxent").loss(Batch(**fields(logp=fields()["logp"].requires_grad_())))
+
+
+def test_a_batch_without_a_token_needs_the_minibatchs_counts() -> None:
+    nothing = torch.zeros(4, 3, dtype=torch.bool)
+    empty = Batch(**fields(mask=nothing, dropped=torch.ones(4, dtype=torch.bool)))
+    with pytest.raises(CorruptInputError, match="no token count"):
+        catalog.parse("grpo").loss(empty)
+    with pytest.raises(CorruptInputError, match="no sequence count"):
+        catalog.parse("gspo").loss(empty)
+    assert float(catalog.parse("grpo").loss(empty, tokens=9)) == 0
+    assert set(catalog.parse("grpo").diagnostics(empty).values()) == {None}
+
+
+def test_a_micro_batch_of_the_group_scope_needs_the_groups_counts() -> None:
+    with pytest.raises(ConfigError, match="group_tokens"):
+        catalog.parse("grpo+agg-scope=group").loss(Batch(**fields()), tokens=20)
+
+
+def test_half_precision_entropies_need_a_stated_tolerance() -> None:
+    half = {name: x.bfloat16() for name, x in fields().items() if x.is_floating_point()}
+    with pytest.raises(ConfigError, match="dh-tol"):
+        catalog.parse("tepo").loss(Batch(**fields(**half)))
+    assert math.isfinite(catalog.parse("tepo+dh-tol=0.01").loss(Batch(**fields(**half))))
+
+
+@pytest.mark.parametrize("key", ["grpo", "gpg"])
+def test_rewards_without_a_baseline_are_refused(key: str) -> None:
+    with pytest.raises(CorruptInputError, match="group: 7 holds one response"):
+        catalog.parse(key).advantage(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([3, 3, 7]))
+    with pytest.raises(CorruptInputError, match="reward: not finite at 1"):
+        catalog.parse(key).advantage(torch.tensor([1.0, math.nan]), torch.tensor([0, 0]))
+
+
+def test_equal_rewards_give_no_advantage_even_when_they_are_not_exact() -> None:
+    advantage = catalog.parse("grpo").advantage(torch.full((8,), 0.1), torch.zeros(8, dtype=torch.long))
+    assert float(advantage.abs().max()) < 1e-9
+
+
+# ---- diagnostics, worked by hand ----
+
+
+def test_diagnostics_by_hand() -> None:
+    log_ratio = torch.tensor([[math.log(2.0), 0.0], [math.log(0.5), 9.0]], dtype=torch.float64)
+    batch = Batch(
+        logp=log_ratio - 3,
+        old_logp=torch.full((2, 2), -3.0, dtype=torch.float64),
+        advantage=torch.tensor([1.0, -1.0], dtype=torch.float64),
+        mask=torch.tensor([[True, True], [True, False]]),
+        group=torch.tensor([0, 0]),
+        entropy=torch.tensor([[1.0, 2.0], [3.0, 9.0]], dtype=torch.float64),
+        old_entropy=torch.tensor([[2.0, 1.0], [2.0, 9.0]], dtype=torch.float64),
+    )
+    got = catalog.parse("grpo").diagnostics(batch)
+    weights = [math.sqrt(2.0), 0.5]
+    k3 = [1 / r + math.log(r) - 1 for r in (2.0, 1.0, 0.5)]
+    assert got == pytest.approx(
+        {
+            "entropy": 2.0,
+            "clip_fraction_tokens": 2 / 3,  # 2 > 1.28 with A > 0, 0.5 < 0.8 with A < 0
+            "clip_fraction_sequences": 1 / 2,  # of the first row one token is left
+            "ratio_spread": math.log(2.0) * math.sqrt(2 / 3),
+            "kl_old": sum(k3) / 3,
+            "mask_fraction": None,
+            "theorem_sign_agreement": 2 / 3,  # the second token has A > 0 and rising entropy
+            "effective_sample_size": sum(weights) ** 2 / (2 * sum(w * w for w in weights)),
+        }
+    )
+    assert catalog.parse("tepo").diagnostics(batch)["mask_fraction"] == pytest.approx(1 / 3)
+    assert catalog.parse("tepo_kl_both").diagnostics(batch)["mask_fraction"] == pytest.approx(2 / 3)
+    assert catalog.parse("gpg").diagnostics(batch)["ratio_spread"] is None
+    assert catalog.parse("cispo").diagnostics(batch)["clip_fraction_tokens"] == 0
+
+
+@pytest.mark.parametrize("key", catalog.keys())
+def test_every_method_has_the_same_diagnostics(key: str) -> None:
+    method = catalog.parse(key)
+    lacking = {name: None for name in ("entropy", "old_entropy", "ref_logp") if name not in method.needs}
+    figures = method.diagnostics(Batch(**fields(**lacking)))
+    assert tuple(figures) == NAMES
+    assert all(value is None or math.isfinite(value) for value in figures.values())
+
+
+# ---- chunked entropies ----
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_chunked_entropies_and_their_gradient(chunk: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    hidden, weight = (
+        torch.randn(*s, generator=draw, dtype=torch.float64).requires_grad_() for s in ((2, 4, 3), (7, 3))
+    )
+    token = torch.randint(7, (2, 4), generator=draw)
+    logp, entropy = logp_and_entropy(hidden, weight, token, temperature=0.7, chunk=chunk)
+    whole = (hidden @ weight.T / 0.7).log_softmax(-1)
+    assert torch.allclose(logp, whole.gather(-1, token[..., None])[..., 0], rtol=1e-14, atol=1e-14)
+    assert torch.allclose(entropy, -(whole.exp() * whole).sum(-1), rtol=1e-14, atol=1e-14)
+    assert torch.autograd.gradcheck(lambda h, w: logp_and_entropy(h, w, token, chunk=chunk), (hidden, weight))

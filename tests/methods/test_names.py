@@ -1,0 +1,123 @@
+"""docs/names.md, run: every fenced block is a test, named after its heading."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods import catalog
+from methods.batch import Batch
+from records.provenance import ROOT
+from tests.methods import oracles
+from tests.methods.batches import Fields, random_fields, rows
+from tests.methods.subjects import batch_of
+
+SAME = 64 * torch.finfo(torch.float64).eps
+BATCHES = {
+    "ragged": random_fields(11, longest=12),
+    "first": random_fields(12, longest=12, on_policy=True),
+    "far": random_fields(13, longest=12, drift=1.5),
+}
+Numbers = list[float]
+
+
+def batch_for(key: str, fields: Fields) -> Batch:
+    return batch_of(catalog.parse(key), fields)
+
+
+def ours(key: str, *, batch: str = "ragged", leaf: str = "logp", halves: bool = False) -> Tensor:
+    """Our gradient; `halves`: of two micro-batches, short rows and long ones, each given the minibatch's totals."""
+    fields, method = BATCHES[batch], catalog.parse(key)
+    order = fields["mask"].sum(1).argsort()
+    parts = list(order.split(len(order) // 2)) if halves else [torch.arange(len(order))]
+    totals = {"tokens": int(fields["mask"].sum()), "sequences": len(order)} if halves else {}
+    out = torch.zeros_like(fields[leaf])
+    for part in parts:
+        given = batch_of(method, rows(fields, part))
+        generator = torch.Generator().manual_seed(0)
+        (gradient,) = torch.autograd.grad(method.loss(given, generator=generator, **totals), getattr(given, leaf))
+        out[part] = gradient
+    return out
+
+
+def verl(name: str, *, batch: str = "ragged", **settings: Any) -> Tensor:
+    return oracles.verl(name, BATCHES[batch], **settings)[1]
+
+
+def trl(*, batch: str = "ragged", **settings: Any) -> Tensor:
+    return oracles.trl(BATCHES[batch], **settings)[1]
+
+
+def apart(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max() / torch.maximum(a.abs(), b.abs()).max())
+
+
+def near(a: float, b: float) -> bool:
+    return bool(abs(a - b) <= 1e-6 * max(abs(a), abs(b)))  # verl's metrics and scales are float32
+
+
+def advantage(key: str, rewards: Numbers, groups: list[int]) -> Numbers:
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    return catalog.parse(key).advantage(reward, torch.tensor(groups)).tolist()
+
+
+def verl_advantage(name: str, rewards: Numbers, groups: list[int]) -> Numbers:
+    return oracles.verl_advantage(name, torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups)).tolist()
+
+
+def verl_metrics(name: str, *, low: float = 0.2, high: float = 0.28) -> dict[str, float]:
+    """What verl logs beside the loss."""
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+    from verl.workers.config import ActorConfig
+    from verl.workers.config.actor import PolicyLossConfig
+
+    fields, policy = BATCHES["ragged"], PolicyLossConfig(loss_mode=name)
+    config = ActorConfig(
+        strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1, clip_ratio=low, clip_ratio_low=low,
+        clip_ratio_high=high, clip_ratio_c=1e9, policy_loss=policy,
+    )  # fmt: skip
+    mask = fields["mask"].to(fields["logp"].dtype)
+    _, metrics = get_policy_loss_fn(name)(
+        old_log_prob=fields["old_logp"], log_prob=fields["logp"], advantages=fields["advantage"][:, None] * mask,
+        response_mask=mask, loss_agg_mode="token-mean", config=config,
+    )  # fmt: skip
+    return metrics
+
+
+def diagnostics(key: str) -> dict[str, float | None]:
+    return catalog.parse(key).diagnostics(batch_for(key, BATCHES["ragged"]))
+
+
+GIVEN = {
+    f.__name__: f
+    for f in (ours, verl, trl, apart, near, advantage, verl_advantage, verl_metrics, diagnostics)
+} | {"SAME": SAME}  # fmt: skip
+
+
+def blocks() -> list[tuple[str, str]]:
+    """(heading, code) of every fenced Python block of the page."""
+    text = (ROOT / "docs" / "names.md").read_text(encoding="utf-8")
+    found = []
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        heading = section.splitlines()[0]
+        found += [(heading, code) for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)]
+    return found
+
+
+def test_every_section_of_the_page_is_executable() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "names.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings
+    assert {heading for heading, _ in blocks()} == set(headings)
+
+
+@pytest.mark.parametrize(("heading", "code"), blocks())
+def test_what_the_page_says_is_so(heading: str, code: str) -> None:
+    assert "assert" in code
+    name = f"docs/names.md: {heading}"
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)  # so that a failure shows its line
+    exec(compile(code, name, "exec"), dict(GIVEN))
