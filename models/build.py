@@ -44,14 +44,16 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
         if found["recipe_hash"] != digest:
             raise ConfigError(f"{out / RECORD}: recipe_hash: {found['recipe_hash']} is of another recipe than {digest}")
         return found
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    # A workflow that reruns a job removes its declared output, base.json, and leaves the rest: that is ours to replace.
+    ours = (out / CLEAN / LEARNT).is_file()
+    if out.exists() and not ours and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out}: is not empty and holds no {RECORD}; give another --out or remove it")
     with _workplace(out) as work:
         made = _make(recipe, work, digest, threads)
         ready = work / "ready"
         write_json(ready / RECORD, made)  # last: its presence means finished
         if out.exists():
-            out.rmdir()  # empty: a workflow makes the folders of its outputs
+            shutil.rmtree(out)  # empty, or a base without its record
         ready.rename(out)
     return cache.record(out)
 

@@ -127,6 +127,16 @@ def test_an_empty_folder_made_by_the_workflow_is_filled(tmp_path: Path) -> None:
     assert cache.finished(tmp_path / "base")
 
 
+def test_a_base_whose_record_a_workflow_removed_is_built_again(
+    built: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "base"
+    shutil.copytree(built[0], folder)
+    (folder / cache.RECORD).unlink()
+    (folder / cache.WEIGHTS).write_bytes(b"stale")
+    assert builder.build(small(), folder)["sha256"] == built[1]["sha256"]
+
+
 def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years")
     with pytest.raises(ConfigError, match=r"is not empty and holds no base\.json"):
