@@ -1,0 +1,378 @@
+"""From a tiny random model to samples: true, complete, reproducible, never drawn twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import data, generate, registry
+from evals.generation import collapse, draw, store
+from evals.generation.engine import Settings, engine, per_sample_seed
+from evals.generation.hf import HuggingFace
+from evals.generation.store import Response
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from tests.evals_generation.conftest import QUICK, save_tiny
+
+SAMPLED, GREEDY = QUICK
+
+
+def run(model: Path, folder: Path, out: Path, keys: tuple[str, ...] = QUICK, seed: int = 7, **given: Any) -> Path:
+    settings = Settings(str(model), seed=seed, device="cpu", batch_size=given.pop("batch_size", None))
+    return generate.generate(settings, registry.select(keys), backend="hf", data=folder, out=out, **given)
+
+
+@pytest.fixture(scope="module")
+def drawn(tiny: Path, quick_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished run, read by many tests; none writes into it."""
+    out = tmp_path_factory.mktemp("drawn")
+    run(tiny, quick_data, out)
+    return out
+
+
+def rows(out: Path, key: str) -> list[Response]:
+    return store.read(out / f"{key}.parquet")
+
+
+@pytest.mark.parametrize("key", QUICK)
+def test_one_row_per_response_in_order(drawn: Path, quick_data: Path, key: str) -> None:
+    benchmark = registry.benchmark(key)
+    expected = [
+        (item.item_id, s) for item in data.load(benchmark, quick_data) for s in range(benchmark.decoding.samples)
+    ]
+    assert [(row.item_id, row.sample) for row in rows(drawn, key)] == expected
+
+
+@pytest.mark.parametrize("key", QUICK)
+def test_prompts_are_the_arithmetic_ones(drawn: Path, quick_data: Path, key: str) -> None:
+    problems = {item.item_id: item.problem for item in data.load(registry.benchmark(key), quick_data)}
+    for row in rows(drawn, key):
+        assert row.prompt == f"<bos>{problems[row.item_id]}"
+        assert row.prompt_sha256 == store.prompt_sha256(row.prompt)
+
+
+def test_the_record_is_true(drawn: Path) -> None:
+    record = json.loads((drawn / "samples.json").read_text())
+    assert record["schema"] == generate.SCHEMA
+    assert len(record["weights_sha256"]) == 64
+    assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
+    for key in QUICK:
+        entry, own = record["benchmarks"][key], rows(drawn, key)
+        assert entry["rows"] == len(own)
+        assert entry["sha256"] == store.sha256_file(drawn / f"{key}.parquet")
+        assert entry["response_tokens"] == sum(row.tokens or 0 for row in own)
+        assert entry["cut_at_limit"] == sum(row.stop == "length" for row in own)
+        assert (entry["seed"], entry["deviations"]) == (7, [])
+
+
+def test_samples_of_an_item_differ(drawn: Path) -> None:
+    """A random model is far from deterministic: any two equal samples of 64 tokens would be copies."""
+    texts = collapse.by_item([row for row in rows(drawn, SAMPLED) if row.tokens == 64])
+    assert all(len(set(own)) == len(own) for own in texts.values())
+    assert collapse.distinct_fraction(rows(drawn, SAMPLED)) > 0.9  # type: ignore[operator]
+
+
+def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
+    """Against `generate` one prompt at a time: no padding, no batch, no lm-eval."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
+    for row in rows(drawn, GREEDY)[:10]:
+        ids = torch.tensor([tokenizer.encode(row.prompt)])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=64)[
+            0, ids.shape[1] :
+        ]
+        assert row.response == tokenizer.decode(out, skip_special_tokens=True)
+        assert row.tokens == int((out != tokenizer.eos_token_id).sum())
+
+
+def test_stop_reasons_are_the_models_not_the_texts(drawn: Path) -> None:
+    """A random model writes broken UTF-8: encoded again, its text would be up to three times as long."""
+    own = rows(drawn, SAMPLED)
+    assert {row.stop for row in own} == {"stop", "length"}
+    assert all((row.stop == "length") == (row.tokens == 64) for row in own)
+
+
+def test_the_same_seed_draws_the_same_file(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
+    run(tiny, quick_data, tmp_path)
+    for key in QUICK:
+        assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
+
+
+def test_a_benchmark_does_not_depend_on_those_before_it(
+    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
+) -> None:
+    run(tiny, quick_data, tmp_path, (SAMPLED,))
+    run(tiny, quick_data, tmp_path / "other", (GREEDY, SAMPLED))
+    for out in (tmp_path, tmp_path / "other"):
+        assert (out / f"{SAMPLED}.parquet").read_bytes() == (drawn / f"{SAMPLED}.parquet").read_bytes()
+
+
+def test_another_seed_draws_other_samples_and_the_same_greedy(
+    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
+) -> None:
+    run(tiny, quick_data, tmp_path, seed=8)
+    pairs = zip(rows(drawn, SAMPLED), rows(tmp_path, SAMPLED), strict=True)
+    assert sum(a.response == b.response for a, b in pairs) < 8  # a few empty or one-byte responses may coincide
+    assert [r.response for r in rows(drawn, GREEDY)] == [r.response for r in rows(tmp_path, GREEDY)]
+    assert {row.seed for row in rows(tmp_path, SAMPLED)} == {8}
+
+
+@pytest.fixture
+def finished(drawn: Path, tmp_path: Path) -> Path:
+    shutil.copytree(drawn, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def count_draws(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    drawn: Counter[str] = Counter()
+    real = draw.draw
+
+    def counted(engine: Any, plan: Any, *given: Any) -> Any:
+        drawn[plan.benchmark.key] += 1
+        return real(engine, plan, *given)
+
+    monkeypatch.setattr(draw, "draw", counted)
+    return drawn
+
+
+def test_what_is_finished_is_neither_drawn_nor_loaded(
+    finished: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The declared outputs may be deleted, as a workflow does before it reruns a job: the store still has them."""
+    for key in QUICK:
+        (finished / f"{key}.parquet").unlink()
+    (finished / "samples.json").unlink()
+
+    def loaded(self: Any, max_length: int | None) -> Any:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(HuggingFace, "lm", loaded)
+    run(tiny, quick_data, finished)
+    assert len(rows(finished, SAMPLED)) == 160
+
+
+def test_an_interrupted_run_goes_on_with_the_next_benchmark(
+    tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = draw.draw
+
+    def killed(engine: Any, plan: Any, *given: Any) -> Any:
+        if plan.benchmark.key == GREEDY:
+            raise KeyboardInterrupt
+        return real(engine, plan, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(draw, "draw", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tiny, quick_data, tmp_path)
+    assert not (tmp_path / "samples.json").exists()
+    drawn = count_draws(monkeypatch)
+    run(tiny, quick_data, tmp_path)
+    assert drawn == {GREEDY: 1}
+
+
+@pytest.mark.parametrize("damage", ["parquet cut", "record gone", "parquet gone"])
+def test_a_damaged_store_is_drawn_again(
+    finished: Path, drawn: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    slot = next((finished / ".work").glob(f"{GREEDY}-*"))
+    stored = slot / "samples.parquet"
+    if damage == "parquet cut":
+        content = stored.read_bytes()
+        stored.unlink()
+        stored.write_bytes(content[:-9])
+    else:
+        (stored if damage == "parquet gone" else slot / store.DONE).unlink()
+    counted = count_draws(monkeypatch)
+    run(tiny, quick_data, finished)
+    assert counted == {GREEDY: 1}
+    assert (finished / f"{GREEDY}.parquet").read_bytes() == (drawn / f"{GREEDY}.parquet").read_bytes()
+
+
+def other_weights(tiny: Path, tmp_path: Path) -> dict[str, Any]:
+    return {"model": save_tiny(tmp_path / "other", seed=1)}
+
+
+def other_template(tiny: Path, tmp_path: Path) -> dict[str, Any]:
+    copy = shutil.copytree(tiny, tmp_path / "copy")
+    (copy / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    return {"model": copy}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_weights,
+        other_template,
+        lambda tiny, tmp: {"seed": 8},
+        lambda tiny, tmp: {"limit": 3},
+        lambda tiny, tmp: {"reading": "none"},
+        lambda tiny, tmp: {"batch_size": 3},
+    ],
+    ids=["weights", "chat template", "seed", "limit", "prompt", "batch size"],
+)
+def test_a_changed_question_is_asked_again(
+    finished: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    counted = count_draws(monkeypatch)
+    given: dict[str, Any] = {"model": tiny, **change(tiny, tmp_path)}
+    run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
+    assert counted == {GREEDY: 1}
+
+
+def test_a_limit_takes_the_first_items(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
+    run(tiny, quick_data, tmp_path, (GREEDY,), limit=3)
+    assert [row.item_id for row in rows(tmp_path, GREEDY)] == [row.item_id for row in rows(drawn, GREEDY)[:3]]
+
+
+def test_the_models_own_sampling_defaults_do_not_apply(
+    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
+) -> None:
+    """Instruct models ship a generation_config with repetition_penalty and top_k: only the task file decides."""
+    model = shutil.copytree(tiny, tmp_path / "tuned")
+    own = json.loads((model / "generation_config.json").read_text())
+    own |= {"repetition_penalty": 1.5, "top_k": 3, "do_sample": True, "no_repeat_ngram_size": 2}
+    (model / "generation_config.json").write_text(json.dumps(own))
+    run(model, quick_data, tmp_path / "out")
+    for key in QUICK:
+        assert [r.response for r in rows(tmp_path / "out", key)] == [r.response for r in rows(drawn, key)]
+
+
+def missing_model(tiny: Path, tmp_path: Path) -> dict[str, Any]:
+    return {"model": tmp_path / "nowhere"}
+
+
+def no_weights(tiny: Path, tmp_path: Path) -> dict[str, Any]:
+    copy = shutil.copytree(tiny, tmp_path / "empty")
+    (copy / "model.safetensors").unlink()
+    return {"model": copy}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        (missing_model, MissingInputError, "nowhere: no model there"),
+        (no_weights, MissingInputError, "no weights there"),
+        (lambda tiny, tmp: {"folder": tmp}, MissingInputError, "python -m evals.fetch --benchmarks syn_mix3"),
+        (lambda tiny, tmp: {"reading": "sytem"}, ConfigError, "nearest: system"),
+    ],
+    ids=["no model", "no weights", "no data", "unknown prompt"],
+)
+def test_bad_input_is_said_before_anything_is_written(
+    tiny: Path, quick_data: Path, tmp_path: Path, change: Any, kind: type[BenchError], said: str
+) -> None:
+    given: dict[str, Any] = {"model": tiny, "folder": quick_data, **change(tiny, tmp_path)}
+    with pytest.raises(kind, match=said):
+        run(given.pop("model"), given.pop("folder"), tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_backend_names_the_known_ones(tiny: Path) -> None:
+    with pytest.raises(ConfigError, match="allowed: hf, openai, vllm; nearest: vllm"):
+        engine("vlm", Settings(str(tiny), seed=1))
+
+
+@pytest.mark.parametrize("seed", [0, 1234, 2**31])
+def test_sample_seeds_differ_within_and_between_seeds(seed: int) -> None:
+    own = {per_sample_seed(seed, sample) for sample in range(32)}
+    assert len(own) == 32
+    assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
+
+
+def test_the_touched_private_parts_of_lm_eval_are_as_read() -> None:
+    """Read in lm-eval 0.4.13. On failure: reread HFLM._model_generate and its caller, and evals/generation/hf.py."""
+    import inspect
+
+    from lm_eval.models.huggingface import HFLM
+
+    assert list(inspect.signature(HFLM._model_generate).parameters) == [
+        "self", "context", "max_length", "stop", "generation_kwargs",
+    ]  # fmt: skip
+    assert "stop_sequences_criteria(" in inspect.getsource(HFLM._model_generate)
+    assert "self._model_generate(" in inspect.getsource(HFLM.generate_until)
+
+
+def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
+    """Ours searches no stop text at each step; nothing else may differ."""
+    from lm_eval.models.huggingface import HFLM
+
+    asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
+    stock = HFLM(pretrained=str(tiny), batch_size=256, device="cpu", max_length=256, add_bos_token=False)
+    stock.model.generation_config.max_length = None
+    for key in QUICK:
+        benchmark = registry.benchmark(key)
+        from evals.generation import taskfile
+        from evals.generation.plan import plan
+
+        planned = plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
+        task = taskfile.load(taskfile.write(planned, tmp_path / key, asked.extras))
+        found = draw._ask(stock, task, planned)
+        assert [text for own in found.values() for text in own] == [row.response for row in rows(drawn, key)]
+
+
+def fake(item: str, sample: int, response: str) -> Response:
+    return Response(item, sample, "p", "h", response, "stop", 1, 1)
+
+
+def copies(items: int, equal: bool) -> list[Response]:
+    return [fake(f"i{i}", s, f"{i}" if equal else f"{i} {s}") for i in range(items) for s in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("responses", "fraction", "probed"),
+    [
+        (copies(5, equal=True), 0.0, 5),
+        (copies(5, equal=False), 1.0, 0),
+        (copies(30, equal=True), 0.0, collapse.PROBED),
+        ([fake("a", 0, "x"), fake("b", 0, "x")], None, 0),
+    ],
+    ids=["all equal", "all different", "many equal", "one sample"],
+)
+def test_equal_samples_are_suspected(responses: list[Response], fraction: float | None, probed: int) -> None:
+    assert collapse.distinct_fraction(responses) == fraction
+    assert len(collapse.suspects(responses)) == probed
+
+
+def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
+    responses = copies(5, equal=True)
+    collapse.check("set", responses, {f"i{i}": f"{i}" for i in range(5)})
+    with pytest.raises(CorruptInputError, match="copies of one draw: on 5 of 5"):
+        collapse.check("set", responses, {f"i{i}": "another" for i in range(5)})
+
+
+def test_copied_draws_are_found_end_to_end(
+    tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that draws once and repeats it, as a fixed seed does."""
+    real = HuggingFace.lm
+
+    def lm(self: Any, max_length: int | None) -> Any:
+        found = real(self, max_length)
+        whole = type(found).generate_until
+
+        def once(requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            first = {id(r): r for r in requests}
+            answers = dict(zip(first, whole(found, list(first.values())), strict=True))
+            return [answers[id(r)] for r in requests]
+
+        found.generate_until = once
+        return found
+
+    monkeypatch.setattr(HuggingFace, "lm", lm)
+    with pytest.raises(CorruptInputError, match="syn_mix3: the samples of an item are copies of one draw"):
+        run(tiny, quick_data, tmp_path, (SAMPLED,))
+    assert not (tmp_path / "samples.json").exists()
+
+
+@pytest.mark.parametrize("text", ["plain", "\x00 nul", "half \ud83d pair", "�", "日本"])
+def test_any_text_can_be_stored(tmp_path: Path, text: str) -> None:
+    row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
+    store.write(tmp_path / "x.parquet", [row])
+    assert store.read(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "�")

@@ -1,0 +1,107 @@
+"""Plans: room in short models, recorded deviations, a digest that sees every part of the question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evals import data, registry
+from evals.benchmark import Decoding
+from evals.generation import taskfile
+from evals.generation.engine import Settings, engine
+from evals.generation.plan import Plan, plan, room
+from records.errors import ConfigError
+
+PAPER = Decoding(32, 0.6, 1.0, 8192)
+SMALL = Decoding(1, 0.0, 1.0, 64)
+
+
+@pytest.mark.parametrize(
+    ("decoding", "positions", "limit", "tokens", "notes"),
+    [
+        (PAPER, None, 2048, 8192, 0),
+        (PAPER, 32768, 2048, 8192, 0),
+        (PAPER, 10240, 2048, 8192, 0),
+        (PAPER, 10239, 2048, 8191, 1),
+        (PAPER, 4096, 2048, 2048, 1),
+        (PAPER, 256, 128, 128, 1),
+        (SMALL, 256, 192, 64, 0),
+    ],
+)
+def test_room_in_a_short_model(decoding: Decoding, positions: int | None, limit: int, tokens: int, notes: int) -> None:
+    found_limit, found, said = room(decoding, 2048, positions)
+    assert (found_limit, found.max_tokens, len(said)) == (limit, tokens, notes)
+    assert positions is None or found_limit + found.max_tokens <= positions
+
+
+def test_no_room_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no room"):
+        room(PAPER, 2048, 1)
+
+
+@pytest.fixture(scope="module")
+def items() -> list[data.Item]:
+    source: Any = registry.benchmark("syn_mix3").source
+    return data.items(source.make())
+
+
+def made(tiny: Path, items: list[data.Item], seed: int = 1, **given: Any) -> Plan:
+    return plan(engine("hf", Settings(str(tiny), seed=seed)), registry.benchmark("syn_mix3"), items, seed=seed, **given)
+
+
+def test_every_deviation_is_said(tiny: Path, items: list[data.Item]) -> None:
+    assert made(tiny, items).deviations == ()
+    said = made(tiny, items[:3], reading="none", prompt_limit=8).deviations
+    assert [text.split(",")[0] for text in said] == [
+        "prompt reading none",
+        "the first 3 of 20 items",
+        "3 prompts cut on the left to 8 tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 2}, {"reading": "none"}, {"prompt_limit": 8}, {"fewer": 1}, {"order": -1}], ids=str
+)
+def test_the_task_hash_sees_every_part_of_the_question(
+    tiny: Path, items: list[data.Item], change: dict[str, Any]
+) -> None:
+    other = dict(change)
+    changed = items[other.pop("fewer", 0) :][:: other.pop("order", 1)]
+    assert made(tiny, items).task_hash == made(tiny, items).task_hash
+    assert made(tiny, changed, **other).task_hash != made(tiny, items).task_hash
+
+
+@pytest.mark.parametrize("key", ["syn_mix3", "syn_as3"])
+def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(tiny: Path, key: str, tmp_path: Path) -> None:
+    """A seed among the generation arguments made 4 repeats 1 sample (measured)."""
+    benchmark: Any = registry.benchmark(key)
+    asked = engine("hf", Settings(str(tiny), seed=1))
+    found = plan(asked, benchmark, data.items(benchmark.source.make()), seed=1)
+    path = taskfile.write(found, tmp_path, asked.extras)
+    config = yaml.safe_load(path.read_text())
+    wanted = {"do_sample": False, "max_gen_toks": 64, "until": []}
+    if not benchmark.decoding.greedy:
+        wanted |= {"do_sample": True, "temperature": 0.6, "top_p": 1.0, "top_k": 0}
+    assert config["generation_kwargs"] == wanted
+    assert config["repeats"] == benchmark.decoding.samples
+
+
+def test_hf_and_vllm_get_the_same_task_file(tiny: Path, items: list[data.Item], tmp_path: Path) -> None:
+    texts = []
+    for backend in ("hf", "vllm"):
+        asked = engine(backend, Settings(str(tiny), seed=1))
+        found = plan(asked, registry.benchmark("syn_mix3"), items, seed=1)
+        texts.append(taskfile.write(found, tmp_path, asked.extras).read_text())
+    assert texts[0] == texts[1]
+
+
+def test_lm_eval_itself_reads_the_task_file(tiny: Path, items: list[data.Item], tmp_path: Path) -> None:
+    asked = engine("hf", Settings(str(tiny), seed=1))
+    found = plan(asked, registry.benchmark("syn_mix3"), items, seed=1)
+    task = taskfile.load(taskfile.write(found, tmp_path, asked.extras))
+    docs = list(task.test_docs())
+    assert [task.doc_to_text(doc) for doc in docs] == [prompt.text for prompt in found.prompts]
+    assert task.config.repeats == 8
