@@ -121,7 +121,8 @@ def test_an_option_given_twice_is_refused() -> None:
 
 ROWS = {  # every trained row of Tables 1-4 and its key
     "1 w. GRPO/DAPO": "grpo", "1 w. CLIP-Cov": "clip_cov", "1 w. KL-Cov": "kl_cov", "1 w. GPG": "gpg",
-    "1 w. GSPO": "gspo", "1 w. Entropy-based Term": "entropy_adv", "1 TEPO": "tepo", "1 TEPO 14B": "tepo+beta=1", "2 w. GRPO/DAPO": "grpo",
+    "1 w. GSPO": "gspo", "1 w. Entropy-based Term": "entropy_adv", "1 TEPO": "tepo", "1 TEPO 14B": "tepo+beta=1",
+    "2 w. GRPO/DAPO": "grpo",
     "2 TEPO": "tepo", "3 TEPO-w/o. KL": "tepo_nokl", "3A 1": "tepo_kl_all+beta=1", "3A 0.1": "tepo_kl_all+beta=0.1",
     "3A 0.01": "tepo_kl_all+beta=0.01", "3A 0.001": "tepo_kl_all", "3A 0.0001": "tepo_kl_all+beta=0.0001",
     "3B w. Max-Entropy": "tepo_maxent", "3B w. Min-Entropy": "tepo_minent", "3B w. STEEL": "tepo_steer",

@@ -158,7 +158,8 @@ GROUP = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
     [
         ("grpo", "grpo", REWARD),
         ("gpg", "gpg", 2 * REWARD - 1),  # verl's scale is 1 when no reward is 0
-        ("gpg+gpg-scale=inverse-accuracy", "gpg", REWARD),
+        # verl rounds its scale to float32: half of the rewards are 1, so that it is exact there too
+        ("gpg+gpg-scale=inverse-accuracy", "gpg", torch.tensor([1, 0, 0, 1, 1, 0, 0, 1.0], dtype=torch.float64)),
     ],
 )
 def test_advantage_equals_verl(text: str, estimator: str, reward: Tensor) -> None:
