@@ -214,7 +214,7 @@ def other_template(tiny: Path, tmp_path: Path) -> dict[str, Any]:
         lambda tiny, tmp: {"seed": 8},
         lambda tiny, tmp: {"limit": 3},
         lambda tiny, tmp: {"reading": "none"},
-        lambda tiny, tmp: {"batch_size": 3},
+        lambda tiny, tmp: {"batch_size": 50},
     ],
     ids=["weights", "chat template", "seed", "limit", "prompt", "batch size"],
 )
@@ -303,14 +303,13 @@ def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data
     """Ours searches no stop text at each step; nothing else may differ."""
     from lm_eval.models.huggingface import HFLM
 
+    from evals.generation import taskfile
+    from evals.generation.plan import plan
+
     asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
     stock = HFLM(pretrained=str(tiny), batch_size=256, device="cpu", max_length=256, add_bos_token=False)
-    stock.model.generation_config.max_length = None
     for key in QUICK:
         benchmark = registry.benchmark(key)
-        from evals.generation import taskfile
-        from evals.generation.plan import plan
-
         planned = plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
         task = taskfile.load(taskfile.write(planned, tmp_path / key, asked.extras))
         found = draw._ask(stock, task, planned)

@@ -7,6 +7,7 @@ import dataclasses
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_registered_quirks_are_in_the_shared_copies(shared: Path) -> None:
     assert sum(re.fullmatch(r"-?[\d.]+e-?\d+", item.answer) is not None for item in load("minerva")) == 58
 
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"problem": "What is $1+1$?", "answer": "2"},
     {"problem": "What is $2+2$?", "answer": "4", "multiple": True},
     {"problem": "What is  $1+1$?\n", "answer": "2"},
@@ -128,7 +129,8 @@ def test_ids_follow_the_text_not_the_row() -> None:
 @pytest.mark.parametrize("field", ["problem", "answer", "multiple", "tolerance", "unit"])
 def test_the_digest_sees_every_field_that_is_graded(field: str) -> None:
     items = data.items(ROWS)
-    changed = [dataclasses.replace(items[0], **{field: "7"}), *items[1:]]
+    other: dict[str, Any] = {field: "7"}
+    changed = [dataclasses.replace(items[0], **other), *items[1:]]
     assert data.content_sha256(changed) != data.content_sha256(items)
 
 
