@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from methods.parts import part
@@ -22,15 +23,15 @@ def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return zeros_K.index_add(0, index_B, x_B), zeros_K.index_add(0, index_B, x_B * 0 + 1), index_B
 
 
-def _centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """R - mean, group sizes, group index; float64, so that equal rewards stay near 0 when divided by eps."""
+def _centred(reward_B: Tensor, group_B: Tensor) -> Tensor:
+    """R - mean of the group, float64, so that equal rewards stay near 0 when divided by eps."""
     if not bool(reward_B.isfinite().all()):
         raise CorruptInputError(f"reward: not finite at {int((~reward_B.isfinite()).nonzero()[0])}")
     sums_K, sizes_K, index_B = by_group(reward_B.double(), group_B)
     if bool((sizes_K < 2).any()):
         row = int((sizes_K < 2)[index_B].nonzero()[0])
         raise CorruptInputError(f"group: {int(group_B[row])} holds one response: no group-relative advantage")
-    return reward_B.double() - (sums_K / sizes_K)[index_B], sizes_K, index_B
+    return reward_B.double() - (sums_K / sizes_K)[index_B]
 
 
 def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
@@ -43,34 +44,41 @@ def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
 def group_zscore(reward_B: Tensor, group_B: Tensor, *, std: str) -> Tensor:
     """A = (R - mean) / (std + eps) within the prompt's group (GRPO, arXiv 2402.03300, section 4.1.2; TEPO eq. 9)."""
     correction, eps = STD[std]
-    centred_B, _, _ = _centred(reward_B, group_B)
+    centred_B = _centred(reward_B, group_B)
     return (centred_B / (_deviation(centred_B, group_B, correction) + eps)).to(reward_B.dtype)
 
 
-def _times(reward_B: Tensor, counted_B: Tensor) -> float:
-    """B / number of counted responses."""
-    return len(reward_B) / max(int(counted_B.count_nonzero()), 1)
+def _inverse_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
+    correction, eps = STD["unbiased"]
+    return 1 / (_deviation(_centred(reward_B, group_B), group_B, correction) + eps)
+
+
+def _informative(reward_B: Tensor, group_B: Tensor) -> float:
+    ids, index_B = group_B.unique(return_inverse=True)
+    zeros_K = reward_B.new_zeros(len(ids))
+    least_K, most_K = (
+        zeros_K.scatter_reduce(0, index_B, reward_B, end, include_self=False) for end in ("amin", "amax")
+    )
+    return len(reward_B) / max(int((least_K < most_K)[index_B].count_nonzero()), 1)
+
+
+def _inverse_accuracy(reward_B: Tensor, group_B: Tensor) -> float:
+    return len(reward_B) / max(int(reward_B.count_nonzero()), 1)
+
+
+# R13: alpha / F_norm
+SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
+    "one": lambda reward_B, group_B: 1.0,
+    "std": _inverse_std,  # F_norm = std + 1e-6
+    "informative": _informative,  # alpha = B / (B - M), M responses in groups of equal reward
+    "inverse-accuracy": _inverse_accuracy,  # alpha = B / responses with a reward, verl's rule
+}
 
 
 @part()
 def group_centred(reward_B: Tensor, group_B: Tensor, *, scale: str) -> Tensor:
-    """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546). `scale` (R13):
-
-    one               alpha = 1, F_norm = 1
-    std               alpha = 1, F_norm = std + 1e-6
-    informative       alpha = B / (B - M), M rows in groups of equal reward; F_norm = 1
-    inverse-accuracy  alpha = B / rows with reward != 0; F_norm = 1 (verl's rule)
-    """
-    centred_B, _, index_B = _centred(reward_B, group_B)
-    if scale == "std":
-        correction, eps = STD["unbiased"]
-        centred_B = centred_B / (_deviation(centred_B, group_B, correction) + eps)
-    elif scale == "informative":
-        mixed_K, _, _ = by_group((centred_B != 0).double(), group_B)
-        centred_B = centred_B * _times(reward_B, (mixed_K > 0)[index_B])
-    elif scale == "inverse-accuracy":
-        centred_B = centred_B * _times(reward_B, reward_B != 0)
-    return centred_B.to(reward_B.dtype)
+    """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`."""
+    return (_centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)).to(reward_B.dtype)
 
 
 @part("entropy")

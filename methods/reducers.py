@@ -39,7 +39,7 @@ def token_mean_minibatch(x: Tensor, batch: Batch, tokens: Count, sequences: Coun
     return row_sums(x, batch).sum() / known(tokens, batch.tokens, "token", batch)
 
 
-@part(scope="sequence")
+@part()
 def token_mean_group(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:
     """(1/K) sum_k (1/N_k) sum_{i in k} sum_t x over K prompt groups: TEPO's eq. 4 and DAPO's, averaged over prompts."""
     if batch.group_tokens is not None and batch.groups is not None:
@@ -57,8 +57,8 @@ def token_mean_group(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -
 @part(scope="batch")
 def token_mean_microbatch(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:
     """Token mean over the rows at hand, weighted by their share of the sequences: older verl, the paper's lineage."""
-    share = batch.sequences / known(sequences, batch.sequences, "sequence", batch)
-    return row_sums(x, batch).sum() / max(batch.tokens, 1) * share
+    mean = row_sums(x, batch).sum() / max(batch.tokens, 1)
+    return mean * batch.sequences / known(sequences, batch.sequences, "sequence", batch)
 
 
 @part(scope="sequence")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from methods.parts import part
@@ -17,40 +18,39 @@ INF = float("inf")
 def region(
     advantage: Tensor, *, low: float | None, high: float | None, form: str, dual: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Lower and upper end of the region in which the weight keeps its gradient; None leaves a side open.
+    """Logarithms of the ends between which the weight keeps its gradient; None, or low >= 1, leaves a side open.
 
     ppo  A > 0: up to 1 + high;  A < 0: from 1 - low, up to `dual` if there is one
     eq4  up to 1 + high for either sign: the paper's min(w, clip(w)) A, with A outside the minimum
     """
     lower, upper = advantage.new_full(advantage.shape, -INF), advantage.new_full(advantage.shape, INF)
-    if form == "eq4":
-        return lower, upper if high is None else upper.fill_(1 + high)
-    if low is not None:
-        lower = lower.masked_fill(advantage < 0, 1 - low)
     if high is not None:
-        upper = upper.masked_fill(advantage > 0, 1 + high)
-    if dual is not None:
-        upper = upper.masked_fill(advantage < 0, dual)
+        upper = upper.masked_fill((advantage > 0) | (form == "eq4"), math.log1p(high))
+    if form == "ppo" and low is not None and low < 1:
+        lower = lower.masked_fill(advantage < 0, math.log1p(-low))
+    if form == "ppo" and dual is not None:
+        upper = upper.masked_fill(advantage < 0, math.log(dual))
     return lower, upper
 
 
 @part()
 def plain(t: Terms) -> Tensor:
     """w A: importance sampling without a clip."""
-    return t.weight * t.advantage
+    return t.log_weight.exp() * t.advantage
 
 
 @part()
 def clipped(t: Terms, *, low: float | None, high: float | None, form: str, dual: float | None) -> Tensor:
     """The weight held in its region, times A: for `form="ppo"` this is min(w A, clip(w, 1 - low, 1 + high) A)."""
     lower, upper = region(t.advantage, low=low, high=high, form=form, dual=dual)
-    return t.weight.clamp(lower, upper) * t.advantage
+    # clamped before exp: a weight that overflows would get the gradient 0 * inf
+    return t.log_weight.clamp(lower, upper).exp() * t.advantage
 
 
 @part()
 def weighted(t: Terms, *, low: float | None, high: float | None) -> Tensor:
     """sg[clip(w, 1 - low, 1 + high)] A log pi: the clip bounds a weight and removes no gradient (CISPO, 2506.13585)."""
-    weight = t.weight.detach().clamp(None if low is None else 1 - low, INF if high is None else 1 + high)
+    weight = t.log_weight.detach().exp().clamp(None if low is None else 1 - low, INF if high is None else 1 + high)
     return weight * t.advantage * t.logp_BT
 
 
@@ -66,5 +66,5 @@ def outside(t: Terms) -> Tensor:
     if surrogate.name != clipped.__name__:
         return t.advantage != t.advantage
     lower, upper = region(t.advantage, **surrogate.settings)
-    weight = t.weight.detach()
-    return ((weight < lower) | (weight > upper)) & (t.advantage != 0)
+    log_weight = t.log_weight.detach()
+    return ((log_weight < lower) | (log_weight > upper)) & (t.advantage != 0)

@@ -45,10 +45,6 @@ class Terms:
         return self.parts.ratio(self)
 
     @cached_property
-    def weight(self) -> Tensor:
-        return self.log_weight.exp()
-
-    @cached_property
     def clipped_BT(self) -> Tensor:  # noqa: N802
         """Valid tokens whose surrogate gradient the clip removes, bool (B, T)."""
         from methods.surrogates import outside
