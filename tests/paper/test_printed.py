@@ -1,0 +1,115 @@
+"""The printed tables as data: typed twice, checked against the paper's text, and read strictly."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from records.errors import BenchError
+from report.paper import printed, sentences
+from report.paper.printed import HEADINGS, TABLES, Row
+from tests.paper.transcription import COLUMNS
+
+TEXT = Path(__file__).resolve().parents[2].parent / "shared" / "paper" / "tepo.md"
+
+
+@pytest.fixture(scope="module")
+def paper() -> dict[str, Row]:
+    return printed.read()
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    if not TEXT.is_file():
+        pytest.skip(f"the paper's text is not at {TEXT}")
+    return TEXT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("table", sorted(COLUMNS))
+def test_rows_equal_the_second_transcription(paper: dict[str, Row], table: str) -> None:
+    rows = [row for row in paper.values() if row.table == table]
+    for key, heading in HEADINGS.items():
+        assert [row.text(key) for row in rows] == COLUMNS[table][heading].split(), f"Table {table}, {heading}"
+
+
+@pytest.mark.parametrize("table", sorted(COLUMNS))
+def test_cells_and_labels_equal_the_text_of_the_paper(paper: dict[str, Row], text: str, table: str) -> None:
+    rows = [row for row in paper.values() if row.table == table]
+    start = text.index(f"Table {table}: ")
+    lines = [line.split("\t") for line in text[start:].splitlines()]
+    body = [line for line in lines if len(line) == 9 and line[-1] not in ("Avg.", "")][: len(rows)]
+    assert [line[0] for line in body] == [row.label for row in rows]
+    for line, row in zip(body, rows, strict=True):
+        assert line[1:] == [row.text(key) for key in HEADINGS], row.id
+
+
+def test_quotes_stand_in_the_paper(text: str) -> None:
+    plain = _plain(text)
+    missing = [sentence.id for sentence in sentences.read() if _plain(sentence.quote) not in plain]
+    assert not missing
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", " ", text.replace("**", ""))
+
+
+def test_row_counts_are_those_of_the_run_list(paper: dict[str, Row]) -> None:
+    kinds = [row.kind for row in paper.values()]
+    assert (len(kinds), kinds.count("delta"), kinds.count("mean"), kinds.count("base")) == (58, 2, 3, 5)
+    trained = [row.run for row in paper.values() if row.kind == "run"]
+    assert (len(trained), len(set(trained))) == (48, 38)
+
+
+def test_methods_are_those_of_the_catalog(paper: dict[str, Row]) -> None:
+    from methods import catalog
+
+    for row in paper.values():
+        if row.kind == "run":
+            assert row.run is not None
+            assert catalog.parse(row.run.method).key == row.run.method, row.id
+
+
+def test_digits_are_kept(paper: dict[str, Row]) -> None:
+    assert paper["T1.8"].text("math500") == "77.40"
+    assert paper["T2.4"].text("aime24") == "-"
+    assert paper["T2.4"].cells["aime24"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("table1.csv", "AIME25", "AIME26", ("table1.csv", "AIME25", "nearest")),
+        ("table1.csv", "row,label", "row,label,extra", ("line 2",)),
+        ("table2.csv", "T2.3,TEPO", "T2.2,TEPO", ("table2.csv", "T2.2", "twice")),
+        ("table2.csv", "T2.3,TEPO", "T2.10,TEPO", ("table2.csv", "T2.10")),
+        ("table3.csv", "T3.8,w. Min-Entropy,11.97,5.63,41.94,72.40,25.75,36.29,35.29,30.68\n", "", ("T3.8", "missing")),
+        ("table3.csv", "41.94", "41.9", ("table3.csv", "T3.8", "AMC", "41.9")),
+        ("table3.csv", "41.94", "nan", ("table3.csv", "T3.8", "AMC", "nan")),
+        ("table3.csv", "41.94", "", ("table3.csv", "T3.8", "AMC")),
+        ("table3.csv", "41.94", "141.94", ("table3.csv", "T3.8", "AMC", "141.94")),
+        ("table4.csv", "40.47", "-40.47", ("table4.csv", "T4.1", "AMC", "-40.47")),
+        ("rows.csv", "T1.9,,delta,q7,,,,T1.8 T1.2", "T1.9,,delta,q7,,,,T1.8 T1.11", ("rows.csv", "T1.9", "T1.11")),
+        ("rows.csv", "T1.9,,delta,q7,,,,T1.8 T1.2", "T1.9,,delta,q7,,,,T1.8", ("rows.csv", "T1.9", "delta")),
+        ("rows.csv", "T1.2,,run,", "T1.2,,runn,", ("rows.csv", "T1.2", "runn", "nearest: run")),
+        ("rows.csv", "q7,gpg,2,72", "q7,gpg,two,72", ("rows.csv", "T1.6", "seed", "two")),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(tmp_path: Path, name: str, old: str, new: str, words: tuple[str, ...]) -> None:
+    folder = shutil.copytree(TABLES, tmp_path / "tables")
+    content = (folder / name).read_text(encoding="utf-8")
+    assert old in content
+    (folder / name).write_text(content.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BenchError) as error:
+        printed.read(folder)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(TABLES, tmp_path / "tables")
+    (folder / "table4.csv").unlink()
+    with pytest.raises(BenchError, match=r"table4\.csv"):
+        printed.read(folder)
