@@ -63,7 +63,10 @@ def base_ratio(c: Case, default: str) -> Value:
 
 
 def penalised(c: Case, x: Value, where: Value, reduce: Reducer = token_mean) -> float:
-    """-(reduced x - beta KL M); reading mask-norm (R7) divides the penalty by sum M, not by the reducer's count."""
+    """-(reduced x - beta KL M); reading mask-norm (R7) divides the penalty by sum M, not by the reducer's count.
+
+    A micro-batch of a larger minibatch then weighs with its share of the tokens.
+    """
     beta = c.settings["beta"]
 
     def penalty(_: Case, i: int, t: int) -> float:
@@ -72,7 +75,8 @@ def penalised(c: Case, x: Value, where: Value, reduce: Reducer = token_mean) -> 
     if c.settings.get("mask-norm", "tokens") == "tokens":
         return -reduce(c, lambda _, i, t: x(c, i, t) - penalty(c, i, t))
     selected = sum(where(c, i, t) for i, t in c.every())
-    return -reduce(c, x) + (sum(penalty(c, i, t) for i, t in c.every()) / selected if selected else 0.0)
+    share = c.count / (c.tokens or c.count)
+    return -reduce(c, x) + (share * sum(penalty(c, i, t) for i, t in c.every()) / selected if selected else 0.0)
 
 
 def grpo(c: Case) -> float:

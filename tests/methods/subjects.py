@@ -80,7 +80,7 @@ def contradictions() -> tuple[str, ...]:
 
 def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:
     """The batch with exactly the fields the method says it needs, so that `needs` is proven with every loss."""
-    given = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs))}
+    given: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs))}
     for name in LEAVES:
         if name in given:
             given[name] = given[name].detach().clone().requires_grad_()

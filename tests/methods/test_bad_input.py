@@ -109,7 +109,8 @@ def test_two_infinities_that_cancel_are_still_found() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_anything_may_stand_in_padding(value: float) -> None:
     fields = refill(GOOD, value)
-    Batch(**{name: fields[name] for name in (*ALWAYS, *OPTIONAL)})
+    given: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *OPTIONAL)}
+    Batch(**given)
 
 
 def test_a_row_without_a_token() -> None:
@@ -143,7 +144,8 @@ def test_a_constant_that_carries_gradient(name: str) -> None:
 def test_a_need_that_is_not_supplied(text: str) -> None:
     method = catalog.parse(text)
     for name in sorted(method.needs):
-        batch = Batch(**{n: GOOD[n] for n in (*ALWAYS, *sorted(method.needs - {name}))})
+        given: dict[str, Any] = {n: GOOD[n] for n in (*ALWAYS, *sorted(method.needs - {name}))}
+        batch = Batch(**given)
         for call in (method.loss, method.check):
             with pytest.raises(BenchError) as caught:
                 call(batch)
@@ -153,9 +155,9 @@ def test_a_need_that_is_not_supplied(text: str) -> None:
 
 def test_an_entropy_without_gradient_where_the_loss_differentiates_it() -> None:
     method = catalog.parse("tepo_maxent")
-    leaf = {"logp": GOOD["logp"].clone().requires_grad_()}
+    given: dict[str, Any] = {n: GOOD[n] for n in (*ALWAYS, "entropy")} | {"logp": GOOD["logp"].clone().requires_grad_()}
     with pytest.raises(BenchError, match="entropy"):
-        method.loss(Batch(**{n: GOOD[n] for n in ALWAYS} | leaf, entropy=GOOD["entropy"]))
+        method.loss(Batch(**given))
 
 
 @pytest.mark.parametrize("key", catalog.keys())

@@ -270,6 +270,17 @@ def test_p16_clip_cov_drops_its_quota_and_only_candidates() -> None:
     assert bool((cov[dropped] > 0).all())
 
 
+def test_p16_the_printed_fractions_count_tokens() -> None:
+    """2e-3 of 1500 tokens is 3, 2e-4 of 20000 is 4: a fraction that is off by half would not show in a small batch."""
+    fields = random_fields(104, groups=10, per_group=10, longest=40, equal_lengths=True)
+    some = dict(rows(fields, slice(0, 38)))  # 1520 tokens
+    penalised = gradient("kl_cov", some) != gradient("kl_cov+beta=0", some)
+    assert int(penalised.sum()) == 3
+    large = random_fields(105, groups=10, per_group=10, longest=210, vocabulary=3, equal_lengths=True)
+    dropped = (gradient("clip_cov", large) == 0) & (gradient("grpo+low=1+high=1", large) != 0)
+    assert int(dropped.sum()) == 4
+
+
 # ---- P17, P18, P20: entropy advantage, advantages, STEER ----
 
 

@@ -146,7 +146,7 @@ def own_totals_are_the_default(method: Method, fields: Fields) -> None:
 
 def totals_may_be_tensors(method: Method, fields: Fields) -> None:
     extra, known = group_totals(fields), {name: 7 * n for name, n in totals(fields).items()}
-    as_tensors = {name: torch.tensor(n) for name, n in known.items()}
+    as_tensors: dict[str, Any] = {name: torch.tensor(n) for name, n in known.items()}
     wanted = evaluate(method, fields, extra=extra, **known)
     assert_same(evaluate(method, fields, extra=extra, **as_tensors), wanted, torch.float64)
 

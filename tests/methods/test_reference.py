@@ -23,9 +23,9 @@ def permutation(n: int) -> Sequence[int]:
     return torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
 
 
-def reference_loss(text: str, now: Scalars, held: Scalars) -> float:
+def reference_loss(text: str, now: Scalars, held: Scalars, **totals: int) -> float:
     key = text.split("+")[0]
-    return reference.LOSSES[key].loss(Case(now, held, reference.settings_of(text), permute=permutation))
+    return reference.LOSSES[key].loss(Case(now, held, reference.settings_of(text), permute=permutation, **totals))
 
 
 def finite_differences(text: str, fields: Fields, leaf: str, step: float = 1e-4) -> torch.Tensor:
@@ -69,6 +69,15 @@ def test_loss_equals_the_reference(text: str, seed: int, shape: dict[str, float]
     loss, gradient = evaluate(method, fields)
     wanted = reference_loss(text, held, held)
     assert_same((loss, gradient), (wanted, gradient), torch.float64)
+
+
+@pytest.mark.parametrize("text", [t for t in VARIANTS if "agg-scope=group" not in t])  # that needs groups' totals
+def test_loss_of_a_micro_batch_equals_the_reference(text: str) -> None:
+    fields = random_fields(6)
+    held = scalars(fields)
+    totals = {"tokens": 101, "sequences": 23}
+    loss, gradient = evaluate(catalog.parse(text), fields, **totals)
+    assert_same((loss, gradient), (reference_loss(text, held, held, **totals), gradient), torch.float64)
 
 
 @pytest.mark.parametrize("text", VARIANTS)
