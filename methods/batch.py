@@ -102,6 +102,9 @@ class Batch:
             x = getattr(self, name)
             if x is not None and (x.ndim != 3 or tuple(x.shape[:2]) != (rows, width)):
                 raise self._refuse(name, f"shape {tuple(x.shape)}, expected ({rows}, {width}, V)")
+        full, old = self.full_logp, self.old_full_logp
+        if full is not None and old is not None and full.shape != old.shape:
+            raise self._refuse("old_full_logp", f"shape {tuple(old.shape)}, expected {tuple(full.shape)} as full_logp")
         for name in ("mask", "dropped"):
             x = getattr(self, name)
             if x is not None and str(x.dtype) != "torch.bool":

@@ -52,17 +52,14 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
         return {name: None if value is None else float(value) for name, value in figures.items()}
 
 
-def _values(x: Tensor, batch: Batch) -> Tensor:
-    """The valid tokens' values, (N,), float64."""
-    return x.expand_as(batch.mask)[batch.mask].double()
-
-
 def _mean(x: Tensor, batch: Batch) -> Tensor:
-    return _values(x, batch).mean()
+    """Mean over the valid tokens, float64."""
+    return batch.valid(x.double()).sum() / batch.tokens
 
 
 def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
-    return _values(log_weight, batch).std(correction=0)
+    """Standard deviation over the valid tokens."""
+    return _mean((log_weight - _mean(log_weight, batch)).square(), batch).sqrt()
 
 
 def _selected(t: Terms) -> Tensor | None:

@@ -81,13 +81,14 @@ class Method:
         for penalty in parts.penalties:
             objective = objective - penalty(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
-        if not math.isfinite(loss.detach()):
-            spread = float(t.log_ratio_BT.detach().abs().max())
-            raise CorruptInputError(f"{self.key}: loss is {float(loss)}; largest |log ratio| {spread:.3g}")
+        if not math.isfinite(value := float(loss.detach())):
+            largest = float(t.log_ratio_BT.detach().abs().max())
+            raise CorruptInputError(f"{self.key}: loss is {value}; largest |log ratio| {largest:.3g}")
         return loss
 
     def diagnostics(self, batch: Batch) -> dict[str, float | None]:
         """The same eight figures for every method and trainer; see `methods.diagnostics`."""
+        self.check(batch)
         return _diagnostics.diagnostics(self.parts, batch)
 
     def check(self, batch: Batch) -> None:

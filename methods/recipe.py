@@ -38,7 +38,7 @@ class Recipe:
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""
-        given = {name: value for key in settings for name, value in self._meant(key, settings[key]).items()}
+        given = self._given(settings)
         values = {o.name: o.parse(given.get(o.name, o.default), f"method {self.key}") for o in self.options}
         changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in self.options if values[o.name] != o.default)
         return Method(
@@ -58,6 +58,17 @@ class Recipe:
         """The reading's values that this method can take."""
         named = [o for o in self.options if o.name == reading.name and o.choices]
         return named[0].choices if named else tuple(reading.values)
+
+    def _given(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """Options that the settings set, labels of readings spelt out; `ConfigError` if two set the same."""
+        given: dict[str, object] = {}
+        by: dict[str, str] = {}
+        for key, setting in settings.items():
+            for name, value in self._meant(key, setting).items():
+                if name in given:
+                    raise ConfigError(f"method {self.key}: {name}: set twice, by {by[name]} and by {key}")
+                given[name], by[name] = value, key
+        return given
 
     def _meant(self, name: str, value: object) -> dict[str, object]:
         """An option, or a reading set by label (`seq-eps=gspo` stands for its `low` and `high`)."""

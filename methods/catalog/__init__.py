@@ -39,12 +39,12 @@ def method(
     key: str, params: Mapping[str, object] | None = None, readings: Mapping[str, object] | None = None
 ) -> Method:
     """The method `key` (or one of its other names) with these params and readings set."""
-    settings = {**(params or {}), **(readings or {})}
-    if twice := (params or {}).keys() & (readings or {}).keys():
-        raise ConfigError(f"method {key!r}: {', '.join(sorted(twice))} set both as param and as reading")
-    if key in aliases():
-        key, fixed = aliases()[key]
-        settings = {**fixed, **settings}
+    key, fixed = aliases().get(key, (key, {}))
+    sources = (fixed, params or {}, readings or {})
+    settings = {name: value for source in sources for name, value in source.items()}
+    if len(settings) < sum(map(len, sources)):
+        twice = [name for name in settings if sum(name in source for source in sources) > 1]
+        raise ConfigError(f"method {key!r}: {', '.join(twice)}: set twice (other name, params, readings)")
     if key not in recipes():
         raise unknown("methods/catalog", "method", key, [*recipes(), *aliases()])
     return recipes()[key].method(settings)

@@ -100,6 +100,8 @@ def test_a_key_has_one_spelling(text: str, key: str) -> None:
         ("tepo_steer+lambda-min=1.5", ["lambda-min", "at most 1"]),
         ("tepo+beta", ["'beta'", "name=value"]),
         ("tepo+beta=1+beta=2", ["beta", "twice"]),
+        ("tepo+seq-eps=gspo+low=0.1", ["low", "seq-eps", "twice"]),
+        ("tepo_eq4+clip-form=none", ["clip-form", "twice"]),
         ("grpo+kl-estimator=k1", ["grpo", "kl-estimator"]),
         ("tepo+kl-anchor=ref+kl-estimator=full", ["kl-estimator=full", "kl-anchor=ref"]),
         ("tepo+clip-form=eq4+dual-clip=3", ["dual-clip", "clip-form=eq4"]),
