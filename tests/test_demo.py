@@ -74,7 +74,7 @@ def test_the_evaluated_average_exceeds_the_bases_interval(matrix: dict, scores: 
 
 def test_methods_share_everything_that_is_not_the_method(matrix: dict) -> None:
     records = [json.loads((RESULTS.run(run) / "run.json").read_text()) for run in runs(matrix)]
-    shared = {json.dumps(record["inputs"], sort_keys=True) for record in records}
+    shared = {(record["inputs"]["base"], record["inputs"]["prompts"]) for record in records}
     assert len(shared) == 1, "one base, one prompt file"
     first = [pd.read_csv(RESULTS.run(run) / "curve.csv").iloc[0] for run in runs(matrix)]
     assert len({row["reward"] for row in first}) == 1, (
