@@ -36,13 +36,9 @@ class Batch:
     ref_logp: Tensor | None = None  # (B, T) of the frozen reference
     full_logp: Tensor | None = None  # (B, T, V)
     old_full_logp: Tensor | None = None  # (B, T, V)
-    dropped: Tensor | None = (
-        None  # (B,) bool: rows left out on purpose (group filter, padding rows); their mask is empty
-    )
-    group_tokens: Tensor | None = (
-        None  # (B,) tokens the row's group has in the whole minibatch; only for agg-scope=group
-    )
-    groups: int | None = None  # groups in the whole minibatch; only for agg-scope=group
+    dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; exactly these have an empty mask
+    group_tokens: Tensor | None = None  # (B,) tokens of the row's group in the whole minibatch, for agg-scope=group
+    groups: int | None = None  # groups in the whole minibatch, for agg-scope=group
     label: str = "batch"  # how errors call it: the method's key, say
 
     def __post_init__(self) -> None:
@@ -133,15 +129,14 @@ class Batch:
         return math.isfinite(sum(given[1:], given[0]))
 
     def _check_finite(self) -> None:
-        if self._clean:
-            return
-        for name in (*PER_TOKEN, "advantage"):
+        suspects = () if self._clean else (*PER_TOKEN, "advantage")
+        for name in (*suspects, *VOCABULARY):
             x = getattr(self, name)
             if x is None:
                 continue
             bad = ~x.detach().isfinite()
-            if x.ndim == 2:
-                bad &= self.mask
+            if x.ndim > 1:
+                bad &= self.mask.view(*self.mask.shape, *[1] * (x.ndim - 2))
             if bool(bad.any()):
                 index = tuple(bad.nonzero()[0].tolist())
-                raise self._refuse(name, f"{float(x[index])} at {list(index)}")
+                raise self._refuse(name, f"{float(x.detach()[index])} at {list(index)}")

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
     from methods.terms import Terms
 
-TOLERANCE = {
-    "torch.float64": 0.0,
-    "torch.float32": 1e-6,
-}  # R6: in minibatch 1 dH is rounding noise
+# R6: in the first minibatch of a rollout dH is rounding noise
+TOLERANCE = {"torch.float64": 0.0, "torch.float32": 1e-6}
 
 
 @part()
@@ -65,9 +63,9 @@ def theorem(t: Terms) -> Tensor:
 
 def delta_entropy(definition: str, tol: float | None) -> Part:
     """dH, (B, T), by one of the readings of R5."""
-    return entropy_diff(tol=tol) if definition == "entropy_diff" else {
-        "cov_sign": cov_sign, "first_order": first_order, "theorem": theorem,
-    }[definition]()  # fmt: skip
+    if definition == "entropy_diff":
+        return entropy_diff(tol=tol)
+    return {"cov_sign": cov_sign, "first_order": first_order, "theorem": theorem}[definition]()
 
 
 @part()

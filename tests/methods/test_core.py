@@ -214,6 +214,7 @@ def test_generated_pages_are_up_to_date() -> None:
         (with_value("old_logp", (3, 2), -math.inf), ["old_logp", "-inf", "[3, 2]"]),
         (with_value("entropy", (0, 2), math.inf), ["entropy", "inf", "[0, 2]"]),
         (with_value("advantage", (2,), math.nan), ["advantage", "nan", "[2]"]),
+        ({"full_logp": torch.full((4, 3, 2), -math.inf)}, ["full_logp", "-inf", "[0, 0, 0]"]),
         ({"mask": torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]).bool()}, ["mask", "row 1", "dropped"]),
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
         ({"old_logp": torch.zeros(4, 3, requires_grad=True)}, ["old_logp", "gradient"]),
@@ -231,6 +232,7 @@ def test_padding_may_hold_anything(name: str, value: float) -> None:
     batch = Batch(**fields(**with_value(name, (2, 2), value)))
     for method in map(catalog.parse, catalog.keys()):
         assert float(method.loss(batch)) == float(method.loss(Batch(**fields())))
+        assert method.diagnostics(batch) == pytest.approx(method.diagnostics(Batch(**fields())), nan_ok=False)
 
 
 def test_missing_needs_are_named_with_the_method() -> None:
