@@ -85,3 +85,8 @@ def matrix() -> str:
 @cache
 def report() -> str:
     return code_hash(["report", "evals/stats"])
+
+
+@cache
+def audit() -> str:
+    return code_hash(["report/paper", "evals/stats/decode.py"])

@@ -81,13 +81,13 @@ BENCHMARKS = [
     ),
     # quick
     _benchmark(
-        "syn_mix3", "aime24", "mix", {3: 20}, 8, "afe009c0e5da1739cd749777ae8ac8aa05f2aad64ed924344a3690120878cc6c"
+        "syn_mix3", "aime24", "mix", {3: 20}, 32, "afe009c0e5da1739cd749777ae8ac8aa05f2aad64ed924344a3690120878cc6c"
     ),
     _benchmark(
-        "syn_inv2", "aime25", "inv", {2: 20}, 8, "ce986da5c788dccab0278bcc8d4459bcfd9ced92ceb6d81600771c70cfa7a6e3"
+        "syn_inv2", "aime25", "inv", {2: 20}, 32, "ce986da5c788dccab0278bcc8d4459bcfd9ced92ceb6d81600771c70cfa7a6e3"
     ),
     _benchmark(
-        "syn_add2q", "amc", "add2", {2: 20}, 8, "e250156de6dbf37754f87e7c1c54f4491d798f8138e6c398aad5d39ac9d0fb10"
+        "syn_add2q", "amc", "add2", {2: 20}, 32, "e250156de6dbf37754f87e7c1c54f4491d798f8138e6c398aad5d39ac9d0fb10"
     ),
     _benchmark(
         "syn_as3", "math500", "as", {3: 100}, 1, "4ecfccc8faeeed9598486f19b587e56ce64f475c4acf17029f79008970fa13c3"

@@ -11,7 +11,7 @@ rule benchmark_data:
     conda:
         "../../environment.yml"
     params:
-        folder=DATA,
+        folder=subpath(output[0], parent=True),
         code=code.benchmarks(),
     shell:
         "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
@@ -36,7 +36,7 @@ rule generate:
     params:
         weights=weights_folder,
         names=" ".join(BENCHMARKS),
-        data=DATA,
+        data=lambda wc, input: Path(input.data[0]).parent,
         backend=config["evaluation"]["backend"],
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
@@ -64,7 +64,7 @@ rule grade:
     threads: 1
     params:
         samples=subpath(input.samples, parent=True),
-        data=DATA,
+        data=lambda wc, input: Path(input.data[0]).parent,
         folder=subpath(output.json, parent=True),
         code=code.grade(),
     shell:

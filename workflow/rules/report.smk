@@ -2,6 +2,7 @@
 
 
 localrules:
+    audit,
     matrix,
     table,
     figure,
@@ -78,3 +79,16 @@ rule report:
         code=code.report(),
     shell:
         "python -m report.build --results {params.root} 2>&1 | tee {log}"
+
+
+rule audit:
+    output:
+        f"{RESULTS.root}/paper/audit.csv",
+    log:
+        f"{LOGS}/audit.log",
+    conda:
+        "../../environment.yml"
+    params:
+        code=code.audit(),
+    shell:
+        "python -m report.paper.audit --out {output} 2>&1 | tee {log}"
