@@ -155,7 +155,7 @@ def test_what_is_finished_is_neither_drawn_nor_loaded(
 
     monkeypatch.setattr(HuggingFace, "lm", loaded)
     run(tiny, quick_data, finished)
-    assert len(rows(finished, SAMPLED)) == 160
+    assert len(rows(finished, SAMPLED)) == 20 * 32
 
 
 def test_an_interrupted_run_goes_on_with_the_next_benchmark(
