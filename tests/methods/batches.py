@@ -26,6 +26,7 @@ def random_fields(
     longest: int = 6,
     vocabulary: int = 5,
     drift: float = 0.4,
+    jump: float = 0.0,
     sharpness: float = 1.5,
     on_policy: bool = False,
     equal_lengths: bool = False,
@@ -37,6 +38,7 @@ def random_fields(
 
     drift: standard deviation of the logits' difference between old and current policy (about that of a log-ratio);
     1.5 makes ratios above 3, where a dual clip would act. on_policy: old policy = current policy, to the bit.
+    jump: added to the log-ratios of every third row, so that whole sequences are far.
     holes: a mask may be False inside a response (tool output). padding: the value outside the mask; None = noise.
     Tokens are sampled from the old policy; advantages are z-scored random rewards, so each group has both signs.
     """
@@ -71,7 +73,7 @@ def random_fields(
 
     fields = {
         "logp": pick(full),
-        "old_logp": pick(old_full),
+        "old_logp": pick(old_full) - jump * (torch.arange(rows) % 3 == 0)[:, None],
         "ref_logp": pick(ref_full),
         "entropy": entropy_of(full),
         "old_entropy": entropy_of(old_full),

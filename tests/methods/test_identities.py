@@ -14,7 +14,7 @@ from torch import Tensor
 
 from methods import catalog, ratios, reducers
 from methods.terms import Terms
-from tests.methods import reference
+from tests.methods import reference, subjects
 from tests.methods.batches import Fields, on_policy, random_fields, rows
 from tests.methods.subjects import Outcome, assert_same, batch_of, distance, evaluate
 
@@ -23,6 +23,8 @@ RAGGED = random_fields(101, groups=4, per_group=4, longest=9, drift=0.5)
 FAR = random_fields(102, groups=4, per_group=4, longest=9, drift=1.2)
 FIRST = on_policy(RAGGED)
 EVEN = random_fields(103, groups=3, per_group=4, longest=6, drift=0.6, equal_lengths=True)
+
+LONG = random_fields(105, groups=10, per_group=10, longest=210, vocabulary=3, equal_lengths=True)
 
 
 def gradient(text: str, fields: Fields) -> Tensor:
@@ -271,14 +273,18 @@ def test_p16_clip_cov_drops_its_quota_and_only_candidates() -> None:
 
 
 def test_p16_the_printed_fractions_count_tokens() -> None:
-    """2e-3 of 1500 tokens is 3, 2e-4 of 20000 is 4: a fraction that is off by half would not show in a small batch."""
-    fields = random_fields(104, groups=10, per_group=10, longest=40, equal_lengths=True)
-    some = dict(rows(fields, slice(0, 38)))  # 1520 tokens
-    penalised = gradient("kl_cov", some) != gradient("kl_cov+beta=0", some)
-    assert int(penalised.sum()) == 3
-    large = random_fields(105, groups=10, per_group=10, longest=210, vocabulary=3, equal_lengths=True)
-    dropped = (gradient("clip_cov", large) == 0) & (gradient("grpo+low=1+high=1", large) != 0)
-    assert int(dropped.sum()) == 4
+    """2e-3 and 2e-4 of 21000 tokens are 42 and 4: a fraction that is off by half would not show in a small batch."""
+    penalised = gradient("kl_cov", LONG) != gradient("kl_cov+beta=0", LONG)
+    dropped = (gradient("clip_cov", LONG) == 0) & (gradient("grpo+low=1+high=1", LONG) != 0)
+    assert (int(penalised.sum()), int(dropped.sum())) == (42, 4)
+
+
+@pytest.mark.parametrize("text", [t for t in subjects.shapes() if t.startswith(("kl_cov", "clip_cov"))])
+def test_p16_whatever_the_reading_the_fraction_selects_as_many(text: str) -> None:
+    method = catalog.parse(text)
+    share = method.diagnostics(batch_of(method, LONG))["mask_fraction"]
+    assert share is not None
+    assert round(share * 21000) == (42 if text.startswith("kl_cov") else 4)
 
 
 # ---- P17, P18, P20: entropy advantage, advantages, STEER ----

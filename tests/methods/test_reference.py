@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,13 @@ from tests.methods.equations import Case, Scalars, scalars
 from tests.methods.subjects import assert_same, evaluate
 
 VARIANTS = subjects.variants()
+SHAPES: list[tuple[int, dict[str, Any]]] = [
+    (1, {}),
+    (2, {"drift": 1.5, "groups": 4}),
+    (36, {"drift": 1.5, "groups": 4, "sharpness": 4.0}),  # covariances on both sides of 5
+    (3, {"holes": True, "jump": 3.0}),  # sequence ratios beyond 3
+    (4, {"on_policy": True}),
+]
 SMALL = {"groups": 2, "per_group": 2, "longest": 4, "vocabulary": 3}
 
 
@@ -59,11 +67,9 @@ def test_the_reference_has_no_row_that_the_catalog_lacks() -> None:
 
 
 @pytest.mark.parametrize("text", VARIANTS)
-@pytest.mark.parametrize(
-    ("seed", "shape"), [(1, {}), (2, {"drift": 1.5, "groups": 4}), (3, {"holes": True}), (4, {"on_policy": True})]
-)
-def test_loss_equals_the_reference(text: str, seed: int, shape: dict[str, float]) -> None:
-    fields = random_fields(seed, **shape)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("seed", "shape"), SHAPES)
+def test_loss_equals_the_reference(text: str, seed: int, shape: dict[str, Any]) -> None:
+    fields = random_fields(seed, **shape)
     held = scalars(fields)
     method = catalog.parse(text)
     loss, gradient = evaluate(method, fields)

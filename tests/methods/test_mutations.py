@@ -1,0 +1,31 @@
+"""The suite notices every small wrong done to any method: the mutation check of `python -m tests.methods.mutate`."""
+
+from __future__ import annotations
+
+import pytest
+
+from methods import catalog
+from tests.methods import subjects
+from tests.methods.mutate import table
+from tests.methods.mutations import MUTATIONS
+
+
+def test_every_mutation_of_every_method_is_caught() -> None:
+    _, mutants, survived = table(catalog.keys())
+    assert survived == []
+    assert mutants >= 20 * len(catalog.keys())
+
+
+@pytest.mark.slow
+def test_every_mutation_of_every_reading_is_caught() -> None:
+    _, _, survived = table(subjects.shapes())
+    assert survived == []
+
+
+def test_every_mutation_acts_on_some_method() -> None:
+    idle = [
+        name
+        for name, mutate in MUTATIONS.items()
+        if all(mutate(catalog.parse(key)) is None for key in subjects.shapes())
+    ]
+    assert idle == []
