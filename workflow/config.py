@@ -98,31 +98,36 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
 def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigError:
     path = tuple(error.absolute_path)
     dotted = ".".join(str(part) for part in path)
-    where = _holder(path, sources)
     if error.validator == "additionalProperties":
         key = sorted(set(map(str, error.instance)) - set(error.schema["properties"]))[0]
         where = _holder((*path, key), sources)
         return unknown(where, f"{dotted}: key" if dotted else "key", key, error.schema["properties"])
+    if error.validator == "required":
+        return ConfigError(f"{_holder(path, sources)}: {dotted or 'top level'}: {error.message}")
+    where = _holder(path, [(name, content) for name, content in sources if _at(path, content) == error.instance])
     if error.validator == "enum":
         return unknown(where, dotted, error.instance, error.validator_value)
-    if error.validator == "required":
-        return ConfigError(f"{where}: {dotted or 'top level'}: {error.message}")
     return ConfigError(f"{where}: {dotted}: {error.message} (got {error.instance!r})")
+
+
+_ABSENT = object()
+
+
+def _at(path: tuple[Any, ...], content: Any) -> Any:
+    """The value at `path`, or `_ABSENT`."""
+    for part in path:
+        inside = isinstance(content, Mapping) and part in content
+        inside |= isinstance(content, list) and isinstance(part, int) and part < len(content)
+        if not inside:
+            return _ABSENT
+        content = content[part]
+    return content
 
 
 def _holder(path: tuple[Any, ...], sources: list[tuple[str, dict[str, Any]]]) -> str:
     """The last file that holds the longest leading part of `path`; the command line when none holds its first key."""
     for length in range(len(path), 0, -1):
         for name, content in reversed(sources):
-            value: Any = content
-            for part in path[:length]:
-                inside = isinstance(value, Mapping) and part in value
-                inside |= isinstance(value, list) and isinstance(part, int) and part < len(value)
-                if not inside:
-                    break
-                value = value[part]
-            else:
+            if _at(path[:length], content) is not _ABSENT:
                 return name
-        if length == 1:
-            return COMMAND_LINE
-    return sources[-1][0] if sources else COMMAND_LINE
+    return COMMAND_LINE if path or not sources else sources[-1][0]
