@@ -43,6 +43,7 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
         found = cache.record(out)
         if found["recipe_hash"] != digest:
             raise ConfigError(f"{out / RECORD}: recipe_hash: {found['recipe_hash']} is of another recipe than {digest}")
+        _accept(recipe, found["figures"]["base"])  # aims may have been tightened since
         return found
     # A workflow that reruns a job removes its declared output, base.json, and leaves the rest: that is ours to replace.
     ours = (out / CLEAN / LEARNT).is_file()

@@ -31,8 +31,9 @@ CODE = (
 
 
 def hash_of(recipe: Recipe) -> str:
-    """12 hex digits over the recipe and the code that decides the weights."""
-    text = json.dumps(recipe.json(), sort_keys=True) + code_hash(CODE)
+    """12 hex digits over the recipe and the code that decides the weights; aims decide acceptance, not weights."""
+    decisive = {name: value for name, value in recipe.json().items() if name != "aims"}
+    text = json.dumps(decisive, sort_keys=True) + code_hash(CODE)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

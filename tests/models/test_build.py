@@ -119,6 +119,8 @@ def test_a_finished_base_is_left_alone(built: tuple[Path, dict[str, Any]], monke
     assert builder.build(small(), built[0]) == built[1]
     with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build(small(seed=2), built[0])
+    with pytest.raises(ConfigError, match=r"length .* outside its aim 99\.0-100\.0"):
+        builder.build(replace(small(), aims=replace(small().aims, length=(99.0, 100.0))), built[0])
 
 
 def test_an_empty_folder_made_by_the_workflow_is_filled(tmp_path: Path) -> None:
@@ -184,6 +186,7 @@ def test_the_hash_follows_recipe_and_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert cache.hash_of(small()) == first
     assert cache.hash_of(small(seed=2)) != first
     assert cache.hash_of(replace(small(), clean=replace(small().clean, learning_rate=1e-3))) != first
+    assert cache.hash_of(replace(small(), aims=replace(small().aims, length=(1.0, 2.0)))) == first
     monkeypatch.setattr(cache, "CODE", (*cache.CODE, "models/build.py"))
     assert cache.hash_of(small()) != first
 
