@@ -78,7 +78,7 @@ def timed(work: Callable[[], list[str]]) -> tuple[float, float, list[str]]:
 
 
 def main() -> int:
-    one_line_per_job()
+    one_line_per_job("hf")
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--benchmarks", nargs="+", default=FULL)

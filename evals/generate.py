@@ -178,13 +178,16 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, yaml.safe_load(value)
 
 
-def one_line_per_job() -> None:
-    """Keep the libraries' own bars out of a log that several jobs share; must run before any of them is imported."""
-    os.environ.setdefault("TQDM_DISABLE", "1")
+def one_line_per_job(backend: str) -> None:
+    """Keep the libraries' own bars out of a log that several jobs share; must run before any of them is imported.
+
+    Not for vllm: it divides by the time its bar has been running, which is 0 for a bar that is off.
+    """
+    if backend != "vllm":
+        os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def main() -> int:
-    one_line_per_job()
     parser = argparse.ArgumentParser(prog="python -m evals.generate", description=str(__doc__).split("\n")[0])
     arguments(parser)
     parser.add_argument(
@@ -193,6 +196,7 @@ def main() -> int:
     parser.add_argument("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     parser.add_argument("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
     given = parser.parse_args()
+    one_line_per_job(given.backend)
     path = generate(
         settings(given),
         registry.select(given.benchmarks),

@@ -103,13 +103,13 @@ def table(path: Path) -> str:
 
 
 def main() -> int:
-    generate.one_line_per_job()
     parser = argparse.ArgumentParser(prog="python -m evals.run", description=str(__doc__).split("\n")[0])
     generate.arguments(parser)
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     given = parser.parse_args()
+    generate.one_line_per_job(given.backend)
     settings = generate.settings(given)
     benchmarks = registry.select(given.benchmarks)
     generate.engine(given.backend, settings).identity()  # a missing model is said before anything is downloaded

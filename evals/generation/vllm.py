@@ -83,13 +83,16 @@ def _observed_vllm() -> type[LM]:
 
 
 def seeded(requests: list[Any], seed: int) -> list[Any]:
-    """Copies of lm-eval's requests in which the s-th repeat of a sampled one carries its own seed."""
+    """Copies of lm-eval's requests in which the s-th repeat of a sampled one carries its own seed.
+
+    Special tokens are left out of the text, as hf leaves them out; lm-eval's default here is to print them.
+    """
     import dataclasses
 
     met = Counter[int]()
     made = []
     for request in requests:
-        text, given = request.args
+        text, given = request.args[0], request.args[1] | {"skip_special_tokens": True}
         if given.get("do_sample"):
             given = {**given, "seed": per_sample_seed(seed, met[id(request)])}
             met[id(request)] += 1

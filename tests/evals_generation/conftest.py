@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from evals import fetch, registry
+from evals.benchmark import Benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "benchmarks"
 QUICK = ("syn_mix3", "syn_as3")
+
+
+def few(key: str, samples: int = 8) -> Benchmark:
+    """A registered set with fewer samples per item: what is tested here does not depend on their number."""
+    found = registry.benchmark(key)
+    if found.decoding.greedy:
+        return found
+    return dataclasses.replace(found, decoding=dataclasses.replace(found.decoding, samples=samples))
 
 
 def save_tiny(folder: Path, seed: int, *, kind: str = "qwen2") -> Path:

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from evals import data, generate, registry
+from evals import data, generate
 from evals.generation import collapse, draw, store
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.store import Response
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from tests.evals_generation.conftest import QUICK, save_tiny
+from tests.evals_generation.conftest import QUICK, few, save_tiny
 
 SAMPLED, GREEDY = QUICK
 
 
 def run(model: Path, folder: Path, out: Path, keys: tuple[str, ...] = QUICK, seed: int = 7, **given: Any) -> Path:
     settings = Settings(str(model), seed=seed, device="cpu", batch_size=given.pop("batch_size", None))
-    return generate.generate(settings, registry.select(keys), backend="hf", data=folder, out=out, **given)
+    return generate.generate(settings, [few(key) for key in keys], backend="hf", data=folder, out=out, **given)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def rows(out: Path, key: str) -> list[Response]:
 
 @pytest.mark.parametrize("key", QUICK)
 def test_one_row_per_response_in_order(drawn: Path, quick_data: Path, key: str) -> None:
-    benchmark = registry.benchmark(key)
+    benchmark = few(key)
     expected = [
         (item.item_id, s) for item in data.load(benchmark, quick_data) for s in range(benchmark.decoding.samples)
     ]
@@ -50,7 +50,7 @@ def test_one_row_per_response_in_order(drawn: Path, quick_data: Path, key: str) 
 
 @pytest.mark.parametrize("key", QUICK)
 def test_prompts_are_the_arithmetic_ones(drawn: Path, quick_data: Path, key: str) -> None:
-    problems = {item.item_id: item.problem for item in data.load(registry.benchmark(key), quick_data)}
+    problems = {item.item_id: item.problem for item in data.load(few(key), quick_data)}
     for row in rows(drawn, key):
         assert row.prompt == f"<bos>{problems[row.item_id]}"
         assert row.prompt_sha256 == store.prompt_sha256(row.prompt)
@@ -155,7 +155,7 @@ def test_what_is_finished_is_neither_drawn_nor_loaded(
 
     monkeypatch.setattr(HuggingFace, "lm", loaded)
     run(tiny, quick_data, finished)
-    assert len(rows(finished, SAMPLED)) == 20 * 32
+    assert len(rows(finished, SAMPLED)) == 20 * 8
 
 
 def test_an_interrupted_run_goes_on_with_the_next_benchmark(
@@ -309,7 +309,7 @@ def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data
     asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
     stock = HFLM(pretrained=str(tiny), batch_size=256, device="cpu", max_length=256, add_bos_token=False)
     for key in QUICK:
-        benchmark = registry.benchmark(key)
+        benchmark = few(key)
         planned = plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
         task = taskfile.load(taskfile.write(planned, tmp_path / key, asked.extras))
         found = draw._ask(stock, task, planned)

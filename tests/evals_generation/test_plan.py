@@ -14,6 +14,7 @@ from evals.generation import taskfile
 from evals.generation.engine import Settings, engine
 from evals.generation.plan import Plan, plan, room
 from records.errors import ConfigError
+from tests.evals_generation.conftest import few
 
 PAPER = Decoding(32, 0.6, 1.0, 8192)
 SMALL = Decoding(1, 0.0, 1.0, 64)
@@ -49,7 +50,7 @@ def items() -> list[data.Item]:
 
 
 def made(tiny: Path, items: list[data.Item], seed: int = 1, **given: Any) -> Plan:
-    return plan(engine("hf", Settings(str(tiny), seed=seed)), registry.benchmark("syn_mix3"), items, seed=seed, **given)
+    return plan(engine("hf", Settings(str(tiny), seed=seed)), few("syn_mix3"), items, seed=seed, **given)
 
 
 def test_every_deviation_is_said(tiny: Path, items: list[data.Item]) -> None:
@@ -93,14 +94,14 @@ def test_hf_and_vllm_get_the_same_task_file(tiny: Path, items: list[data.Item], 
     texts = []
     for backend in ("hf", "vllm"):
         asked = engine(backend, Settings(str(tiny), seed=1))
-        found = plan(asked, registry.benchmark("syn_mix3"), items, seed=1)
+        found = plan(asked, few("syn_mix3"), items, seed=1)
         texts.append(taskfile.write(found, tmp_path, asked.extras).read_text())
     assert texts[0] == texts[1]
 
 
 def test_lm_eval_itself_reads_the_task_file(tiny: Path, items: list[data.Item], tmp_path: Path) -> None:
     asked = engine("hf", Settings(str(tiny), seed=1))
-    found = plan(asked, registry.benchmark("syn_mix3"), items, seed=1)
+    found = plan(asked, few("syn_mix3"), items, seed=1)
     task = taskfile.load(taskfile.write(found, tmp_path, asked.extras))
     docs = list(task.test_docs())
     assert [task.doc_to_text(doc) for doc in docs] == [prompt.text for prompt in found.prompts]

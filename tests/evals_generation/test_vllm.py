@@ -1,0 +1,143 @@
+"""The real vLLM, in an environment of its own (docs/vllm.md): set TEPO_VLLM_PYTHON to its interpreter.
+
+The model is random with heads of 32: vLLM's CPU attention has no kernel for the embedded models' heads of 16 and 20.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evals import fetch, generate, registry
+from evals.generation import collapse, store
+from evals.generation.engine import Settings, per_sample_seed
+
+PYTHON = os.environ.get("TEPO_VLLM_PYTHON")
+ROOT = Path(__file__).resolve().parents[2]
+KEYS, LIMIT, SEED = ("syn_mix6", "syn_as4"), 12, 3
+SAMPLED, GREEDY = KEYS
+ENVIRONMENT = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON, reason="TEPO_VLLM_PYTHON is not set: no vLLM environment to test (docs/vllm.md)"),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from models import architectures, tokenizer
+    from models.registry import Architecture
+
+    folder = tmp_path_factory.mktemp("model") / "heads32"
+    architectures.fresh(Architecture("qwen2", 64, 176, 3, 2, 2, 32), seed=0).save_pretrained(folder)
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for key in KEYS:
+        fetch.fetch(registry.benchmark(key), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hf(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("hf")
+    settings = Settings(str(model), seed=SEED, device="cpu", dtype="float32")
+    generate.generate(settings, registry.select(KEYS), backend="hf", data=items, out=out, limit=LIMIT)
+    return out
+
+
+@pytest.fixture(scope="module")
+def vllm(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("vllm")
+    command = [
+        str(PYTHON), "-m", "evals.generate", "--backend", "vllm", "--model", str(model), "--benchmarks", *KEYS,
+        "--data", str(items), "--out", str(out), "--seed", str(SEED), "--limit", str(LIMIT), "--dtype", "float32",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return out
+
+
+def texts(out: Path, key: str) -> list[str]:
+    """Without U+FFFD: a random model breaks UTF-8, and where a text ends inside a character the two decoders differ."""
+    return [row.response.replace("\N{REPLACEMENT CHARACTER}", "") for row in store.read(out / f"{key}.parquet")]
+
+
+def test_greedy_responses_equal_those_of_hf(vllm: Path, hf: Path) -> None:
+    assert texts(vllm, GREEDY) == texts(hf, GREEDY)
+
+
+def test_stop_reasons_and_token_counts_equal_those_of_hf(vllm: Path, hf: Path) -> None:
+    def facts(out: Path) -> list[tuple[str, str, int | None]]:
+        return [(row.prompt_sha256, row.stop, row.tokens) for row in store.read(out / f"{GREEDY}.parquet")]
+
+    assert facts(vllm) == facts(hf)
+
+
+def test_32_samples_are_32_draws(vllm: Path) -> None:
+    rows = store.read(vllm / f"{SAMPLED}.parquet")
+    assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
+    for own in collapse.by_item([row for row in rows if row.tokens == 64]).values():
+        assert len(set(own)) == len(own)
+
+
+def test_throughput_is_printed(vllm: Path, hf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        for name, out in (("vllm", vllm), ("hf", hf)):
+            record = json.loads((out / "samples.json").read_text())
+            for key, entry in record["benchmarks"].items():
+                rate = entry["response_tokens"] / entry["seconds"]
+                print(f"\n{name:<5} {key}: {rate:.0f} tokens/s; {record['engine']['versions']}", end="")
+    assert record["benchmarks"]
+
+
+@pytest.fixture(scope="module")
+def endpoint(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = open(tmp_path_factory.mktemp("serve") / "log", "wb")  # noqa: SIM115 - closed below
+    command = [
+        str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny",
+        "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--generation-config", "vllm",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        for _ in range(600):
+            assert process.poll() is None, Path(log.name).read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"{url}/models", timeout=5).close()
+                break
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)
+        log.close()
+
+
+def test_a_running_vllm_server_answers_as_hf_does(
+    endpoint: str, model: Path, items: Path, hf: Path, tmp_path: Path
+) -> None:
+    settings = Settings("tiny", seed=SEED, endpoint=endpoint, tokenizer=str(model))
+    generate.generate(settings, registry.select(KEYS), backend="openai", data=items, out=tmp_path, limit=LIMIT)
+    assert texts(tmp_path, GREEDY) == texts(hf, GREEDY)
+    rows = store.read(tmp_path / f"{SAMPLED}.parquet")
+    assert all(len(set(own)) > 16 for own in collapse.by_item(rows).values())
