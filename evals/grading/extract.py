@@ -22,16 +22,11 @@ def last_box(text: str) -> str | None:
     >>> last_box(r"\boxed{3} no: \boxed{4") is None
     True
     """
-    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    while start >= 0:
-        opening = _BOX.match(text, start)
-        if opening:
-            inside = balanced(text, opening.end())
-            return None if inside is None else inside.strip()
-        start = max(
-            text.rfind("\\boxed", 0, start), text.rfind("\\fbox", 0, start)
-        )  # the bare word, as in "a \boxed form"
-    return None
+    opening = None
+    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted; the bare word "\\boxed" does not match
+        pass
+    inside = None if opening is None else balanced(text, opening.end())
+    return None if inside is None else inside.strip()
 
 
 def balanced(text: str, start: int) -> str | None:

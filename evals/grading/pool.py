@@ -17,21 +17,21 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from evals.grading.decide import Gold
 from evals.grading.worker import FORBIDDEN_EXIT
 from records.errors import BenchError
+from records.provenance import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU_SECONDS = 8.0
 WALL_SECONDS = 120.0
 MEMORY_BYTES = 4 * 2**30
 START_SECONDS = 180.0
-TASKS_PER_WORKER = 2000  # then a fresh one: sympy's caches grow
+TASKS_PER_START = 8  # a second worker is started for this many tasks more, not for a handful
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """outcome: equal | different | unparsed_gold | timeout | error; reason: of an error; seconds: of CPU."""
+    """outcome: equal | different | unparsed_gold | timeout | error; reason: of the last two; seconds: of CPU."""
 
     outcome: str
     seconds: float
@@ -55,8 +55,8 @@ class Answer:
 class Pool:
     """Started on the first task; `close` it, or use it as a context manager.
 
-    workers: processes, by default the cores this process may use. cpu_seconds: limit of one comparison, on the worker's
-    own clock. wall_seconds: for one that does not run at all. memory_bytes: address space. module: what a worker runs.
+    workers: by default one per core this process may use. cpu_seconds: limit of one comparison, on the worker's own
+    clock. wall_seconds: for one that does not run at all. memory_bytes: address space. module: what a worker runs.
     """
 
     def __init__(
@@ -86,19 +86,17 @@ class Pool:
         """End all workers."""
         for worker in self.workers:
             worker.kill()
-            worker.release()
         self.workers.clear()
 
     def compare(self, tasks: Sequence[Task], *, report: Callable[[int, Answer], None] | None = None) -> list[Answer]:
         """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order."""
         answers: dict[int, Answer] = {}
+        killed: list[int] = []
 
         def final(index: int, answer: Answer) -> None:
             answers[index] = answer
             if report:
                 report(index, answer)
-
-        killed: list[int] = []
 
         def first(index: int, answer: Answer) -> None:
             if answer.outcome in ("timeout", "error"):
@@ -106,16 +104,14 @@ class Pool:
             else:
                 final(index, answer)
 
-        self._run(tasks, range(len(tasks)), min(self.most, 1 + len(tasks) // 8), first)
+        self._run(tasks, range(len(tasks)), min(self.most, 1 + len(tasks) // TASKS_PER_START), first)
         for index in sorted(killed):
-            self.close()  # alone, and in a process without a past
-            self._run(tasks, [index], 1, final)
+            self._run(tasks, [index], 1, final)  # alone, and in a process that has just been forked
         return [answers[index] for index in range(len(tasks))]
 
     def _run(
         self, tasks: Sequence[Task], indices: Sequence[int], most: int, done: Callable[[int, Answer], None]
     ) -> None:
-        """Spread tasks over at most `most` workers until each has come to an end."""
         try:
             self._spread(tasks, deque(indices), most, done)
         except BaseException:  # an interrupt as well: no worker outlives the call that failed
@@ -125,52 +121,24 @@ class Pool:
     def _spread(
         self, tasks: Sequence[Task], waiting: deque[int], most: int, done: Callable[[int, Answer], None]
     ) -> None:
-        with selectors.DefaultSelector() as selector:
-            watched: set[_Worker] = set()
-            while waiting or any(worker.index is not None for worker in watched):
-                self.workers = [worker for worker in self.workers if worker.alive]
-                while len(self.workers) < min(most, len(waiting) + sum(w.index is not None for w in self.workers)):
-                    self.workers.append(_Worker(self.module, self.limits))
-                for worker in self.workers[:most]:
-                    if worker not in watched:
-                        selector.register(worker.output, selectors.EVENT_READ, worker)
-                        watched.add(worker)
-                    if worker.ready and worker.index is None and waiting:
-                        worker.give(waiting.popleft(), tasks, self.wall_seconds)
-                now = time.monotonic()
-                nearest = min((worker.deadline for worker in watched), default=now)
-                for key, _ in selector.select(max(0.0, min(nearest - now, 5.0))):
-                    self._read(key.data, done)
-                for worker in [w for w in watched if w.alive and time.monotonic() > w.deadline]:
-                    worker.overdue()
-                for worker in [w for w in watched if not w.alive]:
-                    selector.unregister(worker.output)
-                    watched.remove(worker)
-                    index = worker.index
-                    ending = worker.bury()
-                    if index is not None:
-                        done(index, ending)
-
-    def _read(self, worker: _Worker, done: Callable[[int, Answer], None]) -> None:
-        message = worker.message()
-        if message is None:
-            worker.alive = False
-        elif "fatal" in message:
-            raise BenchError(f"grading worker cannot start: {message['fatal']}")
-        elif "ready" in message:
-            worker.ready, worker.deadline = True, float("inf")
-        else:
-            index, worker.index, worker.deadline = worker.index, None, float("inf")
-            assert index is not None
-            died = message.get("died")
-            done(index, Answer("error" if died else message["outcome"], message["seconds"], died))
-            worker.done += 1
-            if died or worker.done >= TASKS_PER_WORKER:
-                worker.kill()
+        """Hand out tasks to at most `most` workers until each has come to an end."""
+        while waiting or any(worker.index is not None for worker in self.workers):
+            while len(self.workers) < min(most, len(waiting)):
+                self.workers.append(_Worker(self.module, self.limits))
+            for worker in self.workers[:most]:
+                if worker.ready and worker.index is None and waiting:
+                    worker.give(waiting.popleft(), tasks, self.wall_seconds)
+            for worker in _heard(self.workers[:most]):
+                index = worker.index
+                answer = worker.read()
+                if not worker.alive:
+                    self.workers.remove(worker)
+                if answer is not None and index is not None:
+                    done(index, answer)
 
 
 class _Worker:
-    """One process and what the parent knows of it."""
+    """One worker (two processes, one group) and what the parent knows of it."""
 
     def __init__(self, module: str, limits: dict[str, Any]):
         environment = {
@@ -179,16 +147,15 @@ class _Worker:
             "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment, bufsize=0,
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            cwd=ROOT, env=environment, bufsize=0, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdout is not None
         self.output = self.process.stdout
         self.unread = b""
         self.ready, self.alive = False, True
         self.index: int | None = None
-        self.done = 0
-        self.late = False
+        self.given = 0
         self.cpu_seconds = float(limits["cpu_seconds"])
         self.deadline = time.monotonic() + START_SECONDS
         self._send(limits)
@@ -196,29 +163,50 @@ class _Worker:
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         data = memoryview((json.dumps(message) + "\n").encode())
-        try:
+        with suppress(BrokenPipeError):  # it has died; its closed output says so to `read`
             while data:
                 data = data[self.process.stdin.write(data) :]
-        except BrokenPipeError:
-            self.alive = False
 
     def give(self, index: int, tasks: Sequence[Task], wall_seconds: float) -> None:
-        gold, answer = tasks[index].gold, tasks[index].answer
-        tolerance = None if gold.tolerance is None else str(gold.tolerance)
+        """Send a comparison; one at a time."""
+        task = tasks[index]
         self.index, self.deadline = index, time.monotonic() + wall_seconds
+        self.given += 1
         self._send(
             {
-                "gold": gold.text,
-                "kind": gold.kind,
-                "tolerance": tolerance,
-                "multiple": gold.multiple,
-                "answer": answer,
-                "grader": tasks[index].grader,
+                "id": self.given,
+                "gold": task.gold.text,
+                "kind": task.gold.kind,
+                "tolerance": None if task.gold.tolerance is None else str(task.gold.tolerance),
+                "multiple": task.gold.multiple,
+                "answer": task.answer,
+                "grader": task.grader,
             }
         )
 
-    def message(self) -> dict[str, Any] | None:
-        """The next line, None when the process has closed its end."""
+    def read(self) -> Answer | None:
+        """What became of the comparison under way; None for a message about nothing under way."""
+        if time.monotonic() > self.deadline:
+            return self._end("wall clock")
+        message = self._message()
+        if message is None:
+            return self._end("worker ended")
+        if "fatal" in message:
+            raise BenchError(f"grading worker cannot start: {message['fatal']}")
+        if "ready" in message:
+            self.ready, self.deadline = True, float("inf")
+            return None
+        if message["id"] != self.given or self.index is None:
+            return None  # killed after it had answered
+        self.index, self.deadline = None, float("inf")
+        if "killed" in message:
+            return _killed(message["killed"], self.cpu_seconds)
+        if "died" in message:
+            return Answer("error", message["seconds"], message["died"])
+        return Answer(message["outcome"], message["seconds"])
+
+    def _message(self) -> dict[str, Any] | None:
+        """The next line, None when the worker has closed its end."""
         while b"\n" not in self.unread:
             data = self.output.read(65536)
             if not data:
@@ -228,40 +216,43 @@ class _Worker:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def overdue(self) -> None:
-        self.late = True
-        self.alive = False
+    def _end(self, reason: str) -> Answer:
+        """End a worker that is late or gone."""
+        self.kill()
+        if not self.ready:
+            code = self.process.returncode
+            raise BenchError(f"grading worker: did not start (exit code {code}, limit {START_SECONDS:.0f} s)")
+        return Answer("timeout" if reason == "wall clock" else "error", 0.0, reason)
 
     def kill(self) -> None:
-        """End the process; safe to call twice."""
+        """End both processes and close the pipes."""
         self.alive = False
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-    def release(self) -> None:
-        """Close both pipes."""
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
 
-    def bury(self) -> Answer:
-        """End the process for good and say how its comparison ended."""
-        if self.late:
-            self.kill()
-        try:
-            code = self.process.wait(timeout=10)  # its output is closed, so it is ending
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = self.process.returncode
-        self.release()
-        if not self.ready:
-            raise BenchError(f"grading worker: did not start (exit code {code}, limit {START_SECONDS:.0f} s)")
-        if self.late:
-            return Answer("timeout", 0.0, "wall clock")
-        if code == -signal.SIGPROF:
-            return Answer("timeout", self.cpu_seconds, "CPU seconds")
-        if code == FORBIDDEN_EXIT:
-            return Answer("error", 0.0, "forbidden operation")
-        if code < 0:
-            return Answer("error", 0.0, f"killed by {signal.Signals(-code).name}")
-        return Answer("error", 0.0, f"worker ended with exit code {code}")
+
+def _heard(workers: Sequence[_Worker]) -> list[_Worker]:
+    """Wait until a worker has written, died or run out of time."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            if worker.unread:
+                return [worker]
+            selector.register(worker.output, selectors.EVENT_READ, worker)
+        nearest = min(worker.deadline for worker in workers) - time.monotonic()
+        heard = [key.data for key, _ in selector.select(max(0.0, min(nearest, 3600.0)))]
+    return heard + [worker for worker in workers if worker not in heard and time.monotonic() > worker.deadline]
+
+
+def _killed(code: int, cpu_seconds: float) -> Answer:
+    """How a comparing process ended, by its exit code; negative: by a signal."""
+    if code == -signal.SIGPROF:
+        return Answer("timeout", cpu_seconds, "CPU seconds")
+    if code == FORBIDDEN_EXIT:
+        return Answer("error", 0.0, "forbidden operation")
+    if code < 0:
+        return Answer("error", 0.0, f"killed by {signal.Signals(-code).name}")
+    return Answer("error", 0.0, f"ended with exit code {code}")

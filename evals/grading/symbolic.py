@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any
@@ -25,6 +24,7 @@ from math_verify import verify
 from evals.grading import structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, behind_signs, compare, compare_objects
 from evals.grading.rational import Number, number
+from evals.grading.verdict import Outcome
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
@@ -74,14 +74,6 @@ _DIALECT = (
     (re.compile(r"(\\log_\{[^{}]*\})(\d+)"), r"\1{\2}"),
     (re.compile(r"(?<![A-Za-z\\])E_"), r"\\Xi_"),  # a bare E is Euler's number to the grammar, even with an index
 )
-
-
-class Outcome(StrEnum):
-    """What the comparison found."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    UNPARSED_GOLD = "unparsed_gold"
 
 
 def outcome(gold: Gold, answer: str) -> Outcome:

@@ -10,7 +10,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 
 from evals.grading.decide import Gold
 from evals.grading.lineage import members, numeric_members_differ
-from evals.grading.symbolic import Outcome
+from evals.grading.verdict import Outcome
 
 
 def outcome(gold: Gold, answer: str) -> Outcome:

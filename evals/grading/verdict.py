@@ -42,6 +42,14 @@ class Rule(StrEnum):
     """math-verify, in a worker process."""
 
 
+class Outcome(StrEnum):
+    """What a comparison in a worker found."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNPARSED_GOLD = "unparsed_gold"
+
+
 @dataclass(frozen=True)
 class Grade:
     """The verdict on one response.

@@ -1,23 +1,30 @@
-"""The worker process: reads a comparison per line, answers with a line, and may be killed at any moment.
+"""The worker: reads a comparison per line, answers with a line; what compares may be killed at any moment.
 
     python -m evals.grading.worker        lines of JSON in, lines of JSON out; ends when its input ends
 
-It binds itself before it reads model text: CPU seconds per comparison (a kernel timer on its own CPU clock, whose signal
-kills even inside C code), memory, no file writing, no subprocess, no socket, no `eval` of text.
+Two processes. The first loads the algebra once, forks the second, and waits; the second compares, and when it is killed
+the first says so and forks another within milliseconds. Before it reads model text the second binds itself: CPU
+seconds per comparison (a kernel timer on its own CPU clock, whose signal kills even inside C code), memory, no file
+writing, no subprocess, no socket, no `eval` of text.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import resource
 import signal
+import struct
 import sys
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 FORBIDDEN_EXIT = 87
+RETIRED_EXIT = 86
+TASKS_PER_PROCESS = 2000  # then a fresh one: the algebra's caches grow
 FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # their C code cannot be interrupted, and their answers may differ
 
 _FORBIDDEN_EVENTS = (
@@ -27,36 +34,71 @@ _FORBIDDEN_EVENTS = (
 )  # fmt: skip
 _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
 
+Compare = Callable[[Any, str], str]
+"""(gold, normalised answer) -> `equal`, `different` or `unparsed_gold`."""
 
-def main() -> None:
-    """Bind the process, load the algebra, then answer until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
-    with open(os.devnull, "w") as nowhere:  # a library that prints must not be read as an answer
-        os.dup2(nowhere.fileno(), 1)
-    limits = json.loads(sys.stdin.readline())
+
+def algebra() -> dict[str, Compare]:
+    """The graders by name, loaded and warm."""
     for name in FAST_INTEGERS:
         sys.modules[name] = None  # type: ignore[assignment]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    try:
-        from evals.grading import symbolic, symbolic_lineage
-    except ImportError as error:
-        _say(answers, fatal=f"{error}")
-        return
-    graders = {"ours": symbolic, "lineage": symbolic_lineage}
+    from evals.grading import symbolic, symbolic_lineage
+
     symbolic.forbid_evaluation()
-    _warm_up(symbolic)
+    _warm_up(symbolic.outcome)
+    return {"ours": symbolic.outcome, "lineage": symbolic_lineage.outcome}
+
+
+def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
+    """Load, then keep one comparing process alive until the input ends."""
+    channel = os.dup(1)
+    with open(os.devnull, "w") as nowhere:  # a library that prints must not be read as an answer
+        os.dup2(nowhere.fileno(), 1)
+    limits = json.loads(_line() or "null")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        graders = load()
+    except ImportError as error:
+        _say(channel, fatal=str(error))
+        return
+    _say(channel, ready=True)
+    current = mmap.mmap(-1, 8)  # the number of the comparison under way, seen by both processes; 0 for none
+    while True:
+        current[:] = struct.pack("q", 0)
+        child = os.fork()
+        if child == 0:
+            _compare_all(graders, limits, current, channel)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 0:
+            return
+        number = struct.unpack("q", current[:])[0]
+        if number:
+            _say(channel, id=number, killed=code)
+
+
+def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: mmap.mmap, channel: int) -> None:
+    """The second process: bind, then compare until the input ends."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     sys.addaudithook(_refuse)
-    _say(answers, ready=True)
-    for line in sys.stdin:
+    for _ in range(TASKS_PER_PROCESS):
+        line = _line()
+        if not line:
+            return
         task = json.loads(line)
-        _say(answers, **_answer(graders[task["grader"]], task, limits["cpu_seconds"]))
+        current[:] = struct.pack("q", task["id"])
+        found = _answer(graders[task["grader"]], task, limits["cpu_seconds"])
+        current[:] = struct.pack("q", 0)
+        _say(channel, id=task["id"], **found)
+        if "died" in found:
+            break
+    os._exit(RETIRED_EXIT)
 
 
-def _answer(grader: Any, task: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
+def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
     from evals.grading.decide import Gold
 
     tolerance = None if task["tolerance"] is None else Fraction(task["tolerance"])
@@ -64,11 +106,11 @@ def _answer(grader: Any, task: dict[str, Any], cpu_seconds: float) -> dict[str, 
     began = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
-        found = {"outcome": str(grader.outcome(gold, task["answer"]))}
+        found = {"outcome": str(grader(gold, task["answer"]))}
     except MemoryError:
         found = {"died": "memory"}
     except RecursionError:
-        found = {"outcome": "different"}  # the gold was read (or is unparsed); an answer nested this deep is none
+        found = {"outcome": "different"}  # an answer nested this deep is none
     except Exception as error:  # a bug or an odd object: this item's verdict, never the end of the evaluation
         found = {"died": f"{type(error).__name__}: {error}"[:200]}
     finally:
@@ -76,12 +118,25 @@ def _answer(grader: Any, task: dict[str, Any], cpu_seconds: float) -> dict[str, 
     return {**found, "seconds": time.process_time() - began}
 
 
-def _say(stream: Any, **message: Any) -> None:
-    stream.write(json.dumps(message) + "\n")
-    stream.flush()
+def _line() -> bytes:
+    """The next line of the input, read so that nothing is held back from the process that reads the next one.
+
+    Only one line is ever under way: the parent sends a task when the last one is answered.
+    """
+    parts: list[bytes] = []
+    while not (parts and parts[-1].endswith(b"\n")):
+        part = os.read(0, 65536)
+        if not part:
+            return b""
+        parts.append(part)
+    return b"".join(parts)
 
 
-def _warm_up(symbolic: Any) -> None:
+def _say(channel: int, **message: Any) -> None:
+    os.write(channel, (json.dumps(message) + "\n").encode())
+
+
+def _warm_up(compare: Compare) -> None:
     """Load what sympy imports lazily, so that the first items are judged under the same clock as the last."""
     from evals.grading.decide import gold
 
@@ -89,9 +144,11 @@ def _warm_up(symbolic: Any) -> None:
         (r"\sqrt{2}+x", r"x+2^{\frac{1}{2}}"),
         (r"\frac{\sin x}{x}", r"\cos x"),
         (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"),
+        ("x<2", r"(-\infty,2)"),
     )
-    for expected, answer in (*pairs, (r"\begin{pmatrix}1\\2\end{pmatrix}", r"(1,2)"), ("x<2", "(-\\infty,2)")):
-        symbolic.outcome(gold(expected), answer)
+    for expected, answer in pairs:
+        compare(gold(expected), answer)
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:

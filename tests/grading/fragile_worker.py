@@ -1,0 +1,41 @@
+"""A worker whose comparisons do what their answer says: `python -m tests.grading.fragile_worker`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from evals.grading import worker
+from evals.grading.verdict import Outcome
+
+
+def outcome(gold: Any, answer: str) -> Outcome:
+    """`kill 9`, `exit 3`, `burn 0.5` (CPU seconds), `sleep 5`, `memory`, `raise`, `write`, `shell`, `eval`; else equal."""
+    what, _, number = answer.partition(" ")
+    if what == "kill":
+        os.kill(os.getpid(), signal.Signals(int(number)))
+    if what == "exit":
+        os._exit(int(number))
+    if what == "burn":
+        end = time.process_time() + float(number)
+        while time.process_time() < end:
+            sum(range(1000))
+    if what == "sleep":
+        time.sleep(float(number))
+    if what == "memory":
+        _ = bytearray(64 * 2**30)
+    if what == "raise":
+        raise KeyError("a bug")
+    if what == "write":
+        open(number, "w").close()
+    if what == "shell":
+        os.system(f"touch {number}")
+    if what == "eval":
+        eval(number)
+    return Outcome.EQUAL
+
+
+if __name__ == "__main__":
+    worker.main(lambda: {"ours": outcome})

@@ -1,0 +1,154 @@
+"""Workers that are killed: by their own clock, by memory, by signals, by what they must not do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evals.grading.decide import gold
+from evals.grading.pool import Answer, Pool, Task
+from records.errors import BenchError
+from records.provenance import ROOT
+
+FRAGILE = "tests.grading.fragile_worker"
+GOLD = gold("7")
+
+
+def compare(answers: list[str], pool: Pool) -> list[Answer]:
+    return pool.compare([Task(GOLD, answer) for answer in answers])
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Answer]]:
+    folder = tmp_path_factory.mktemp("forbidden")
+    bad = [
+        "burn 5",
+        "kill 9",
+        "kill 11",
+        "exit 3",
+        "memory",
+        "raise",
+        f"write {folder}/a",
+        f"shell {folder}/b",
+        "eval 1+1",
+    ]
+    with Pool(workers=2, cpu_seconds=0.4, module=FRAGILE) as pool:
+        found = compare(["fine 1", *bad, "fine 2"], pool)
+    assert not list(folder.iterdir())
+    yield dict(zip(["fine 1", *(b.split("/")[0] for b in bad), "fine 2"], found, strict=True))
+
+
+ENDINGS = {
+    "burn 5": ("timeout", "CPU seconds"),
+    "kill 9": ("error", "killed by SIGKILL"),
+    "kill 11": ("error", "killed by SIGSEGV"),
+    "exit 3": ("error", "ended with exit code 3"),
+    "memory": ("error", "memory"),
+    "raise": ("error", "KeyError: 'a bug'"),
+    "write ": ("error", "forbidden operation"),
+    "shell ": ("error", "forbidden operation"),
+    "eval 1+1": ("error", "PermissionError: text is not compiled here"),
+}
+
+
+@pytest.mark.parametrize(("answer", "ending"), ENDINGS.items())
+def test_every_death_has_its_reason(answer: str, ending: tuple[str, str], endings: dict[str, Answer]) -> None:
+    assert (endings[answer].outcome, endings[answer].reason) == ending
+
+
+def test_other_comparisons_go_on(endings: dict[str, Answer]) -> None:
+    assert endings["fine 1"].outcome == endings["fine 2"].outcome == "equal"
+
+
+def test_a_killed_comparison_is_tried_once_more_alone() -> None:
+    seen: list[tuple[int, str]] = []
+    with Pool(workers=2, module=FRAGILE) as pool:
+        thread = threading.Thread(target=lambda: _kill_first_worker(pool))
+        thread.start()
+        found = pool.compare(
+            [Task(GOLD, "sleep 1.0")], report=lambda index, answer: seen.append((index, answer.outcome))
+        )
+        thread.join()
+    assert [answer.outcome for answer in found] == ["equal"]
+    assert seen == [(0, "equal")]
+
+
+def _kill_first_worker(pool: Pool) -> None:
+    while not (pool.workers and pool.workers[0].index is not None):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(_comparing(pool.workers[0].process.pid), signal.SIGKILL)
+
+
+def _comparing(worker: int) -> int:
+    """The process that a worker has forked."""
+    children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+    return int(children[0])
+
+
+def test_a_worker_that_does_not_run_meets_the_wall_clock() -> None:
+    with Pool(workers=1, wall_seconds=0.3, module=FRAGILE) as pool:
+        assert compare(["sleep 30"], pool) == [Answer("timeout", 0.0, "wall clock")]
+
+
+def test_verdicts_are_the_same_on_a_busy_machine() -> None:
+    answers = ["burn 0.05", "burn 0.1", "burn 3", "fine", "burn 0.15"]
+    with Pool(workers=2, cpu_seconds=0.5, module=FRAGILE) as pool:
+        idle = [answer.outcome for answer in compare(answers, pool)]
+        spin = [sys.executable, "-c", "while True: pass"]
+        busy = [subprocess.Popen(spin) for _ in range(len(os.sched_getaffinity(0)))]
+        try:
+            loaded = [answer.outcome for answer in compare(answers, pool)]
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+    assert idle == loaded == ["equal", "equal", "timeout", "equal", "equal"]
+
+
+def test_it_works_off_the_main_thread() -> None:
+    found: list[Answer] = []
+
+    def work() -> None:
+        with Pool(workers=1, cpu_seconds=0.3, module=FRAGILE) as pool:
+            found.extend(compare(["fine", "burn 5"], pool))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert [answer.outcome for answer in found] == ["equal", "timeout"]
+
+
+def test_a_worker_that_cannot_start_is_an_error() -> None:
+    with Pool(module="tests.grading.no_such_worker") as pool, pytest.raises(BenchError, match="did not start"):
+        compare(["fine"], pool)
+
+
+def test_no_process_is_left(endings: dict[str, Answer]) -> None:
+    with Pool(workers=2, module=FRAGILE) as pool:
+        compare(["fine"] * 20, pool)
+        processes = [worker.process for worker in pool.workers]
+        assert len(processes) == 2
+    assert all(process.poll() is not None for process in processes)
+
+
+def test_fast_integer_libraries_are_hidden_from_the_algebra(tmp_path: Path) -> None:
+    """With gmpy2 a factorial runs in C code that no Python limit reaches; importable or not, sympy must not see it."""
+    script = (
+        "import sys; from evals.grading import worker; worker.algebra();"
+        "import sympy; print(sympy.external.gmpy.GROUND_TYPES, sys.modules['gmpy2'])"
+    )
+    (tmp_path / "gmpy2.py").write_text("raise SystemExit('imported')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "python None"
