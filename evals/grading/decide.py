@@ -23,9 +23,9 @@ KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symboli
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NUMERAL = re.compile(r"(-?[0-9A-F]+)_\{?(-?\d+)\}?")
+_LETTER = re.compile(r"[A-Za-z]")
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")
 _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")
-_UNKNOWNS = re.compile(r"[-+*/^(){}\d.,;xyz]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")
@@ -160,8 +160,8 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
         return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
     if len(gold_sides) > 1:
         return (gold_sides[-1], answer) if all(structure.NAMES.fullmatch(side) for side in gold_sides[:-1]) else None
-    if all(structure.NAMES.fullmatch(side) or number(side) for side in answer_sides[:-1]):
-        return gold, answer_sides[-1]
+    if all(_LETTER.search(side) or number(side) for side in answer_sides[:-1]):
+        return gold, answer_sides[-1]  # a quantity, `AB+CD=12`, or a calculation, `2+3=5`
     return None
 
 
@@ -180,7 +180,7 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(False, Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
-    if gold_number and (is_plain(answer) or _UNKNOWNS.fullmatch(answer) or _WORD.fullmatch(answer)):
+    if gold_number and (is_plain(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None
 

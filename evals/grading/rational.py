@@ -25,7 +25,7 @@ _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+)")
 _SCIENTIFIC = re.compile(
     rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
 )
-_PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@'\" ]*")
+_PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _last_digit(decimal: str) -> Fraction:
 
 
 def is_plain(text: str) -> bool:
-    """Whether `text` holds nothing but digits, operators and brackets: if it is then no number, it is malformed."""
+    """Whether `text` holds nothing but digits, operators, brackets and x, y, z: if it is no number then, it never is."""
     return _PLAIN.fullmatch(text) is not None
 
 

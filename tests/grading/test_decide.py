@@ -34,6 +34,7 @@ SAME = {
     "gold x =": ("x=5", "5"),
     "f(x) =": ("$f(x)=2x$", "2x"),
     "sum written out": ("5", "2+3=5"),
+    "quantity named by an expression": ("12", "AB+CD=12"),
     "dfrac": (r"\frac{3}{7}", r"\dfrac{3}{7}"),
     "frac without braces": (r"\frac37", r"\frac{3}{7}"),
     "frac half braces": (r"\frac{37}8", r"\frac{37}{8}"),
@@ -121,6 +122,7 @@ OTHER = {
     "unfinished sum": ("7", "3+4="),
     "question": ("7", "7+?"),
     "unknown": ("7", "x-7"),
+    "sum without a side": ("7", "=7+x"),
     "base": ("52_8", "52_9"),
     "wrong side of the sum": ("5", "5+3=8"),
 }
