@@ -4,6 +4,7 @@
     python -m evals.fetch --benchmarks math500 --data data --mirror FOLDER   offline, from a folder of files
     python -m evals.fetch --benchmarks math500 --data data --from FILE       offline, one set from one file
     python -m evals.fetch --benchmarks all --explain                         say what would be downloaded, then stop
+    python -m evals.fetch --describe FILE                                    n and sha256 for a new registry entry
 
 Nothing is trusted: whatever the way, the content's sha256 and the count must be the registry's, or nothing is
 written.
@@ -137,16 +138,19 @@ def _megabytes(benchmarks: Sequence[Benchmark]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m evals.fetch", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--benchmarks", nargs="+", required=True, metavar="KEY", help="keys, or: all (the paper's seven)"
-    )
     parser.add_argument("--data", metavar="DIR", help="where <key>.jsonl is written")
+    parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="keys, or: all (the paper's seven)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--mirror", metavar="DIR", help="take the files from this folder, use no network")
     source.add_argument("--from", dest="file", metavar="FILE", help="take one benchmark from this JSONL file")
+    source.add_argument("--describe", metavar="FILE", help="print n and sha256 of {problem, answer} rows, and stop")
     source.add_argument("--explain", action="store_true", help="say what would be downloaded, and stop")
     given = parser.parse_args()
-    benchmarks = registry.select(given.benchmarks)
+    if given.describe:
+        found = data.items(read_jsonl(given.describe, "items"), given.describe)
+        print(f"n={len(found)}\nsha256={data.content_sha256(found)}")
+        return 0
+    benchmarks = registry.select(given.benchmarks or ())
     if given.explain:
         print(explain(benchmarks, given.data or "--data DIR"))
         return 0

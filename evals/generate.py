@@ -95,6 +95,7 @@ def _draw(asked: Engine, each: Plan, slot: Slot, max_length: int | None) -> dict
     from evals.generation.draw import draw
 
     label = Path(asked.settings.model).name
+    asked.lm(max_length)  # loading is not generating
     began = time.monotonic()
     responses = draw(asked, each, slot.folder, max_length, label)
     seconds = time.monotonic() - began

@@ -9,6 +9,7 @@ import pytest
 
 from evals import fetch, registry
 from evals.benchmark import Benchmark
+from tests.evals_generation.tiny import save_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "benchmarks"
@@ -21,18 +22,6 @@ def few(key: str, samples: int = 8) -> Benchmark:
     if found.decoding.greedy:
         return found
     return dataclasses.replace(found, decoding=dataclasses.replace(found.decoding, samples=samples))
-
-
-def save_tiny(folder: Path, seed: int, *, kind: str = "qwen2") -> Path:
-    """A random model of the tiny classes with the project's tokenizer."""
-    from models import architectures, tokenizer
-    from models.registry import Architecture
-
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = architectures.fresh(Architecture(kind, num_key_value_heads=2, head_dim=16, **sizes), seed=seed)
-    model.save_pretrained(folder)
-    tokenizer.save(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

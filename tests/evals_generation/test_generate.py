@@ -17,7 +17,8 @@ from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.store import Response
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from tests.evals_generation.conftest import QUICK, few, save_tiny
+from tests.evals_generation.conftest import QUICK, few
+from tests.evals_generation.tiny import save_tiny
 
 SAMPLED, GREEDY = QUICK
 

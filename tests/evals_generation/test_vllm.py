@@ -20,6 +20,7 @@ import pytest
 from evals import fetch, generate, registry
 from evals.generation import collapse, store
 from evals.generation.engine import Settings, per_sample_seed
+from tests.evals_generation.tiny import save_tiny
 
 PYTHON = os.environ.get("TEPO_VLLM_PYTHON")
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,13 +37,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from models import architectures, tokenizer
-    from models.registry import Architecture
-
-    folder = tmp_path_factory.mktemp("model") / "heads32"
-    architectures.fresh(Architecture("qwen2", 64, 176, 3, 2, 2, 32), seed=0).save_pretrained(folder)
-    tokenizer.save(folder)
-    return folder
+    return save_tiny(tmp_path_factory.mktemp("model") / "heads32", seed=0, head_dim=32)
 
 
 @pytest.fixture(scope="module")

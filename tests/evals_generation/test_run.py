@@ -1,0 +1,103 @@
+"""One command from a model folder to scores; and what it says when it may not begin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evals import page, registry, run
+from evals.generate import Settings
+from evals.generation import store
+from evals.score import read_scores
+from records.layout import Results
+from tests.evals_generation.conftest import ROOT, few
+
+KEYS = ("syn_mix3", "syn_as3")
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "evals.run", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_the_page_of_benchmarks_is_the_registrys() -> None:
+    assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == page.page(), (
+        "run: python -m evals.page --out docs/benchmarks.md"
+    )
+
+
+def test_synthetic_sets_need_no_data_and_end_in_scores(tiny: Path, tmp_path: Path) -> None:
+    benchmarks = [few(key) for key in KEYS]
+    run.collect(benchmarks, tmp_path / "data", None, download=False)
+    settings = Settings(str(tiny), seed=1, device="cpu")
+    path = run.evaluate(settings, benchmarks, tmp_path, backend="hf", limit=3)
+    table = read_scores(path)
+    assert list(table["benchmark"]) == ["syn_as3", "syn_mix3", "avg_pooled", "avg_macro"]
+    assert list(table["responses"])[:2] == [3, 24]
+    assert table["low"].notna().all()
+    assert "syn_mix3" in run.table(path)
+
+
+def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tmp_path: Path) -> None:
+    done = command("--model", str(tiny), "--benchmarks", "all", "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--download" in done.stderr
+    assert "--data DIR" in done.stderr
+    for key in registry.PAPER:
+        assert any(
+            line.startswith(key) and registry.benchmark(key).licence in line for line in done.stdout.splitlines()
+        )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "nowhere", "--benchmarks", "all"], "nowhere: no model there"),
+        (["--model", "TINY", "--benchmarks", "amie24"], "nearest: aime24"),
+        (["--model", "TINY", "--benchmarks", "syn_as3", "--backend", "hff"], "nearest: hf"),
+        (["--model", "TINY", "--benchmarks", "syn_as3", "--limit", "0"], "--limit: must be positive"),
+        (["--model", "TINY", "--benchmarks", "syn_as3", "--engine", "x"], "expected NAME=VALUE"),
+    ],
+)
+def test_a_users_mistake_is_one_line(tiny: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
+    given = [str(tiny) if text == "TINY" else text for text in arguments]
+    done = command(*given, "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_a_tiny_model_on_real_problems_of_all_seven_sets(tiny: Path, tmp_path: Path, shared: Path) -> None:
+    """As the README types it: samples, grades and scores with intervals, and every deviation said."""
+    done = command(
+        "--model", str(tiny), "--benchmarks", "all", "--backend", "hf", "--limit", "2", "--data", str(shared),
+        "--out", str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results, at = Results(tmp_path), run.checkpoint(tiny)
+    record = json.loads((results.samples(at) / "samples.json").read_text())["benchmarks"]
+    for key in registry.PAPER:
+        rows = store.read(results.samples(at) / f"{key}.parquet")
+        assert len(rows) == 2 * registry.benchmark(key).decoding.samples
+        assert (results.grades(at) / f"{key}.parquet").is_file()
+        assert f"the first 2 of {registry.benchmark(key).n} items" in record[key]["deviations"]
+        assert any("128 response tokens instead of 8192" in text for text in record[key]["deviations"])
+    scores = read_scores(results.scores)
+    assert set(scores["benchmark"]) == {*registry.PAPER, "avg_pooled", "avg_macro"}
+    assert scores["high"].notna().all()
+
+
+def test_a_weights_folder_of_ours_keeps_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "results/quick/runs/tiny/tepo+beta=1/seed3/checkpoints/step12"
+    folder.mkdir(parents=True)
+    assert run.checkpoint(folder).path.as_posix() == "tiny/tepo+beta=1/seed3/step12"
+    shutil.move(folder, tmp_path / "my model")
+    assert run.checkpoint(tmp_path / "my model").path.as_posix() == "my-model/base/seed0/step0"
