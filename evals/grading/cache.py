@@ -19,11 +19,13 @@ from evals.grading.pool import Answer, Task
 from evals.grading.version import grader_version
 from records.errors import CorruptInputError
 
+MOST_IN_MEMORY = 100_000
+
 
 def key(task: Task) -> str:
     """Digest of the normalised gold, how it is to be read, and the answer."""
     gold = task.gold
-    facts = [gold.text, gold.kind, None if gold.tolerance is None else str(gold.tolerance), gold.multiple, task.answer]
+    facts = [gold.text, gold.kind, None if gold.tolerance is None else str(gold.tolerance), gold.multiple, task.answer, task.grader]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
@@ -51,6 +53,11 @@ class Cache:
 
     def __getitem__(self, task: Task) -> Answer:
         return self.known[key(task)]
+
+    def trim(self) -> None:
+        """Forget all when there is no folder and a long training has filled the memory."""
+        if self.folder is None and len(self.known) >= MOST_IN_MEMORY:
+            self.known.clear()
 
     def put(self, task: Task, answer: Answer) -> None:
         """Remember a final answer. Errors are not kept: their cause may be gone next time."""

@@ -52,6 +52,7 @@ class Grader:
 
         `report(n)` is called whenever n questions have their grade.
         """
+        self.cache.trim()
         grades = [_cheap(question) for question in questions]
         waiting: dict[Task, list[int]] = {}
         for index, grade in enumerate(grades):

@@ -1,0 +1,257 @@
+"""`python -m evals.grade` on invented samples of a generated benchmark: files, errors, going on, determinism."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evals import data, registry
+from evals.fetch import fetch
+from evals.grade import grade
+from evals.grading.verdict import Verdict
+from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records.provenance import ROOT
+
+KEY = "syn_mix3"
+K = 2
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    fetch(registry.benchmark(KEY), folder)
+    return folder
+
+
+Rows = dict[str, list[Any]]
+
+
+def _rows(folder: Path, *, symbolic: bool = False) -> Rows:
+    found: Rows = {"item_id": [], "sample": [], "prompt": [], "prompt_sha256": [], "response": [], "stop": []}
+    for item in data.load(registry.benchmark(KEY), folder):
+        for sample in range(K):
+            right = (len(item.item_id) + sample) % 2 == 0
+            found["item_id"].append(item.item_id)
+            found["sample"].append(sample)
+            found["prompt"].append(item.problem)
+            found["prompt_sha256"].append(hashlib.sha256(item.problem.encode()).hexdigest())
+            found["response"].append(f"so \\boxed{{{item.answer if right else item.answer + '1'}}}")
+            found["stop"].append("stop")
+    found["response"][0] = "It is 5."
+    found["response"][1], found["stop"][1] = r"so \boxed{", "length"
+    found["response"][2] = r"\boxed{\sqrt{4}\cdot y}" if symbolic else r"\boxed{y}"
+    return found
+
+
+def _write(folder: Path, rows: Rows, *, recorded: int | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{KEY}.parquet"
+    pq.write_table(pa.table(rows), path)
+    entry = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": recorded or len(rows["item_id"])}
+    (folder / "samples.json").write_text(json.dumps({"benchmarks": {KEY: entry}}))
+    return folder
+
+
+@pytest.fixture
+def samples(tmp_path: Path, items: Path) -> Path:
+    return _write(tmp_path / "samples", _rows(items))
+
+
+@pytest.fixture
+def symbolic_samples(tmp_path: Path, items: Path) -> Path:
+    return _write(tmp_path / "samples", _rows(items, symbolic=True))
+
+
+def test_one_verdict_per_response(samples: Path, items: Path, tmp_path: Path) -> None:
+    out = tmp_path / "grades"
+    grade(samples, items, out, cache=None)
+    table = pq.read_table(out / f"{KEY}.parquet").to_pydict()
+    asked = pq.read_table(samples / f"{KEY}.parquet").to_pydict()
+    assert (table["item_id"], table["sample"]) == (asked["item_id"], asked["sample"])
+    assert table["verdict"][:4] == ["no_answer", "truncated", "wrong", "wrong"]
+    assert table["verdict"].count("correct") == len(table["verdict"]) // 2 - 2
+    assert table["extracted"][:2] == [None, None]
+    entry = json.loads((out / "grades.json").read_text())["benchmarks"][KEY]
+    assert entry["rows"] == len(table["verdict"])
+    assert entry["sha256"] == hashlib.sha256((out / f"{KEY}.parquet").read_bytes()).hexdigest()
+    assert entry["samples_sha256"] == hashlib.sha256((samples / f"{KEY}.parquet").read_bytes()).hexdigest()
+    assert entry["verdicts"] == {str(v): table["verdict"].count(str(v)) for v in Verdict}
+
+
+def test_grading_twice_gives_identical_files(symbolic_samples: Path, items: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        grade(symbolic_samples, items, tmp_path / name, cache=tmp_path / "cache")
+    for file in (f"{KEY}.parquet", "grades.json"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_grades_that_are_there_are_left_alone_until_the_samples_change(
+    samples: Path, items: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "grades"
+    grade(samples, items, out, cache=None)
+    capsys.readouterr()
+    grade(samples, items, out, cache=None)
+    assert "grades are there" in capsys.readouterr().out
+    rows = _rows(items)
+    rows["response"][0] = r"\boxed{0}"
+    _write(samples, rows)
+    grade(samples, items, out, cache=None)
+    assert "grades are there" not in capsys.readouterr().out
+    (out / f"{KEY}.parquet").write_bytes(b"PAR1")
+    grade(samples, items, out, cache=None)
+    assert pq.read_table(out / f"{KEY}.parquet").num_rows == len(rows["item_id"])
+
+
+def test_broken_text_is_graded_not_refused(items: Path, tmp_path: Path) -> None:
+    rows = _rows(items)
+    raw = [text.encode() for text in rows["response"]]
+    raw[4] = b"\xff\xfe \x00 \\boxed{\xc3}"
+    broken = pa.array(raw, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(raw), broken.buffers())
+    out = tmp_path / "grades"
+    grade(_write(tmp_path / "samples", {**rows, "response": text}), items, out, cache=None)  # type: ignore[dict-item]
+    assert pq.read_table(out / f"{KEY}.parquet")["verdict"].to_pylist()[4] == "wrong"
+
+
+def _without_file(folder: Path, items: Path) -> None:
+    (folder / f"{KEY}.parquet").unlink()
+
+
+def _cut(folder: Path, items: Path) -> None:
+    path = folder / f"{KEY}.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _cut_and_recorded(folder: Path, items: Path) -> None:
+    _cut(folder, items)
+    digest = hashlib.sha256((folder / f"{KEY}.parquet").read_bytes()).hexdigest()
+    (folder / "samples.json").write_text(json.dumps({"benchmarks": {KEY: {"sha256": digest, "rows": 40}}}))
+
+
+def _fewer_rows(folder: Path, items: Path) -> None:
+    rows = {name: column[:-1] for name, column in _rows(items).items()}
+    _write(folder, rows, recorded=len(rows["item_id"]) + 1)
+
+
+def _no_rows(folder: Path, items: Path) -> None:
+    _write(folder, {name: pa.array([], pa.string()) for name in _rows(items)})  # type: ignore[misc]
+
+
+def _without_column(folder: Path, items: Path) -> None:
+    rows = _rows(items)
+    del rows["stop"]
+    _write(folder, rows)
+
+
+def _strange_stop(folder: Path, items: Path) -> None:
+    rows = _rows(items)
+    rows["stop"][3] = "eos"
+    _write(folder, rows)
+
+
+def _strange_item(folder: Path, items: Path) -> None:
+    rows = _rows(items)
+    rows["item_id"][0] = "0" * 16
+    _write(folder, rows)
+
+
+def _twice(folder: Path, items: Path) -> None:
+    rows = _rows(items)
+    rows["sample"][1] = 0
+    _write(folder, rows)
+
+
+def _empty_response(folder: Path, items: Path) -> None:
+    rows = _rows(items)
+    rows["response"][3] = None
+    _write(folder, rows)
+
+
+def _without_record(folder: Path, items: Path) -> None:
+    (folder / "samples.json").unlink()
+
+
+def _record_without_benchmarks(folder: Path, items: Path) -> None:
+    (folder / "samples.json").write_text("{}")
+
+
+BROKEN: dict[str, tuple[Callable[[Path, Path], None], type[Exception], str]] = {
+    "file missing": (_without_file, MissingInputError, rf"{KEY}.parquet: samples are missing, .* 40 rows"),
+    "file cut": (_cut, CorruptInputError, rf"{KEY}.parquet: sha256"),
+    "file cut, hash recorded so": (_cut_and_recorded, CorruptInputError, "not a readable parquet"),
+    "rows missing": (_fewer_rows, CorruptInputError, "39 rows, expected 40"),
+    "no rows": (_no_rows, CorruptInputError, "0 rows"),
+    "column missing": (_without_column, CorruptInputError, "no column 'stop'"),
+    "unknown stop": (_strange_stop, CorruptInputError, "'eos'; allowed: stop, length, unknown"),
+    "unknown item": (_strange_item, CorruptInputError, "'0000000000000000' .* is not in"),
+    "sample twice": (_twice, CorruptInputError, "sample 0 occurs more than once"),
+    "empty response": (_empty_response, CorruptInputError, "column 'response' is empty in 1 rows"),
+    "no record": (_without_record, MissingInputError, "samples.json"),
+    "record without benchmarks": (_record_without_benchmarks, CorruptInputError, "no object 'benchmarks'"),
+}
+
+
+@pytest.mark.parametrize(("breaks", "error", "says"), BROKEN.values(), ids=BROKEN)
+def test_broken_samples_are_an_error_that_names_the_file(
+    breaks: Callable[[Path, Path], None], error: type[Exception], says: str, samples: Path, items: Path, tmp_path: Path
+) -> None:
+    breaks(samples, items)
+    with pytest.raises(error, match=says):
+        grade(samples, items, tmp_path / "grades", cache=None)
+    assert not (tmp_path / "grades").exists()
+
+
+def test_a_benchmark_that_was_not_sampled_is_named(samples: Path, items: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no benchmark 'syn_mix4'; there: syn_mix3; nearest: syn_mix3"):
+        grade(samples, items, tmp_path / "grades", benchmarks=["syn_mix4"], cache=None)
+
+
+def test_missing_items_say_how_to_get_them(samples: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="evals.fetch"):
+        grade(samples, tmp_path / "nowhere", tmp_path / "grades", cache=None)
+
+
+def test_the_command_grades_and_compares(samples: Path, items: Path, tmp_path: Path) -> None:
+    out = tmp_path / "grades"
+    done = subprocess.run(
+        [sys.executable, "-m", "evals.grade", "--samples", samples, "--data", items, "--out", out,
+         "--cache", tmp_path / "cache", "--compare", "lineage"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"{KEY}: correct 18" in done.stdout
+    assert "40/40" in done.stderr
+    assert (
+        (out / "disagreements.csv").read_text().startswith("benchmark,item_id,sample,gold,extracted,ours,rule,lineage")
+    )
+
+
+def test_a_user_error_is_one_line(items: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "evals.grade", "--samples", tmp_path, "--data", items, "--out", tmp_path / "o"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "samples.json" in done.stderr
+
+
+def test_an_item_with_a_meaningless_tolerance_is_named(
+    samples: Path, items: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    loaded = data.load(registry.benchmark(KEY), items)
+    monkeypatch.setattr(data, "load", lambda *_: [replace(item, tolerance="wide") for item in loaded])
+    with pytest.raises(ConfigError, match=f"{KEY}: item {loaded[0].item_id}: .*'wide'"):
+        grade(samples, items, tmp_path / "grades", cache=None)

@@ -1,0 +1,95 @@
+"""Real golds and real outputs (private copies): rates and agreement, each with a bound that has failed before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evals import data, registry
+from evals.grading import lineage
+from evals.grading.compare import confusion
+from evals.grading.decide import gold
+from evals.grading.grader import Grader, Question
+from evals.grading.pool import Pool
+from evals.grading.verdict import Verdict
+from evals.selfcheck import Rates, check
+from tests.grading.conftest import rows
+
+PAPER = registry.PAPER
+
+
+def _rates(key: str, shared: Path, grader: Grader, every: int) -> Rates:
+    items = data.load(registry.benchmark(key), shared / "benchmarks")
+    found = check(items[::every], grader, label=key)
+    print(key, found.golds, found.accept, found.reject, found.reject_integers, found.failures[:20])
+    return found
+
+
+def _bounds(found: Rates) -> None:
+    assert found.accept >= 0.995
+    assert found.reject is None or found.reject >= 0.995
+    assert found.reject_integers in (None, 1.0)
+    assert len(found.unparsed) <= 0.005 * found.golds + 1
+
+
+@pytest.mark.parametrize("key", PAPER)
+def test_a_sample_of_rewritten_golds(key: str, shared: Path, grader: Grader) -> None:
+    _bounds(_rates(key, shared, grader, every=40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", PAPER)
+def test_all_rewritten_golds(key: str, shared: Path, grader: Grader) -> None:
+    _bounds(_rates(key, shared, grader, every=1))
+
+
+def test_every_real_gold_is_read(shared: Path) -> None:
+    kinds = {
+        key: [
+            gold(item.answer, tolerance=item.tolerance, multiple=item.multiple).kind
+            for item in data.load(registry.benchmark(key), shared / "benchmarks")
+        ]
+        for key in PAPER
+    }
+    assert sum(map(len, kinds.values())) == 4411
+    for key in ("aime24", "aime25", "amc"):
+        assert set(kinds[key]) == {"integer"}
+    assert kinds["minerva"].count("scientific") == 58
+    assert sum(found.count("unparsed") for found in kinds.values()) <= 12
+
+
+def test_all_scientific_golds_accept_their_latex_form(shared: Path, grader: Grader) -> None:
+    items = data.load(registry.benchmark("minerva"), shared / "benchmarks")
+    golds = [item.answer for item in items if gold(item.answer).kind == "scientific"]
+    parts = [stored.lower().split("e") for stored in golds]
+    questions = [
+        Question(gold(stored), f"\\boxed{{{mantissa} \\times 10^{{{int(exponent)}}}}}")
+        for stored, (mantissa, exponent) in zip(golds, parts, strict=True)
+    ]
+    assert [grade.verdict for grade in grader.grade(questions)] == [Verdict.CORRECT] * 58
+
+
+@pytest.fixture(scope="module")
+def outputs(shared: Path) -> Iterator[list[dict[str, object]]]:
+    yield rows(shared / "outputs" / "qwen25math_math25x8.jsonl")
+
+
+def test_real_outputs_agree_with_their_labels(outputs: list[dict[str, object]], grader: Grader) -> None:
+    questions = [Question(gold(str(row["gold"])), str(row["output"])) for row in outputs]
+    right = [grade.verdict is Verdict.CORRECT for grade in grader.grade(questions)]
+    differing = [
+        (row["id"], row["gold"], row["label"]) for row, r in zip(outputs, right, strict=True) if r != row["label"]
+    ]
+    print(differing)
+    # the one is a thousands separator that the label counts as wrong
+    assert confusion(zip([bool(row["label"]) for row in outputs], right, strict=True)) == (176, 1, 0, 23)
+
+
+def test_real_outputs_by_the_lineage_grader(outputs: list[dict[str, object]]) -> None:
+    questions = [Question(gold(str(row["gold"])), str(row["output"])) for row in outputs]
+    with Pool(cpu_seconds=lineage.SECONDS) as pool:
+        verdicts = lineage.grade(questions, [str(row["gold"]) for row in outputs], pool)
+    right = [verdict is Verdict.CORRECT for verdict in verdicts]
+    assert confusion(zip([bool(row["label"]) for row in outputs], right, strict=True)) == (176, 1, 0, 23)
