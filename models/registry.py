@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from records.errors import ConfigError, CorruptInputError, unknown
+from records.errors import ConfigError, unknown
 from records.provenance import ROOT
+from records.yaml_files import read_yaml
 
 FOLDER = ROOT / "config" / "models"
 _KEYS = ("title", "stands_for", "notes", "made_here", "hub", "revision")
@@ -68,16 +69,11 @@ def keys(folder: Path = FOLDER) -> tuple[str, ...]:
 @cache
 def model(key: str, folder: Path = FOLDER) -> Model:
     """The model `key`; ConfigError names the nearest key, or the file and its key that is wrong."""
-    import yaml
-
     if key not in keys(folder):
         raise unknown(str(_shown(folder)), "model", key, keys(folder))
     path = folder / f"{key}.yaml"
     where = str(_shown(path))
-    try:
-        entry = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CorruptInputError(f"{where}: not valid YAML ({' '.join(str(error).split())})") from error
+    entry = read_yaml(path, "model")
     _check_keys(where, entry, allowed=_KEYS, needed=("title", "stands_for"))
     if ("made_here" in entry) == ("hub" in entry):
         raise ConfigError(f"{where}: exactly one of made_here and hub must be given")

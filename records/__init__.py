@@ -1,1 +1,1 @@
-"""How results are laid out, written and traced. Standard library only: every other room stands on this one."""
+"""How results are laid out, written and traced. Every other room stands on this one: standard library and PyYAML only."""

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from records.errors import ConfigError, MissingInputError, unknown
+from records.errors import ConfigError, unknown
 from records.layout import BASE
+from records.yaml_files import read_yaml
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE / "tables.yaml"
@@ -84,37 +83,6 @@ class Figure:
     source: str = ""
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key written twice is an error, not a silent win for the last one."""
-
-
-def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
-    pairs = loader.construct_pairs(node, deep=True)
-    keys = [key for key, _ in pairs]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{node.start_mark.name}: {twice}: given twice")
-    return dict(pairs)
-
-
-_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def read_yaml(path: Path | str) -> dict[str, Any]:
-    """The mapping in a YAML file; a missing file, bad YAML or a key given twice is an error that names the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: specification is missing")
-    try:
-        with open(path, encoding="utf-8") as stream:
-            value = yaml.load(stream, Loader=_UniqueKeys)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
-    return value
-
-
 def table(key: str, path: Path | str = TABLES) -> Table:
     """Table `key` of a specification file; `models` and `columns` it does not give are those of `tables.yaml`.
 
@@ -122,7 +90,7 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     rows that its block does not have.
     """
     where = str(path)
-    content = read_yaml(path)
+    content = read_yaml(path, "specification")
     _only(content, where, "", ("models", "columns", "tables"))
     house = content if "models" in content and "columns" in content else read_yaml(TABLES)
     models, columns = content.get("models", house["models"]), content.get("columns", house["columns"])
@@ -154,13 +122,13 @@ def table(key: str, path: Path | str = TABLES) -> Table:
 
 
 def table_keys(path: Path | str = TABLES) -> list[str]:
-    return [str(key) for key in _need(read_yaml(path), "tables", str(path))]
+    return [str(key) for key in _need(read_yaml(path, "specification"), "tables", str(path))]
 
 
 def figure(key: str, path: Path | str = FIGURES) -> Figure:
     """Figure `key` (`figure2`, or `2` for short) of a specification file."""
     where = str(path)
-    content = read_yaml(path)
+    content = read_yaml(path, "specification")
     _only(content, where, "", ("lines", "figures"))
     figures = _need(content, "figures", where)
     key = key if key in figures else f"figure{key}" if f"figure{key}" in figures else key
@@ -186,7 +154,7 @@ def figure(key: str, path: Path | str = FIGURES) -> Figure:
 
 
 def figure_keys(path: Path | str = FIGURES) -> list[str]:
-    return list(_need(read_yaml(path), "figures", str(path)))
+    return list(_need(read_yaml(path, "specification"), "figures", str(path)))
 
 
 def check_method(name: str, where: str, key: str) -> None:

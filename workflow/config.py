@@ -10,44 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from records.errors import ConfigError, MissingInputError, unknown
+from records.errors import ConfigError, unknown
+from records.yaml_files import read_yaml
 
 SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
 COMMAND_LINE = "command line (--config)"
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key written twice is an error: the last one silently winning has cost people days."""
-
-
-def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
-    pairs = loader.construct_pairs(node, deep=True)
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
-            values = ", ".join(repr(value) for name, value in pairs if name == key)
-            raise ConfigError(f"{node.start_mark.name}: {key}: given twice ({values})")
-    return dict(pairs)
-
-
-_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def read(path: Path | str) -> dict[str, Any]:
-    """One configuration file; a missing file, bad YAML or a key given twice is an error that names it."""
-    path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: configuration file is missing")
-    try:
-        with open(path, encoding="utf-8") as stream:
-            value = yaml.load(stream, Loader=_UniqueKeys)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
-    return value
 
 
 def merge(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +30,7 @@ def load(paths: Sequence[Path | str]) -> dict[str, Any]:
     """The files merged in order, later ones on top, and checked."""
     merged: dict[str, Any] = {}
     for path in paths:
-        merged = merge(read(path), merged)
+        merged = merge(read_yaml(path, "configuration"), merged)
     check(merged, paths)
     return merged
 
@@ -76,8 +43,8 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
     """
     from jsonschema import Draft202012Validator
 
-    sources = [(str(path), read(path)) for path in paths]
-    schema = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    sources = [(str(path), read_yaml(path, "configuration")) for path in paths]
+    schema = read_yaml(SCHEMA, "schema")
     errors = sorted(
         Draft202012Validator(schema).iter_errors(config), key=lambda e: ([str(p) for p in e.path], e.message)
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from records.errors import ConfigError, unknown
+from records.yaml_files import read_yaml
 from report.paper.checks import Answer, answer
 from report.paper.finding import Finding
 from report.paper.printed import HEADINGS, Paper
-from report.spec import read_yaml
 
 SENTENCES = Path(__file__).resolve().parent / "sentences.yaml"
 _KEYS = ("id", "where", "quote", "note", "checks")
