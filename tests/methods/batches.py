@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
 
 Fields = dict[str, Tensor]
@@ -88,6 +89,23 @@ def random_fields(
     return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
 
 
+def batches() -> st.SearchStrategy[Fields]:
+    """Ragged batches near and far from the old policy, with holes, on-policy, down to one token a row.
+
+    Three rows at least: two tokens have equal covariances, and which of them is the larger is then anyone's.
+    """
+    return st.builds(
+        random_fields,
+        st.integers(0, 2**31),
+        groups=st.integers(1, 3),
+        per_group=st.integers(3, 4),
+        longest=st.integers(1, 8),
+        drift=st.sampled_from([0.01, 0.3, 1.5]),
+        holes=st.booleans(),
+        on_policy=st.sampled_from([False, False, False, True]),
+    )
+
+
 def on_policy(fields: Fields) -> Fields:
     """The same batch in the first minibatch of a rollout: the old policy is the current one, to the bit."""
     return fields | {
@@ -127,7 +145,9 @@ def refill(fields: Fields, value: float) -> Fields:
 
 
 def append_empty_rows(fields: Fields, count: int = 2) -> Fields:
-    """The same batch with rows that hold no token at all (what a trainer pads a short batch with)."""
+    """The same batch with `dropped` rows that hold no token, one of them in a group of its own."""
     extra = rows(fields, [0] * count)
+    extra["group"] = torch.cat([fields["group"][:1], fields["group"].max() + torch.arange(1, count)])
     extra["mask"] = torch.zeros_like(extra["mask"])
-    return {name: torch.cat([value, extra[name]]) for name, value in fields.items()}
+    both = {name: torch.cat([value, extra[name]]) for name, value in fields.items()}
+    return both | {"dropped": ~both["mask"].any(1)}

@@ -6,6 +6,7 @@ Found by asking the catalog, so a new method enters the tables by being there.
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.methods.batches import Fields
 LEAVES = ("logp", "entropy", "full_logp")
 ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
 SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
-DIGITS = str.maketrans("", "", "0123456789.e-")
+NUMBER = re.compile(r"(?<![\w.])\d[\w.+-]*")
 Outcome = tuple[float, Fields]  # a loss and its gradient by each leaf
 
 
@@ -68,7 +69,7 @@ def shapes() -> tuple[str, ...]:
     labels = {text: catalog.parse(text) for text in variants()}
     found: dict[str, str] = {}
     for text, method in labels.items():
-        skeleton = " ".join(str(part).translate(DIGITS) for part in method.parts.filled().values())
+        skeleton = " ".join(NUMBER.sub("#", str(part)) for part in method.parts.filled().values())
         found.setdefault(text.split("+")[0] + skeleton.split(" ", 1)[1], text)
     return tuple(found.values())
 

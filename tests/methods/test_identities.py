@@ -234,6 +234,27 @@ def test_p15_no_token_is_masked_at_ratio_one() -> None:
         assert 0.05 < (method.diagnostics(batch_of(method, FAR))["mask_fraction"] or 0.0) < 0.95
 
 
+@pytest.mark.parametrize(
+    ("dtype", "change", "inside"),
+    [
+        (torch.float64, 1e-12, True),
+        (torch.float32, 5e-7, False),  # rounding of two passes over the same state
+        (torch.float32, 5e-6, True),
+    ],
+)
+def test_p15_the_tolerance_of_the_entropy_change_follows_the_dtype(
+    dtype: torch.dtype, change: float, inside: bool
+) -> None:
+    fields = {n: v.to(dtype) if v.is_floating_point() else v for n, v in FAR.items()}
+    fields |= {
+        "old_entropy": torch.zeros_like(fields["entropy"]),
+        "entropy": torch.full_like(fields["entropy"], -change),
+    }
+    share = catalog.parse("tepo").diagnostics(batch_of(catalog.parse("tepo"), fields))["mask_fraction"]
+    positive = ((fields["advantage"] > 0)[:, None] & fields["mask"]).sum() / fields["mask"].sum()
+    assert share == pytest.approx(float(positive) if inside else 0.0)
+
+
 def test_p15_the_two_masks_are_disjoint_and_both_is_their_union() -> None:
     base, positive, negative, both = (
         outcome(f"{key}{'' if key == 'tepo_nokl' else '+beta=1'}", FAR)
@@ -351,3 +372,19 @@ def test_every_reducer_weighs_rows_as_its_name_says() -> None:
         x = torch.ones(FIRST["mask"].shape, dtype=torch.float64, requires_grad=True)
         (got,) = torch.autograd.grad(reduce(x, batch, None, None), x)
         assert distance(got.sum(1, keepdim=True), wanted) <= EXACT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("grpo", "grpo+dual-clip=3", "entropy_adv", "cispo", "gpg", "clip_cov+lower=1000+upper=1000"),
+        *("gspo", "tepo_nokl", "tepo_nokl+clip-form=eq4", "tepo_seqsum+seq-eps=gspo", "kl_cov+beta=0"),
+        *("prefix_is+prefix-grad=own_token", "prefix_is+prefix-grad=stop"),
+    ],
+)
+def test_the_clip_fraction_is_the_share_of_tokens_without_gradient(text: str) -> None:
+    method = catalog.parse(text)
+    got = method.diagnostics(batch_of(method, FAR))
+    silent = (gradient(text, FAR) == 0) & FAR["mask"]
+    assert got["clip_fraction_tokens"] == pytest.approx(float(silent.sum() / FAR["mask"].sum()))
+    assert got["clip_fraction_sequences"] == pytest.approx(float((silent | ~FAR["mask"]).all(1).double().mean()))

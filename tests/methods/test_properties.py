@@ -13,35 +13,17 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from methods import catalog
 from methods.method import Method
 from tests.methods import subjects
-from tests.methods.batches import Fields, append_empty_rows, random_fields, refill, rows, widen
+from tests.methods.batches import Fields, append_empty_rows, batches, random_fields, refill, rows, widen
 from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, distance, evaluate
 
 SHAPES = subjects.shapes()
 QUICK = settings(max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,))
 MANY = settings(max_examples=40, deadline=None, derandomize=True, phases=(Phase.generate,))
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-
-
-def batches() -> st.SearchStrategy[Fields]:
-    """Ragged batches near and far from the old policy, with holes, on-policy, down to one token a row.
-
-    Three rows at least: two tokens have equal covariances, and which of them is the larger is then anyone's.
-    """
-    return st.builds(
-        random_fields,
-        st.integers(0, 2**31),
-        groups=st.integers(1, 3),
-        per_group=st.integers(3, 4),
-        longest=st.integers(1, 8),
-        drift=st.sampled_from([0.01, 0.3, 1.5]),
-        holes=st.booleans(),
-        on_policy=st.sampled_from([False, False, False, True]),
-    )
 
 
 def draws(method: Method, fields: Fields) -> bool:
@@ -115,10 +97,18 @@ def row_order_is_irrelevant(method: Method, fields: Fields) -> None:
 
 def dropped_rows_are_irrelevant(method: Method, fields: Fields) -> None:
     loss, gradient = evaluate(method, fields)
-    more = append_empty_rows(fields, 2)
-    got_loss, got = evaluate(method, more | {"dropped": ~more["mask"].any(1)})
+    got_loss, got = evaluate(method, append_empty_rows(fields, 2))
     assert_same((got_loss, {n: g[:-2] for n, g in got.items()}), (loss, gradient), torch.float64)
     assert not any(g[-2:].any() for g in got.values())
+
+
+def a_micro_batch_without_a_token_adds_nothing(method: Method, fields: Fields) -> None:
+    nothing = torch.zeros_like(fields["mask"])
+    empty = fields | {"mask": nothing, "dropped": ~nothing.any(1)}
+    loss, gradient = evaluate(method, empty, extra=group_totals(fields), **totals(fields))
+    assert loss == 0
+    assert not any(g.any() for g in gradient.values())
+    assert set(method.diagnostics(batch_of(method, empty)).values()) == {None}
 
 
 def group_names_are_irrelevant(method: Method, fields: Fields) -> None:
@@ -165,6 +155,7 @@ PROPERTIES: dict[str, Callable[[Method, Fields], None]] = {
         gradients_are_finite,
         row_order_is_irrelevant,
         dropped_rows_are_irrelevant,
+        a_micro_batch_without_a_token_adds_nothing,
         group_names_are_irrelevant,
         same_seed_gives_the_same_bits,
         global_random_state_is_left_alone,

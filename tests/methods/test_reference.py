@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import Phase, given, settings
 
 from methods import catalog
 from tests.methods import reference, subjects
-from tests.methods.batches import Fields, random_fields
+from tests.methods.batches import Fields, batches, random_fields
 from tests.methods.equations import Case, Scalars, scalars
 from tests.methods.subjects import assert_same, evaluate
 
@@ -69,12 +70,28 @@ def test_the_reference_has_no_row_that_the_catalog_lacks() -> None:
 @pytest.mark.parametrize("text", VARIANTS)
 @pytest.mark.parametrize(("seed", "shape"), SHAPES)
 def test_loss_equals_the_reference(text: str, seed: int, shape: dict[str, Any]) -> None:
-    fields = random_fields(seed, **shape)
+    compare(text, random_fields(seed, **shape))
+
+
+def compare(text: str, fields: Fields) -> None:
     held = scalars(fields)
-    method = catalog.parse(text)
-    loss, gradient = evaluate(method, fields)
-    wanted = reference_loss(text, held, held)
-    assert_same((loss, gradient), (wanted, gradient), torch.float64)
+    loss, gradient = evaluate(catalog.parse(text), fields)
+    assert_same((loss, gradient), (reference_loss(text, held, held), gradient), torch.float64)
+
+
+@pytest.mark.parametrize("text", catalog.keys())
+@settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.generate,))
+@given(fields=batches())
+def test_loss_equals_the_reference_on_a_few_more_batches(text: str, fields: Fields) -> None:
+    compare(text, fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", VARIANTS)
+@settings(max_examples=30, deadline=None, derandomize=True, phases=(Phase.generate,))
+@given(fields=batches())
+def test_loss_equals_the_reference_on_many_batches(text: str, fields: Fields) -> None:
+    compare(text, fields)
 
 
 @pytest.mark.parametrize("text", [t for t in VARIANTS if "agg-scope=group" not in t])  # that needs groups' totals
