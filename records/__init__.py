@@ -1,1 +1,1 @@
-"""How results are laid out, written and traced: the room that every other stands on. Standard library and PyYAML only."""
+"""How results are laid out, written and traced; every other room stands on this one. Standard library and PyYAML."""
