@@ -54,8 +54,8 @@ def quiet() -> None:
 def _ask(lm: LM, task: ConfigurableTask, plan: Plan) -> dict[str, list[str]]:
     """item_id -> k responses.
 
-    `evaluate`, not `simple_evaluate`: the latter runs a survey of the machine after each call (subprocesses,
-    seconds). The four seeds it would set are set here.
+    `evaluate`, not `simple_evaluate`: the latter runs a survey of the machine after each call (subprocesses, .7
+    s). The four seeds it would set are set here.
     """
     import numpy
     import torch

@@ -1,9 +1,8 @@
-"""The hf backend: lm-eval's HFLM, told to stop at the end token instead of decoding every step to look for its text.
+"""The hf backend: lm-eval's HFLM, with an eye on what it generates.
 
-Differs from stock HFLM in three ways: responses are the same, but no stop text is searched for at each step when the
-only one is the end token; token counts and stop reasons are noted; the model's own sampling defaults
-(generation_config.json: top_k, repetition_penalty, ...) do not apply, because the task file is the only place that
-decides decoding.
+Differs from stock HFLM in two ways, and gives the same responses: token counts and stop reasons are noted; the model's
+own sampling defaults (generation_config.json: top_k, repetition_penalty, ...) do not apply, because the task file is
+the only place that decides decoding.
 """
 
 from __future__ import annotations
@@ -18,12 +17,16 @@ if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
 
+TINY_BYTES = 50_000_000
+
+
 class HuggingFace(Engine):
     """transformers' `generate`, on CPU or one GPU. Reproducible for one batch size on one machine."""
 
     packages = (*Engine.packages, "torch", "accelerate")
     extras = {"top_k": 0}  # noqa: RUF012 - transformers' default would be 50
-    default_batch_size = 256
+    default_batch_size = 16
+    tiny_batch_size = 256  # for weights below TINY_BYTES: a step costs the same for 16 rows
     _lm: LM | None = None
 
     @cached_property
@@ -32,6 +35,12 @@ class HuggingFace(Engine):
         import torch
 
         return self.settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+    @property
+    def batch_size(self) -> int:
+        weights = sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
+        default = self.tiny_batch_size if weights < TINY_BYTES else self.default_batch_size
+        return self.settings.batch_size or default
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"device": self.device}
@@ -76,9 +85,7 @@ def _observed_hflm() -> type[LM]:
                 return super().generate_until(requests, disable_tqdm=True)
 
         def _model_generate(self, context: Any, max_length: int, stop: list[str], **given: Any) -> Any:
-            end_text = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
-            texts = [text for text in stop if text != end_text]
-            out = super()._model_generate(context, max_length, texts, **given)
+            out = super()._model_generate(context, max_length, stop, **given)
             self._note(out[:, context.shape[1] :])
             return out
 
