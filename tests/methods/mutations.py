@@ -94,7 +94,7 @@ def swap_ratio(method: Method) -> Method | None:
 @mutation("swap current and anchor in the KL")
 def swap_kl(method: Method) -> Method | None:
     penalty = only_penalty(method)
-    if penalty is None or not is_kl(penalty) or penalty.settings["estimator"] == "abs":  # |d| has no direction
+    if penalty is None or not is_kl(penalty) or penalty.settings["estimator"] in ("abs", "k2"):  # even in d
         return None
 
     def swapped(t: Terms) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, dista
 
 SHAPES = subjects.shapes()
 QUICK = settings(max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,))
-MANY = settings(max_examples=40, deadline=None, derandomize=True, phases=(Phase.generate,))
+MANY = settings(max_examples=20, deadline=None, derandomize=True, phases=(Phase.generate,))
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
