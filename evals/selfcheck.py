@@ -53,7 +53,7 @@ class Rates:
 
 
 def check(items: Sequence[Item], grader: Grader, *, label: str = "selfcheck") -> Rates:
-    """Grade every rewriting of every gold. A rewriting that is the gold's own text is left out: it would prove nothing."""
+    """Grade every rewriting of every gold but those that are the gold's own text, which would prove nothing."""
     rates = Rates(golds=len(items))
     cases: list[tuple[Item, Gold, str, str, bool]] = []
     for item in items:

@@ -2,8 +2,8 @@
 
     <folder>/<grader version>/<process>-<time>.jsonl      one comparison per line
 
-Only what reached a worker is kept; the cheap stages are faster than a look-up. A line is appended as soon as it is known:
-a killed job goes on where it was.
+Only what reached a worker is kept; the cheap stages are faster than a look-up. A line is appended as soon as it is
+known: a killed job goes on where it was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ MOST_IN_MEMORY = 100_000
 def key(task: Task) -> str:
     """Digest of the normalised gold, how it is to be read, and the answer."""
     gold = task.gold
-    facts = [gold.text, gold.kind, None if gold.tolerance is None else str(gold.tolerance), gold.multiple, task.answer, task.grader]
+    facts = [
+        gold.text,
+        gold.kind,
+        None if gold.tolerance is None else str(gold.tolerance),
+        gold.multiple,
+        task.answer,
+        task.grader,
+    ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 

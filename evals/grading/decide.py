@@ -36,8 +36,11 @@ SIX_DECIMALS = Fraction(1, 2_000_000)
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold answer, read once. text: normalised; kind: one of `KINDS`; tolerance: absolute, from the item; multiple: the
-    item says that several values, comma-separated, are wanted."""
+    """A gold answer, read once.
+
+    text: normalised; kind: one of `KINDS`; tolerance: absolute, from the item; multiple: the item says that several
+    values, comma-separated, are wanted.
+    """
 
     text: str
     kind: str

@@ -13,7 +13,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` or `\fbox{...}`, stripped; None without a box or when the last is unbalanced.
+    r"""The content of the last `\boxed{...}` or `\fbox{...}`, stripped; None without one, or when it is unbalanced.
 
     An escaped brace (`\{`) does not count. Of nested boxes the inner one is the last. Linear in the text's length.
 

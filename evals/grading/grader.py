@@ -1,4 +1,4 @@
-"""From responses to grades: extract, normalise, decide cheaply, and send the rest to the pool, each distinct pair once."""
+"""From responses to grades: extract, normalise, decide cheaply; the rest goes to the pool, each distinct pair once."""
 
 from __future__ import annotations
 

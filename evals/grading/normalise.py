@@ -1,8 +1,8 @@
 r"""One canonical text per answer, for golds and answers alike: how it is typeset must not matter, what it says must.
 
 Text in, text out; nothing is computed and nothing is repaired. Delimiters, spacing, sizes, thousands separators, degree
-signs and units written as text go; `\dfrac` becomes `\frac`, `\frac12` becomes `\frac{1}{2}`. Every pattern is linear in
-the length of the text, which is bounded (`LONGEST_ANSWER`) because the text comes from a model.
+signs and units written as text go; `\dfrac` becomes `\frac`, `\frac12` becomes `\frac{1}{2}`. The length of the text is
+bounded (`LONGEST_ANSWER`), because it comes from a model.
 """
 
 from __future__ import annotations
@@ -43,15 +43,24 @@ _DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ|\{\s*\\circ\s*\})(?:\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z])))?"
 )
-_WRAPPER = r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
+_WRAPPER = (
+    r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
+    r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
+)
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
+_NOON = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([ap])\.?\s*m\.?\s*\}", re.IGNORECASE)
 _UNIT_TEXT = re.compile(
-    rf"(?<=[\d}})!a-zA-Z|])\s*(?:\\cdot|/)?\s*{_WRAPPER}\s*\{{[^{{}}]*\}}(?:\s*\^\s*(?:\{{\s*-?\d\s*\}}|-?\d))?\s*$"
+    r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
+    r"(?:\\(?:text|textrm|textnormal|mbox|hbox)\s*\{[^{}]*\}"
+    r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\})"  # \mathrm{e} and \mathrm{i} are numbers
+    r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*$",
 )
 _UNIT_WORDS = re.compile(
-    r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|met(?:er|re)s?|"
-    r"centimet(?:er|re)s?|units?|degrees?|deg|radians?|rad|seconds?|minutes?|hours?|days?|weeks?|months?|years?|cents?|dollars?|"
-    r"mph|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
+    r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
+    r"met(?:er|re)s?|"
+    r"centimet(?:er|re)s?|units?|degrees?|deg|radians?|rad|seconds?|secs?|minutes?|mins?|hours?|"
+    r"days?|weeks?|months?|years?|cents?|dollars?|"
+    r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
     re.IGNORECASE,
 )
 _PERCENT = re.compile(
@@ -127,6 +136,7 @@ def _without_text(text: str) -> str:
         inner = words(text)
         return inner.upper() if len(inner) == 1 else f"\\text{{{inner}}}"
     text = _CONJUNCTION.sub(",", text)
+    text = _NOON.sub(lambda m: f"{m.group(1).lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
     for _ in range(3):  # kilometres, per, hour
         shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
         shorter = shorter.removesuffix("/").rstrip()

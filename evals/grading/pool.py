@@ -143,8 +143,8 @@ class _Worker:
     def __init__(self, module: str, limits: dict[str, Any]):
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
-            "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "SYMPY_GROUND_TYPES": "python",
-            "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+            "SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

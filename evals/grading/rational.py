@@ -1,7 +1,7 @@
 """Exact numbers out of plain mathematical text: the stage that decides most comparisons, in microseconds.
 
-Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parentheses become one `Fraction`. Everything else
-is None and left to later stages. Sizes are bounded before anything is computed, so no text can make this slow.
+Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parentheses become one `Fraction`. Everything
+else is None and left to later stages. Sizes are bounded before anything is computed, so no text can make this slow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 @dataclass(frozen=True)
 class Number:
-    """An exact value and how it was printed. last_digit: the value of one unit of the last printed digit, None if exact."""
+    """An exact value and how it was printed. last_digit: one unit of the last printed digit, None if exact."""
 
     value: Fraction
     form: Form
@@ -72,7 +72,7 @@ def _last_digit(decimal: str) -> Fraction:
 
 
 def is_plain(text: str) -> bool:
-    """Whether `text` holds nothing but digits, operators, brackets and x, y, z: if it is no number then, it never is."""
+    """Whether `text` is all digits, operators, brackets and x, y, z: if it is no number then, it never is."""
     return _PLAIN.fullmatch(text) is not None
 
 

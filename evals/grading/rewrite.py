@@ -70,8 +70,7 @@ def _same_number(gold: Gold) -> Iterator[Pair]:
         if 1000 * abs(found.value) > 1 and (decimals := _rounded(found.value, 8)).rstrip("0")[-1] != ".":
             yield "eight decimals", decimals
     if found.form in ("decimal", "scientific"):
-        for name, written in _scientific(found.value):
-            yield name, written
+        yield from _scientific(found.value)
         if abs(found.value) > Fraction(1, 10**40):
             yield "digits", _decimal(found.value)
 

@@ -63,7 +63,7 @@ _PRODUCT = re.compile(
 )
 # Spellings that the grammar refuses, with ones that it reads; applied to both sides alike.
 _DIALECT = (
-    (re.compile(r"(\w+|\))!(?=\^)"), r"(\1!)"),
+    (re.compile(r"(\d+|(?<![\\A-Za-z])[A-Za-z])!(?=\^)"), r"(\1!)"),
     (re.compile(r"([_^])([A-Za-z])"), r"\1{\2}"),
     (re.compile(r"_\{\\([A-Za-z]+)\}"), r"_{\1}"),
     (re.compile(r"\\hbar(?![A-Za-z])"), r"h_{bar}"),
@@ -195,7 +195,7 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
 def _same_rational(gold: Any, answer: Any, size: Any) -> bool:
     """Whether two closed exact expressions that agree to many digits are equal: 2^2007 and 2^2007 + 1 agree so too.
 
-    Written out they are compared digit by digit; roots and logarithms, and values beyond writing out, are equal by then.
+    Written out they are compared digit by digit; roots, logarithms and values beyond writing out are equal by then.
     """
     if size != 0 and abs(mpmath.log10(size)) > _WRITABLE:
         return True

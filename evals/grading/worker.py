@@ -5,7 +5,7 @@
 Two processes. The first loads the algebra once, forks the second, and waits; the second compares, and when it is killed
 the first says so and forks another within milliseconds. Before it reads model text the second binds itself: CPU
 seconds per comparison (a kernel timer on its own CPU clock, whose signal kills even inside C code), memory, no file
-writing, no subprocess, no socket, no `eval` of text.
+but the installation's to read, no subprocess, no socket, no `eval` of text.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ TASKS_PER_PROCESS = 2000  # then a fresh one: the algebra's caches grow
 FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # their C code cannot be interrupted, and their answers may differ
 
 _FORBIDDEN_EVENTS = (
-    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.", "socket.", "os.remove",
-    "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "shutil.",
-    "urllib.", "http.", "ftplib.", "smtplib.", "ctypes.dlopen", "pty.", "webbrowser.", "tempfile.",
+    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.", "socket.",
+    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate",
+    "shutil.", "urllib.", "http.", "ftplib.", "smtplib.", "ctypes.dlopen", "pty.", "webbrowser.", "tempfile.",
 )  # fmt: skip
 _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
+
+_READABLE = tuple(f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path)
 
 Compare = Callable[[Any, str], str]
 """(gold, normalised answer) -> `equal`, `different` or `unparsed_gold`."""
@@ -154,9 +156,7 @@ def _warm_up(compare: Compare) -> None:
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
     """Audit hook: what a comparison of two expressions never needs ends the process."""
     if event == "open":
-        mode, flags = arguments[1], arguments[2]
-        writing = isinstance(mode, str) and set(mode) & set("wax+")
-        forbidden = bool(writing) or bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        forbidden = not _is_library(*arguments)
     elif event == "compile":
         if arguments[0] is not None and not _generated_by_library():
             raise PermissionError("text is not compiled here")
@@ -167,8 +167,17 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         os._exit(FORBIDDEN_EXIT)
 
 
+def _is_library(path: Any, mode: Any, flags: Any) -> bool:
+    """Whether an `open` reads a file of the installation, as a late import does."""
+    if isinstance(mode, str) and set(mode) & set("wax+"):
+        return False
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        return False
+    return isinstance(path, (str, bytes)) and os.path.abspath(os.fsdecode(path)).startswith(_READABLE)
+
+
 def _generated_by_library() -> bool:
-    """Whether the text to compile comes from an import, or from sympy's unrolled loops over a polynomial's exponents."""
+    """Whether the text to compile comes from an import, or from sympy's unrolled loops over exponents."""
     frame = sys._getframe(2)
     if frame.f_code.co_filename.endswith(_UNROLLED):
         return True

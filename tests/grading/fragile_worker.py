@@ -12,7 +12,7 @@ from evals.grading.verdict import Outcome
 
 
 def outcome(gold: Any, answer: str) -> Outcome:
-    """`kill 9`, `exit 3`, `burn 0.5` (CPU seconds), `sleep 5`, `memory`, `raise`, `write`, `shell`, `eval`; else equal."""
+    """`kill 9`, `burn 0.5` (CPU seconds), `sleep 5`, `write PATH`, ... do that; every other answer is equal."""
     what, _, number = answer.partition(" ")
     if what == "kill":
         os.kill(os.getpid(), signal.Signals(int(number)))
@@ -30,6 +30,8 @@ def outcome(gold: Any, answer: str) -> Outcome:
         raise KeyError("a bug")
     if what == "write":
         open(number, "w").close()
+    if what == "read":
+        open(number).close()
     if what == "shell":
         os.system(f"touch {number}")
     if what == "eval":

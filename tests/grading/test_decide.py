@@ -48,6 +48,7 @@ SAME = {
     "gold with unit": (r"12\mbox{ m}^2", "12"),
     "roman unit": ("25", r"25~\mathrm{km}/\mathrm{h}"),
     "word unit": ("12", "12 inches"),
+    "compound unit": ("3", r"3 \mathrm{~m} \mathrm{~s}^{-1}"),
     "degrees": (r"35^\circ", "35"),
     "degrees braced": ("35", r"35^{\circ}"),
     "degree sign": ("35", "35°"),
@@ -127,6 +128,9 @@ OTHER = {
     "wrong side of the sum": ("5", "5+3=8"),
 }
 LEFT = {
+    "Euler's number in roman": ("2", r"2\mathrm{e}"),
+    "imaginary unit in roman": ("3", r"3\mathrm{i}"),
+    "unit vectors": (r"a+2\mathbf{j}", r"a+2\mathbf{k}"),
     "roots": (r"\sqrt{8}", r"2\sqrt{2}"),
     "order of terms": ("6-5i", "-5i+6"),
     "inequality": (r"x \le 3", r"(-\infty,3]"),

@@ -119,7 +119,7 @@ def test_broken_text_is_graded_not_refused(items: Path, tmp_path: Path) -> None:
     broken = pa.array(raw, pa.binary())
     text = pa.Array.from_buffers(pa.string(), len(raw), broken.buffers())
     out = tmp_path / "grades"
-    grade(_write(tmp_path / "samples", {**rows, "response": text}), items, out, cache=None)  # type: ignore[dict-item]
+    grade(_write(tmp_path / "samples", {**rows, "response": text}), items, out, cache=None)
     assert pq.read_table(out / f"{KEY}.parquet")["verdict"].to_pylist()[4] == "wrong"
 
 
@@ -144,7 +144,7 @@ def _fewer_rows(folder: Path, items: Path) -> None:
 
 
 def _no_rows(folder: Path, items: Path) -> None:
-    _write(folder, {name: pa.array([], pa.string()) for name in _rows(items)})  # type: ignore[misc]
+    _write(folder, {name: pa.array([], pa.string()) for name in _rows(items)})
 
 
 def _without_column(folder: Path, items: Path) -> None:
@@ -212,12 +212,12 @@ def test_broken_samples_are_an_error_that_names_the_file(
 
 
 def test_a_benchmark_that_was_not_sampled_is_named(samples: Path, items: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="no benchmark 'syn_mix4'; there: syn_mix3; nearest: syn_mix3"):
+    with pytest.raises(MissingInputError, match=r"no benchmark 'syn_mix4'; there: syn_mix3; nearest: syn_mix3"):
         grade(samples, items, tmp_path / "grades", benchmarks=["syn_mix4"], cache=None)
 
 
 def test_missing_items_say_how_to_get_them(samples: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="evals.fetch"):
+    with pytest.raises(MissingInputError, match=r"evals\.fetch"):
         grade(samples, tmp_path / "nowhere", tmp_path / "grades", cache=None)
 
 
@@ -253,5 +253,5 @@ def test_an_item_with_a_meaningless_tolerance_is_named(
 
     loaded = data.load(registry.benchmark(KEY), items)
     monkeypatch.setattr(data, "load", lambda *_: [replace(item, tolerance="wide") for item in loaded])
-    with pytest.raises(ConfigError, match=f"{KEY}: item {loaded[0].item_id}: .*'wide'"):
+    with pytest.raises(ConfigError, match=rf"{KEY}: item {loaded[0].item_id}: .*'wide'"):
         grade(samples, items, tmp_path / "grades", cache=None)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ def compare(answers: list[str], pool: Pool) -> list[Answer]:
 
 
 @pytest.fixture(scope="module")
-def endings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Answer]]:
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
     folder = tmp_path_factory.mktemp("forbidden")
     bad = [
         "burn 5",
@@ -37,13 +36,14 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Answ
         "memory",
         "raise",
         f"write {folder}/a",
+        "read /etc/hostname",
         f"shell {folder}/b",
         "eval 1+1",
     ]
     with Pool(workers=2, cpu_seconds=0.4, module=FRAGILE) as pool:
         found = compare(["fine 1", *bad, "fine 2"], pool)
     assert not list(folder.iterdir())
-    yield dict(zip(["fine 1", *(b.split("/")[0] for b in bad), "fine 2"], found, strict=True))
+    return dict(zip(["fine 1", *(b.split("/")[0] for b in bad), "fine 2"], found, strict=True))
 
 
 ENDINGS = {
@@ -54,6 +54,7 @@ ENDINGS = {
     "memory": ("error", "memory"),
     "raise": ("error", "KeyError: 'a bug'"),
     "write ": ("error", "forbidden operation"),
+    "read ": ("error", "forbidden operation"),
     "shell ": ("error", "forbidden operation"),
     "eval 1+1": ("error", "PermissionError: text is not compiled here"),
 }

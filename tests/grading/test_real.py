@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,8 +71,8 @@ def test_all_scientific_golds_accept_their_latex_form(shared: Path, grader: Grad
 
 
 @pytest.fixture(scope="module")
-def outputs(shared: Path) -> Iterator[list[dict[str, object]]]:
-    yield rows(shared / "outputs" / "qwen25math_math25x8.jsonl")
+def outputs(shared: Path) -> list[dict[str, object]]:
+    return rows(shared / "outputs" / "qwen25math_math25x8.jsonl")
 
 
 def test_real_outputs_agree_with_their_labels(outputs: list[dict[str, object]], grader: Grader) -> None:

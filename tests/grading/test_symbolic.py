@@ -41,6 +41,9 @@ SAME = {
     "far too large to write out": (r"\frac{1}{2014!^{2014}}", r"2014!^{-2014}"),
 }  # fmt: skip
 OTHER = {
+    "morning and evening": (r"6 \text{ p.m.}", r"6 \text{ a.m.}"),
+    "Euler's number in roman": ("2", r"2\mathrm{e}"),
+    "unit vectors": (r"a+2\mathbf{j}", r"a+2\mathbf{k}"),
     "root": (r"\sqrt{8}", r"2\sqrt{3}"),
     "variables": ("y=2x", "x=2y"),
     "unit that is a variable": (r"\frac{1}{m} t", r"\frac{1}{m}"),
