@@ -18,7 +18,7 @@ from methods import catalog
 from methods.method import Method
 from tests.methods import reference, subjects, test_identities, test_properties, test_reference
 from tests.methods.batches import random_fields
-from tests.methods.mutations import MUTATIONS
+from tests.methods.mutations_of_parts import MUTATIONS
 
 
 def value(key: str) -> None:

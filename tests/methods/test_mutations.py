@@ -7,7 +7,7 @@ import pytest
 from methods import catalog
 from tests.methods import subjects
 from tests.methods.mutate import table
-from tests.methods.mutations import MUTATIONS
+from tests.methods.mutations_of_parts import MUTATIONS
 
 
 def test_every_mutation_of_every_method_is_caught() -> None:

@@ -1,0 +1,247 @@
+"""More mutations: clips, divergences, selections, constants, advantages, declarations. Registered by being imported."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from methods import advantages, penalties, selections, surrogates
+from methods.method import Method
+from methods.parts import Part
+from methods.terms import Terms
+from tests.methods.mutations import (
+    MUTATIONS,
+    Mutation,
+    is_kl,
+    mutation,
+    negated,
+    only_penalty,
+    seen_through,
+    with_parts,
+    wrap,
+)
+
+# ---- clips ----
+
+
+def clip_changed(method: Method, **settings: Any) -> Method | None:
+    surrogate = method.parts.surrogate
+    if surrogate.name not in ("clipped", "weighted") or not settings.keys() <= surrogate.settings.keys():
+        return None
+    if surrogate.settings.get("form") == "eq4" and settings.keys() <= {"low", "dual"}:
+        return None  # Eq. 4 as printed has neither
+    if all(surrogate.settings[name] == value for name, value in settings.items()):
+        return None
+    return with_parts(method, surrogate=replace(surrogate, settings={**surrogate.settings, **settings}))
+
+
+@mutation("swap the clip bounds")
+def swap_bounds(method: Method) -> Method | None:
+    settings = method.parts.surrogate.settings
+    if "low" not in settings:
+        return None
+    return clip_changed(method, low=settings["high"], high=settings["low"])
+
+
+@mutation("drop the lower clip bound")
+def drop_low(method: Method) -> Method | None:
+    if (method.parts.surrogate.settings.get("low") or 1) >= 1:
+        return None  # none, or at a weight of 0 that is never reached
+    return clip_changed(method, low=None)
+
+
+@mutation("drop the upper clip bound")
+def drop_high(method: Method) -> Method | None:
+    return clip_changed(method, high=None)
+
+
+@mutation("take the minimum before A (Eq. 4 as printed)")
+def eq4(method: Method) -> Method | None:
+    return clip_changed(method, form="eq4")
+
+
+@mutation("clip A < 0 again at 3")
+def dual(method: Method) -> Method | None:
+    return clip_changed(method, dual=3.0)
+
+
+@mutation("multiply by the weight without a clip")
+def unclipped(method: Method) -> Method | None:
+    if method.parts.surrogate.name in ("plain", "log_likelihood"):
+        return None
+    return with_parts(method, surrogate=surrogates.plain())
+
+
+@mutation("clip at 0.8 and 1.28")
+def clipped(method: Method) -> Method | None:
+    if method.parts.surrogate.name != "plain":
+        return None
+    return with_parts(method, surrogate=surrogates.clipped(low=0.2, high=0.28, form="ppo", dual=None))
+
+
+# ---- divergence and selections ----
+
+
+def kl_changed(method: Method, **settings: Any) -> Method | None:
+    penalty = only_penalty(method)
+    if penalty is None or not is_kl(penalty) or all(penalty.settings[n] == v for n, v in settings.items()):
+        return None
+    wanted = {**penalty.settings, **settings}
+    if wanted["estimator"] == "full" and wanted["anchor"] == "ref":
+        return None  # refused by the method itself
+    return with_parts(method, penalties=(penalties.kl(**wanted),))
+
+
+for _estimator in ("k1", "k2", "k3", "abs"):
+    MUTATIONS[f"estimate the KL by {_estimator}"] = functools.partial(kl_changed, estimator=_estimator)
+for _anchor in ("old", "ref"):
+    MUTATIONS[f"anchor the KL at {_anchor}"] = functools.partial(kl_changed, anchor=_anchor)
+MUTATIONS["divide the KL by the masked tokens"] = lambda m: (
+    None
+    if (p := only_penalty(m)) is None or not is_kl(p) or p.settings["where"].name == "everywhere"
+    else kl_changed(m, norm="masked")
+)
+
+
+def where_changed(method: Method, where: Part) -> Method | None:
+    penalty = only_penalty(method)
+    if penalty is None or penalty.settings["where"].name == where.name or "either(dh=theorem)" in str(penalty):
+        return None  # either sign of A, by the theorem's word, is every token
+    changed = replace(penalty, settings={**penalty.settings, "where": where})
+    return with_parts(method, penalties=(changed,))
+
+
+MUTATIONS["penalise every token"] = lambda m: where_changed(m, selections.everywhere())
+
+
+@mutation("penalise the other tokens")
+def other_tokens(method: Method) -> Method | None:
+    penalty = only_penalty(method)
+    if penalty is None:
+        return None
+    inverted = wrap(penalty.settings["where"], lambda f: lambda t, **k: t.batch.mask & ~f(t, **k))
+    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "where": inverted}),))
+
+
+@mutation("flip the sign of dH")
+def flip_dh(method: Method) -> Method | None:
+    penalty = only_penalty(method)
+    where = penalty and penalty.settings["where"]
+    if penalty is None or where is None or "dh" not in where.settings:
+        return None
+    flipped = replace(where, settings={**where.settings, "dh": negated(where.settings["dh"])})
+    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "where": flipped}),))
+
+
+@mutation("flip the sign of A in the selection")
+def flip_selection(method: Method) -> Method | None:
+    def change(t: Terms) -> dict[str, Any]:
+        return {"advantage": -t.advantage}
+
+    penalty, selection = only_penalty(method), method.parts.selection
+    if penalty is not None and penalty.settings["where"].name != "everywhere":
+        dh = penalty.settings["where"].settings.get("dh")
+        if penalty.settings["where"].name == "either" and dh is not None and dh.name != "entropy_diff":
+            return None  # A dH < 0, and that dH is a multiple of A
+        where = seen_through(penalty.settings["where"], change)
+        return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "where": where}),))
+    if selection is not None and selection.name != "steer":  # |Omega| has no sign
+        return with_parts(method, selection=seen_through(selection, change))
+    return None
+
+
+@mutation("drop the selection")
+def drop_selection(method: Method) -> Method | None:
+    return with_parts(method, selection=None) if method.parts.selection is not None else None
+
+
+@mutation("shape nothing")
+def drop_shape(method: Method) -> Method | None:
+    return with_parts(method, shape=None) if method.parts.shape is not None else None
+
+
+# ---- numbers ----
+
+
+def numbers(part: Part, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Paths to every number among a part's settings and its inner parts'."""
+    found = []
+    for name, value in part.settings.items():
+        if isinstance(value, Part):
+            found += numbers(value, (*path, name))
+        elif isinstance(value, float):
+            found.append((*path, name))
+    return found
+
+
+def scaled(part: Part, path: tuple[str, ...], factor: float) -> Part:
+    name, *rest = path
+    value = part.settings[name]
+    return replace(
+        part, settings={**part.settings, name: scaled(value, tuple(rest), factor) if rest else factor * value}
+    )
+
+
+def half_as_much_again(name: str) -> Mutation:
+    """A constant that is wrong by half, wherever the method has it."""
+
+    def mutate(method: Method) -> Method | None:
+        for slot, part in method.parts.filled().items():
+            path = next((p for p in numbers(part) if p[-1] == name), None)
+            if path is None or (name == "low" and (part.settings["low"] >= 1 or part.settings.get("form") == "eq4")):
+                continue  # below a weight of 0; not in Eq. 4 as printed
+            changed = scaled(part, path, 1.5)
+            return with_parts(method, **({"penalties": (changed,)} if slot.startswith("penalty") else {slot: changed}))
+        return None
+
+    return mutate
+
+
+for _name in ("low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa"):
+    MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
+
+
+# ---- advantages ----
+
+
+def advantage_changed(name: str, part: Part) -> Mutation:
+    return lambda m: None if str(m.parts.advantage) == str(part) else with_parts(m, advantage=part)
+
+
+MUTATIONS["do not divide by the deviation"] = advantage_changed("", advantages.group_centred(scale="one"))
+MUTATIONS["divide by the biased deviation"] = advantage_changed("", advantages.group_zscore(std="biased"))
+MUTATIONS["divide by the deviation"] = advantage_changed("", advantages.group_zscore(std="unbiased"))
+
+
+@mutation("centre over the whole batch")
+def one_group(method: Method) -> Method:
+    part = method.parts.advantage
+    return with_parts(method, advantage=wrap(part, lambda f: lambda reward, group, **k: f(reward, group * 0, **k)))
+
+
+@mutation("declare nothing about splits")
+def no_scope(method: Method) -> Method | None:
+    """`scope = token` where a row or the batch must stay whole."""
+    if method.scope == "token":
+        return None
+
+    def loosened(part: Part) -> Part:
+        inner = {n: loosened(v) if isinstance(v, Part) else v for n, v in part.settings.items()}
+        return replace(part, own_scope="token", settings=inner)
+
+    slots: dict[str, Any] = {n: loosened(p) for n, p in method.parts.filled().items() if "penalty" not in n}
+    return with_parts(method, **slots, penalties=tuple(loosened(p) for p in method.parts.penalties))
+
+
+@mutation("forget what the loss needs")
+def no_needs(method: Method) -> Method | None:
+    if not method.needs:
+        return None
+
+    def forgetful(part: Part) -> Part:
+        inner = {n: forgetful(v) if isinstance(v, Part) else v for n, v in part.settings.items()}
+        return replace(part, own_needs=frozenset(), settings=inner)
+
+    slots: dict[str, Any] = {n: forgetful(p) for n, p in method.parts.filled().items() if "penalty" not in n}
+    return with_parts(method, **slots, penalties=tuple(forgetful(p) for p in method.parts.penalties))
