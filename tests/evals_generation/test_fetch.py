@@ -144,6 +144,17 @@ def test_a_mirror_needs_no_network(tmp_path: Path, name: str, form: str) -> None
     assert (tmp_path / "a/doubles.jsonl").read_bytes() == (tmp_path / "b/doubles.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("way", ["mirror", "file"])
+def test_a_local_copy_is_trusted_no_more_than_a_download(tmp_path: Path, way: str) -> None:
+    file = tmp_path / "mirror/doubles.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(lines([*ROWS[:-1], {"question": "What else?", "gold": 1}]))
+    given = {"mirror": file.parent} if way == "mirror" else {"file": file}
+    with pytest.raises(CorruptInputError, match="content sha256"):
+        fetch.fetch(BENCHMARK, tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_empty_mirror_says_where_it_looked(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"looked for: .*doubles\.jsonl, .*doubles_set\.jsonl"):
         fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path)
