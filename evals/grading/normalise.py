@@ -24,12 +24,14 @@ _SYMBOLS = str.maketrans(
     }
 )  # fmt: skip
 _SPELLINGS = {
-    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
-    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\ast": "*",
-    r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|",
-    r"\vert": "|", r"\degree": r"^\circ", r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "",
-    r"\displaystyle": "", r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
-    r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "", r"\bf": "",
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom",
+    r"\tbinom": r"\binom", r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq",
+    r"\ne": r"\neq", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{", r"\rbrace": r"\}",
+    r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|", r"\degree": r"^\circ",
+    r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "", r"\displaystyle": "",
+    r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
+    r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "",
+    r"\bf": "",
 }  # fmt: skip
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
@@ -48,6 +50,7 @@ _WRAPPER = (
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
+_FIGURE = re.compile(r"\s*(?:[-+]|\.?\d)")
 _NOON = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([ap])\.?\s*m\.?\s*\}", re.IGNORECASE)
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
@@ -112,7 +115,8 @@ def normalise(text: str) -> str:
     text = braced_fractions(text)
     text = _BLANKS.sub(lambda m: m.group(1) + " " if m.group(1) else (" " if _between_digits(m) else ""), text)
     text = _SHORT_SCRIPT.sub(r"\1\2", text)
-    return _unwrapped(text.rstrip(_TRAILING))
+    text = _unwrapped(text.rstrip(_TRAILING))
+    return "\\emptyset" if text == "\\{\\}" else text
 
 
 def words(text: str) -> str:
@@ -132,9 +136,12 @@ def _function(match: re.Match[str]) -> str:
 
 def _without_text(text: str) -> str:
     r"""Units go; an answer wholly in words becomes `\text{words}`; other text wrappers leave their content."""
-    if "\\" in text and _TEXT.fullmatch(text):
+    whole = _TEXT.fullmatch(text)
+    if whole and not _FIGURE.match(whole.group(1)):
         inner = words(text)
-        return inner.upper() if len(inner) == 1 else f"\\text{{{inner}}}"
+        return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
+    if whole:
+        text = whole.group(1)
     text = _CONJUNCTION.sub(",", text)
     text = _NOON.sub(lambda m: f"{m.group(1).lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
     for _ in range(3):  # kilometres, per, hour

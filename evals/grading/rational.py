@@ -25,6 +25,7 @@ _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+)")
 _SCIENTIFIC = re.compile(
     rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
 )
+_REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
 _PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
@@ -62,13 +63,21 @@ def number(text: str) -> Number | None:
         scale = Fraction(10) ** exponent
         value = Fraction(mantissa.rstrip(".")) * scale
         return Number(-value if sign == "-" else value, "scientific", _last_digit(mantissa) * scale)
-    exact = arithmetic(text)
+    repeating = _REPEATING.fullmatch(text)
+    exact = _repeating(*repeating.groups()) if repeating else arithmetic(text)
     return None if exact is None else Number(exact, "exact")
 
 
 def _last_digit(decimal: str) -> Fraction:
     """One unit of the last printed digit: `.25` -> 1/100, `3` -> 1."""
     return Fraction(1, 10 ** len(decimal.partition(".")[2]))
+
+
+def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
+    r"""`0.1\overline{6}` is 1/6."""
+    value = Fraction(int((whole or "0") + start)) + Fraction(int(period), 10 ** len(period) - 1)
+    value /= 10 ** len(start)
+    return -value if sign == "-" else value
 
 
 def is_plain(text: str) -> bool:

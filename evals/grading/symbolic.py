@@ -166,7 +166,7 @@ def _same(expected: Any, found: Any, gold_number: Number | None, tolerance: Frac
             return False
         if _same_polynomial(expected, found):
             return True
-    return bool(verify(expected, found, timeout_seconds=None))
+    return bool(verify(expected, found, timeout_seconds=None, allow_set_relation_comp=True))
 
 
 def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool | None:

@@ -43,6 +43,11 @@ SAME = {
     "minus in front": (r"-\frac{3}{7}", r"\frac{-3}{7}"),
     "mixed number": (r"\frac{11}{4}", r"2\frac{3}{4}"),
     "six decimals": (r"\frac{1}{7}", "0.142857"),
+    "repeating decimal": (r"\frac{1}{6}", r"0.1\overline{6}"),
+    "gold is a repeating decimal": (r"0.\overline{45}", r"\frac{5}{11}"),
+    "number as text": ("-1", r"\text{-1}"),
+    "number and unit as text": ("12", r"\text{12 cm}"),
+    "empty set": (r"\emptyset", r"\varnothing"),
     "power": ("2^{10}", "1024"),
     "text unit": ("12", r"12 \text{ cm}"),
     "gold with unit": (r"12\mbox{ m}^2", "12"),
@@ -95,6 +100,7 @@ SAME = {
     "less or equal": (r"k \leqslant 2", r"k\le 2"),
 }
 OTHER = {
+    "sign within text": ("1", r"\text{-1}"),
     "plus one": ("17", "18"),
     "close integer": ("10000", "9999"),
     "close integer with separators": ("10{,}000", "9,999"),

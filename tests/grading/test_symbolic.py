@@ -29,6 +29,8 @@ SAME = {
     "pi": (r"\frac{20000}{\pi}", r"20000\pi^{-1}"),
     "matrix": (r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}", r"\begin{pmatrix}0.2\\-3.6\end{pmatrix}"),
     "inequality": (r"x \le 3", r"(-\infty,3]"),
+    "interval as inequality": (r"[1,\infty)", r"x \geq 1"),
+    "factorial written out": ("120", "5!=120"),
     "inequality turned": ("k>3", "3<k"),
     "equation": ("5x - 7y + 4 = 0", "5x=7y-4"),
     "union in pieces": (r"(0,1)\cup[1,2)", "(0,2)"),
