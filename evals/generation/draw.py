@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
     engine.seen.report = report
     task = taskfile.load(taskfile.write(plan, folder, engine.extras))
     found = _ask(lm, task, plan)
+    shutil.rmtree(folder / taskfile.CACHE)  # a copy of the prompts in another format
     return list(_rows(engine, plan, found))
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
 
 RESPONSES = "responses"
+CACHE = "datasets"
+"""Where the datasets library keeps its copy, beside the task file."""
 
 
 def config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
     return {
         "task": plan.benchmark.key,
         "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(items)}, "cache_dir": str(items.parent / "datasets")},
+        "dataset_kwargs": {"data_files": {"test": str(items)}, "cache_dir": str(items.parent / CACHE)},
         "test_split": "test",
         "output_type": "generate_until",
         "doc_to_text": "prompt",
