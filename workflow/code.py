@@ -57,19 +57,23 @@ def prompts() -> str:
     return code_hash(["evals/arithmetic.py", "models/prompts.py"])
 
 
+# What the problems are, and how they are asked: read by every step that touches an item.
+_ITEMS = ("evals/tasks", "evals/arithmetic.py", "evals/benchmark.py", "evals/data.py")
+
+
 @cache
 def benchmarks() -> str:
-    return code_hash(["evals/tasks", "evals/arithmetic.py", "evals/benchmark.py", "evals/fetch.py"])
+    return code_hash([*_ITEMS, "evals/fetch.py", "evals/download.py"])
 
 
 @cache
 def generate() -> str:
-    return code_hash(["evals/generate.py", "evals/generation"])
+    return code_hash([*_ITEMS, "evals/generate.py", "evals/generation"])
 
 
 @cache
 def grade() -> str:
-    return code_hash(["evals/grade.py", "evals/grading"])
+    return code_hash(["evals/data.py", "evals/grade.py", "evals/grading"])
 
 
 @cache
