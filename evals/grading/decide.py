@@ -15,6 +15,7 @@ from evals.grading import structure
 from evals.grading.extract import balanced, last_box
 from evals.grading.normalise import LONGEST_ANSWER, normalise, words
 from evals.grading.rational import Number, is_plain, number
+from evals.grading.rough import clearly_differ
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError, unknown
 
@@ -183,6 +184,9 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(False, Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
+    printed = gold_number.last_digit if gold_number else None
+    if clearly_differ(gold, answer, tolerance or printed or Fraction(0)):
+        return Decision(False, Rule.NUMBER)
     if gold_number and (is_plain(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None

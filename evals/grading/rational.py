@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
@@ -18,7 +18,6 @@ MOST_BITS = 20_000  # of a power's result; 2^2014 and 10^4000 are answers, 10^(1
 Form = Literal["integer", "decimal", "scientific", "exact"]
 
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)"
-_TOKEN = re.compile(rf"(?P<number>{_DIGITS})|(?P<word>\\(?:frac|cdot|times|div))|(?P<sign>[-+*/^(){{}}])")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _INTEGER = re.compile(r"[-+]?\d+(?:\.0*)?")
 _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+)")
@@ -87,32 +86,44 @@ def is_plain(text: str) -> bool:
 
 def arithmetic(text: str) -> Fraction | None:
     """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
+    value: Fraction | None = read(Reader, text)
+    return value
+
+
+def read(reader: type[Reader], text: str) -> Any:
+    """What `reader` makes of `text`; None when it is nothing that it reads."""
     if len(text) > LONGEST_TEXT:
         return None
     tokens, end = [], 0
     while end < len(text):
-        token = _TOKEN.match(text, end)
+        token = reader.token.match(text, end)
         if token is None:
             return None
-        tokens.append(token.group())
+        tokens.append(token.group().rstrip())
         end = token.end()
     try:
-        reader = _Reader(tokens)
-        value = reader.sum(0)
-        return value if reader.at == len(tokens) else None
-    except (_NotArithmeticError, ZeroDivisionError):
+        reading = reader(tokens)
+        value = reading.sum(0)
+        return value if reading.at == len(tokens) else None
+    except (NotArithmeticError, ArithmeticError):
         return None
 
 
-class _NotArithmeticError(Exception):
+class NotArithmeticError(Exception):
     """The tokens are no arithmetic, or a bound is reached."""
 
 
 _CLOSING = {"(": ")", "{": "}"}
 
 
-class _Reader:
-    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping."""
+class Reader:
+    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
+
+    `number`, `raised` and `bounded` say what the values are: here fractions; `rough` has a subclass for floats.
+    """
+
+    token = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
+    factors: tuple[str, ...] = ("(",)  # what multiplies without a sign
 
     def __init__(self, tokens: list[str]):
         self.tokens, self.at = tokens, 0
@@ -125,74 +136,79 @@ class _Reader:
         self.at += 1
         return token
 
-    def sum(self, depth: int) -> Fraction:
+    def sum(self, depth: int) -> Any:
         value = self.signed_product(depth)
         while self.peek() in ("+", "-"):
             sign = self.next()
             term = self.product(depth)
-            value = _bounded(value + term if sign == "+" else value - term)
+            value = self.bounded(value + term if sign == "+" else value - term)
         return value
 
-    def signed_product(self, depth: int) -> Fraction:
+    def signed_product(self, depth: int) -> Any:
         if self.peek() in ("+", "-"):
             return -self.product(depth) if self.next() == "-" else self.product(depth)
         return self.product(depth)
 
-    def product(self, depth: int) -> Fraction:
+    def product(self, depth: int) -> Any:
         value = self.mixed(depth)
         while True:
             token = self.peek()
             if token in ("*", "\\cdot", "\\times"):
                 self.next()
-                value = _bounded(value * self.power(depth))
+                value = self.bounded(value * self.power(depth))
             elif token in ("/", "\\div"):
                 self.next()
-                value = _bounded(value / self.power(depth))
-            elif token == "(" or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
-                value = _bounded(value * self.power(depth))
+                value = self.bounded(value / self.power(depth))
+            elif token in self.factors or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
+                value = self.bounded(value * self.power(depth))
             else:
                 return value
 
-    def mixed(self, depth: int) -> Fraction:
+    def mixed(self, depth: int) -> Any:
         """`1\\frac{4}{5}` is 9/5: an integer directly before a fraction is added to it."""
         whole = self.peek()
         value = self.power(depth)
         if whole.isdigit() and self.tokens[self.at - 1] is whole and self.peek() == "\\frac":
             part = self.power(depth)
-            return value + part if 0 <= part < 1 else _bounded(value * part)
+            return value + part if 0 <= part < 1 else self.bounded(value * part)
         return value
 
-    def power(self, depth: int) -> Fraction:
+    def power(self, depth: int) -> Any:
         base = self.atom(depth)
         if self.peek() != "^":
             return base
         self.next()
         exponent = self.atom(depth + 1)
-        if exponent.denominator != 1 or self.peek() == "^":
-            raise _NotArithmeticError
-        size = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if abs(exponent.numerator) * size > MOST_BITS or (base == 0 and exponent <= 0):
-            raise _NotArithmeticError
-        return base**exponent.numerator
+        if self.peek() == "^" or (base == 0 and exponent <= 0):
+            raise NotArithmeticError
+        return self.raised(base, exponent)
 
-    def atom(self, depth: int) -> Fraction:
+    def atom(self, depth: int) -> Any:
         if depth > DEEPEST:
-            raise _NotArithmeticError
+            raise NotArithmeticError
         token = self.next()
         if token[:1].isdigit() or token[:1] == ".":
-            return Fraction(token.rstrip(".") or "0")
+            return self.number(token.rstrip(".") or "0")
         if token in _CLOSING:
             value = self.sum(depth + 1)
             if self.next() != _CLOSING[token]:
-                raise _NotArithmeticError
+                raise NotArithmeticError
             return value
         if token == "\\frac":
             numerator, denominator = self.atom(depth + 1), self.atom(depth + 1)
             return numerator / denominator
-        raise _NotArithmeticError
+        raise NotArithmeticError
 
+    def number(self, digits: str) -> Any:
+        return Fraction(digits)
 
-def _bounded(value: Fraction) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
-        raise _NotArithmeticError
-    return value
+    def raised(self, base: Any, exponent: Any) -> Any:
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
+            raise NotArithmeticError
+        return base**exponent.numerator
+
+    def bounded(self, value: Any) -> Any:
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
+            raise NotArithmeticError
+        return value
