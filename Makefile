@@ -59,4 +59,4 @@ format: $(VENV)/.test
 	snakefmt Snakefile workflow/rules
 
 clean:
-	rm -rf results/quick results/embedded results/cache logs .snakemake
+	rm -rf results/quick results/embedded results/cache .cache logs .snakemake
