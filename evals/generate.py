@@ -24,7 +24,7 @@ from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.plan import PROMPT_LIMIT, Plan, plan
 from evals.generation.prompts import TEMPLATES
 from evals.generation.store import Slot
-from records import cli
+from records import cli, verify
 from records.errors import ConfigError
 from records.provenance import environment
 from records.write import write_json
@@ -196,7 +196,10 @@ def main() -> int:
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     parser.add_argument("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
+    parser.add_argument("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
     given = parser.parse_args()
+    if given.record:
+        verify.weights(given.model, given.record)
     one_line_per_job(given.backend)
     path = generate(
         settings(given),

@@ -42,7 +42,7 @@ rule generate:
         folder=subpath(output.json, parent=True),
         code=code.generate(),
     shell:
-        "python -m evals.generate --model {params.weights} --benchmarks {params.names} --backend {params.backend}"
+        "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
