@@ -39,9 +39,13 @@ def catalog_files(method: str) -> tuple[str, ...]:
 
 @cache
 def train(method: str) -> str:
-    """A run: the method's own catalog files, the shared parts of `methods/`, the adapter, the reward."""
+    """A run: the method's own catalog files, the shared parts of `methods/`, the adapter, the reward's own file.
+
+    Not the grader behind the reward: mending how one odd answer is read must grade again, not train a cluster again. What
+    a run was rewarded by is in its record (commit, versions).
+    """
     shared = [path for path in _top_level("methods") if path not in _NOT_NUMBERS]
-    return code_hash([*shared, *catalog_files(method), "methods/adapters", "evals/reward.py", "evals/grading"])
+    return code_hash([*shared, *catalog_files(method), "methods/adapters", "evals/reward.py"])
 
 
 @cache
