@@ -41,7 +41,7 @@ def catalog_files(method: str) -> tuple[str, ...]:
 def train(method: str) -> str:
     """A run: the method's own catalog files, the shared parts of `methods/`, the adapter, the reward's own file.
 
-    Not the grader behind the reward: mending how one odd answer is read must grade again, not train a cluster again. What
+    Not the grader behind the reward: mending how one odd answer is read must grade again, not train again. What
     a run was rewarded by is in its record (commit, versions).
     """
     shared = [path for path in _top_level("methods") if path not in _NOT_NUMBERS]
