@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from models.recipe import Recipe, recipe
-from records.errors import CorruptInputError
-from records.provenance import ROOT, code_hash, sha256_file
+from records import verify
+from records.provenance import ROOT, code_hash
 from records.read import read_json
 
 CACHE = ROOT / "results" / "cache" / "models"
@@ -55,14 +55,6 @@ def finished(base: Path) -> bool:
 
 def record(base: Path) -> dict[str, Any]:
     """`base.json` after checking the weights against it; an error names the file that is missing or differs."""
+    verify.weights(base, base / RECORD)
     found: dict[str, Any] = read_json(base / RECORD, "record of a base model")
-    for name, digest in found["sha256"].items():
-        if not (base / name).is_file():
-            raise CorruptInputError(
-                f"{base / name}: missing, though {RECORD} lists it; remove the folder to build again"
-            )
-        if sha256_file(base / name) != digest:
-            raise CorruptInputError(
-                f"{base / name}: differs from its hash in {RECORD}; remove the folder to build again"
-            )
     return found

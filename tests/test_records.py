@@ -153,7 +153,10 @@ def test_untouched_weights_pass(trained: Path) -> None:
     [
         (lambda folder: (folder / "model.safetensors").write_bytes(b"weight"), r"step8: differs from its sha256"),
         (lambda folder: (folder / "model.safetensors").unlink(), r"step8: differs from its sha256"),
-        (lambda folder: folder.rename(folder.parent / "gone"), r"step8: model folder is missing; remove .*run\.json"),
+        (
+            lambda folder: folder.rename(folder.parent / "gone"),
+            r"step8: model folder is missing; remove .*run\.json",
+        ),
         (lambda folder: (folder.parents[1] / "run.json").unlink(), r"run\.json: record of the weights is missing"),
         (lambda folder: write_json(folder.parents[1] / "run.json", {}), r"run\.json: neither outputs nor sha256"),
         (lambda folder: write_json(folder.parents[1] / "run.json", {"outputs": {}}), r"step8 is not among"),
