@@ -87,7 +87,8 @@ def score() -> str:
 
 @cache
 def matrix() -> str:
-    return code_hash(["workflow/matrix.py"])
+    """What is planned, and the titles and sizes that the registries give it."""
+    return code_hash([*_ITEMS, "workflow/matrix.py", "methods/catalog", "config/models"])
 
 
 @cache

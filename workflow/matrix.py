@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -117,9 +118,9 @@ def specification(config: Mapping[str, Any], run: Run, base: str, prompts: str) 
 
 
 def prompts_needed(config: Mapping[str, Any]) -> int:
-    """Prompts of one run, oversampling included."""
+    """Prompts of one run, oversampling included. An adapter that draws more goes round again."""
     training = config["training"]
-    return -(-int(training["rollouts"] * training["prompts_per_rollout"] * training["oversample"] * 10) // 10)
+    return training["rollouts"] * math.ceil(training["prompts_per_rollout"] * training["oversample"])
 
 
 def matrix(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,10 +164,10 @@ def test_gradient_accumulation_is_the_same_update(train: Train, tmp_path: Path) 
     for parts in (1, 2):
         assert train(tmp_path / str(parts), "grpo", micro_batches=parts, rollouts=1, checkpoints=(1,)) == 0
     one, two = (read(tmp_path / name / "curve.csv") for name in ("1", "2"))
-    for a, b in zip(one[:2], two[:2], strict=True):  # later ones drift apart as rounding goes through AdamW
-        for column in ("loss", "grad_norm", "entropy", "kl_old", "ratio_spread", "clip_fraction_tokens"):
-            assert float(a[column]) == pytest.approx(float(b[column]), rel=1e-4, abs=1e-6), column
-        assert (a["tokens"], a["sequences"]) == (b["tokens"], b["sequences"])
+    first, again = one[0], two[0]  # later ones drift apart: AdamW divides rounding by its own size
+    for column in ("loss", "grad_norm", "entropy", "kl_old", "ratio_spread", "clip_fraction_tokens"):
+        assert float(first[column]) == pytest.approx(float(again[column]), rel=4e-6, abs=4e-7), column
+    assert [(a["tokens"], a["sequences"]) for a in one] == [(b["tokens"], b["sequences"]) for b in two]
 
 
 FILTERS = {"mask": 4, "none": 4, "oversample": 6}
