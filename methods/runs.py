@@ -20,16 +20,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from methods import sources
 from methods.curve import Curve
 from methods.spec import Spec
 from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.provenance import ROOT, code_hash, environment, sha256_file, sha256_tree
+from records.provenance import ROOT, environment, sha256_file, sha256_tree
 from records.read import read_json
 from records.write import atomic, write_json
 
 SCHEMA = 1
 MARK = "complete.json"
-NOT_NUMBERS = ("docs.py", "trl_conformance.py")  # write pages, serve tests
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class RunFolder:
             "collapsed_at": collapsed_at,
             "wall_seconds": self.wall_seconds(),
             "cpu_seconds": self.cpu_seconds(),
+            "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         write_json(self.state / "run.json", record)
         write_json(self.folder / "run.json", record)
@@ -207,19 +208,19 @@ def identity(spec: Spec) -> dict[str, str]:
         "spec": spec.digest,
         "base": sha256_tree(base, "*.safetensors"),
         "prompts": sha256_file(prompts),
-        "code": _code(spec.reward),
+        "code": sources.shared_hash(spec.trainer, _reward_file(spec.reward)),
+        "method_code": sources.method_hash(spec.method),
     }
 
 
-def _code(reward: str) -> str:
-    """Over everything in `methods/` that can move a number, and the reward's own file."""
-    ours = [path for path in (ROOT / "methods").rglob("*.py") if path.name not in NOT_NUMBERS]
+def _reward_file(reward: str) -> Path | None:
+    """The file that defines the reward, when it is one of ours."""
     try:
         module = find_spec(reward.partition(":")[0])
     except (ImportError, ValueError) as error:
         raise ConfigError(f"spec: reward: {reward!r} cannot be imported ({error})") from error
-    theirs = [Path(module.origin)] if module is not None and module.origin else []
-    return code_hash([*ours, *(path for path in theirs if path.is_relative_to(ROOT))])
+    origin = Path(module.origin) if module is not None and module.origin else None
+    return origin if origin is not None and origin.is_relative_to(ROOT) else None
 
 
 def _digest(path: Path) -> str | None:

@@ -62,12 +62,14 @@ class Spec:
     reward: str
     training: Training
     checkpoints: tuple[int, ...]
+    variant: str | None = None  # name of the settings when they are not the scale's own; the folder carries it too
     given: Mapping[str, Any] = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:
         """How progress lines call the run."""
-        return f"{self.model}/{self.method}/seed{self.seed}"
+        variant = f"@{self.variant}" if self.variant else ""
+        return f"{self.model}/{self.method}{variant}/seed{self.seed}"
 
     @property
     def digest(self) -> str:
@@ -145,7 +147,12 @@ def _checkpoints(given: Any, rollouts: int, where: str) -> tuple[int, ...]:
     return tuple(sorted(set(given)))
 
 
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "str | None": (str, type(None)),
+}
 
 
 def _values(

@@ -7,6 +7,7 @@
     tables/table<n>.{csv,md,tidy.csv}   figures/figure<n>.{svg,png,csv}   report.html
 
 `step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, seed 0, step 0.
+A method trained under other settings than the scale's own is followed by the name of that variant: `tepo@hot`.
 """
 
 from __future__ import annotations
@@ -19,20 +20,37 @@ from records.errors import ConfigError
 
 BASE = "base"
 _NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
+_METHOD = re.compile(r"[A-Za-z0-9_.+=-]+(@[A-Za-z0-9_-]+)?")
+
+
+def split(method: str) -> tuple[str, str | None]:
+    """`tepo@hot` is `("tepo", "hot")`, `tepo` is `("tepo", None)`."""
+    key, at, variant = method.partition("@")
+    return key, variant if at else None
 
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One training run: a model trained by a method with a seed."""
+    """One training run: a model trained by a method with a seed. `method` is `<canonical key>[@<variant>]`."""
 
     model: str
     method: str
     seed: int
 
     def __post_init__(self) -> None:
-        for field, value in (("model", self.model), ("method", self.method)):
-            if not _NAME.fullmatch(value):
+        for field, value, name in (("model", self.model, _NAME), ("method", self.method, _METHOD)):
+            if not name.fullmatch(value):
                 raise ConfigError(f"run: {field}: {value!r} cannot be a folder name (letters, digits, _ . + = -)")
+
+    @property
+    def key(self) -> str:
+        """The method's canonical key in the catalog, without the variant."""
+        return split(self.method)[0]
+
+    @property
+    def variant(self) -> str | None:
+        """Under which settings it is trained; None: the scale's own."""
+        return split(self.method)[1]
 
     @property
     def path(self) -> Path:

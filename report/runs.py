@@ -88,7 +88,7 @@ def _summary(run: Run, tree: Tree) -> Summary:
     return Summary(
         run=run,
         title=str(tree.methods[run.method]["title"]),
-        differs=differences(run.method),
+        differs=differences(run.key),
         rollouts=len(reward) or None,
         planned=training.get("rollouts"),
         updates=(record or {}).get("updates"),
@@ -130,8 +130,8 @@ def _unlike(done: Sequence[Summary]) -> list[str]:
     """Runs that share less than they should: a difference between their rows is then not only the method's."""
     found = []
     finished = [s for s in done if s.record is not None]
-    for model in dict.fromkeys(s.run.model for s in finished):
-        records = [s.record for s in finished if s.run.model == model and s.record is not None]
+    for model, variant in dict.fromkeys((s.run.model, s.run.variant) for s in finished):
+        records = [s.record for s in finished if (s.run.model, s.run.variant) == (model, variant) and s.record]
         for what, values in (
             ("base weights", [(r.get("inputs") or {}).get("base") for r in records]),
             ("prompts", [(r.get("inputs") or {}).get("prompts") for r in records]),

@@ -6,46 +6,20 @@ and what follows, editing a reducer reruns every run, and editing the grader gra
 
 from __future__ import annotations
 
-import ast
 from functools import cache
 
-from records.provenance import ROOT, code_hash
-
-
-def _top_level(room: str) -> list[str]:
-    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / room).glob("*.py"))
-
-
-# These write pages for people; no number of a run depends on them.
-_NOT_NUMBERS = {"methods/docs.py"}
+from methods import sources
+from records.provenance import code_hash
 
 
 @cache
-def catalog_files(method: str) -> tuple[str, ...]:
-    """The catalog file that defines `method` and those it is composed from (GSPO shares TEPO's ratio, for one)."""
-    from methods import catalog
-
-    name = catalog.parse(method).key.split("+")[0]
-    files, todo = set(), [catalog.recipes()[name].parts.__module__]
-    while todo:
-        file = todo.pop().replace(".", "/") + ".py"
-        if file not in files:
-            files.add(file)
-            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-            imported = (node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
-            todo += [module for module in imported if module.startswith("methods.catalog.")]
-    return tuple(sorted(files))
-
-
-@cache
-def train(method: str) -> str:
+def train(method: str, trainer: str) -> str:
     """A run: the method's own catalog files, the shared parts of `methods/`, the adapter, the reward's own file.
 
     Not the grader behind the reward: mending how one odd answer is read must grade again, not train again. What
     a run was rewarded by is in its record (commit, versions).
     """
-    shared = [path for path in _top_level("methods") if path not in _NOT_NUMBERS]
-    return code_hash([*shared, *catalog_files(method), "methods/adapters", "evals/reward.py"])
+    return code_hash([*sources.shared_files(trainer), *sources.catalog_files(method), "evals/reward.py"])
 
 
 @cache

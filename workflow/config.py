@@ -50,16 +50,23 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
     )
     if errors:
         raise _explain(errors[0], sources)
-    table_step = config["evaluation"]["table_step"]
+    _check_steps(config, sources)
+
+
+def _check_steps(config: Mapping[str, Any], sources: list[tuple[str, dict[str, Any]]]) -> None:
+    """Every step lies within its run, and the steps that tables show are kept by some block."""
     for number, block in enumerate(config["matrix"]):
-        late = [step for step in block["steps"] if step > config["training"]["rollouts"]]
+        variant = config["variants"].get(block.get("variant"), {})
+        rollouts = variant.get("training", {}).get("rollouts", config["training"]["rollouts"])
+        late = [step for step in block["steps"] if step > rollouts]
         if late:
             where = _holder(("matrix",), sources)
-            rollouts = config["training"]["rollouts"]
             raise ConfigError(f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")
-    if not any(table_step in block["steps"] for block in config["matrix"]):
-        steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
-        raise unknown(_holder(("evaluation", "table_step"), sources), "evaluation.table_step", table_step, steps)
+    for key in ("table_step", "long_step"):
+        step = config["evaluation"][key]
+        if step is not None and not any(step in block["steps"] for block in config["matrix"]):
+            steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
+            raise unknown(_holder(("evaluation", key), sources), f"evaluation.{key}", step, steps)
 
 
 def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigError:

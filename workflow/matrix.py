@@ -17,7 +17,7 @@ from typing import Any
 
 from records import cli
 from records.errors import ConfigError, unknown
-from records.layout import BASE, Checkpoint, Run
+from records.layout import BASE, Checkpoint, Run, split
 from records.write import write_json
 
 REWARD = "evals.reward:boxed"
@@ -26,7 +26,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of the matrix: `row` is the method as the configuration names it, `run.method` its canonical key."""
+    """A run of the matrix: `row` is the method as the configuration names it, `run.method` its canonical key; both
+    carry the block's variant, if it has one."""
 
     run: Run
     row: str
@@ -64,16 +65,41 @@ def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
     steps: dict[Run, set[int]] = {}
     rows: dict[Run, str] = {}
     for block in config["matrix"]:
+        at = _variant(config, block, where)
         for model in block["models"]:
             if model not in known:
                 raise unknown(where, "matrix.models", model, known)
             for text in override or block["methods"]:
                 method = canonical(config, text, where)
                 for seed in block["seeds"]:
-                    run = Run(model, method, seed)
+                    run = Run(model, method + at, seed)
                     steps.setdefault(run, set()).update(block["steps"])
-                    rows.setdefault(run, text)
+                    rows.setdefault(run, text + at)
     return [Planned(run, rows[run], tuple(sorted(kept))) for run, kept in steps.items()]
+
+
+def _variant(config: Mapping[str, Any], block: Mapping[str, Any], where: str) -> str:
+    """What a block's variant adds to the method's name: `@hot`, or nothing."""
+    name = block.get("variant")
+    if name is None:
+        return ""
+    if name not in config["variants"]:
+        raise unknown(where, "matrix.variant", name, config["variants"])
+    return f"@{name}"
+
+
+def trainer(config: Mapping[str, Any], run: Run) -> str:
+    """The trainer of a run: its variant's, or the scale's."""
+    return str(_settings(config, run).get("trainer", config["trainer"]))
+
+
+def training(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """The `training` settings of a run: the scale's, with its variant's laid over them."""
+    return {**config["training"], **_settings(config, run).get("training", {})}
+
+
+def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
+    return {} if run.variant is None else config["variants"][run.variant]
 
 
 def check_benchmarks(config: Mapping[str, Any], where: str = "config") -> None:
@@ -106,27 +132,27 @@ def specification(config: Mapping[str, Any], run: Run, base: str, prompts: str) 
     return {
         "scale": config["scale"],
         "model": run.model,
-        "method": run.method,
+        "method": run.key,
         "seed": run.seed,
-        "trainer": config["trainer"],
+        "trainer": trainer(config, run),
         "base": base,
         "prompts": prompts,
         "reward": REWARD,
-        "training": dict(config["training"]),
+        "training": training(config, run),
         "checkpoints": list(planned.steps),
+        **({} if run.variant is None else {"variant": run.variant}),
     }
 
 
 def prompts_needed(config: Mapping[str, Any]) -> int:
-    """Prompts of one run, oversampling included. An adapter that draws more goes round again."""
-    training = config["training"]
-    return training["rollouts"] * math.ceil(training["prompts_per_rollout"] * training["oversample"])
+    """Prompts of the run that needs most, oversampling included. An adapter that draws more goes round again."""
+    settings = [training(config, planned.run) for planned in plan(config)]
+    return max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
 
 
 def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `matrix.json`: what should be in the results, for the report to hold against what is."""
     from evals import registry as benchmarks
-    from methods import catalog
     from models import registry as models
 
     planned = plan(config)
@@ -137,11 +163,20 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
         "title": config["title"],
         "note": config["note"],
         "table_step": config["evaluation"]["table_step"],
+        "long_step": config["evaluation"]["long_step"],
         "models": [
             {"key": key, "title": model.title, "stands_for": model.stands_for}
             for key, model in ((key, models.model(key)) for key in models_of(config))
         ],
-        "methods": [{"key": key, "row": row, "title": catalog.parse(key).title} for key, row in methods.items()],
+        "methods": [
+            {"key": key, "row": row, "title": _title(config, key), "variant": split(key)[1]}
+            for key, row in methods.items()
+        ],
+        "variants": {
+            name: {"title": body["title"], "note": body.get("note", ""), "changes": _changes(body)}
+            for name, body in config["variants"].items()
+            if any(p.run.variant == name for p in planned)
+        },
         "seeds": sorted({p.run.seed for p in planned}),
         "benchmarks": [
             {
@@ -170,6 +205,20 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "base": BASE,
     }
+
+
+def _title(config: Mapping[str, Any], method: str) -> str:
+    from methods import catalog
+
+    key, variant = split(method)
+    title = catalog.parse(key).title
+    return title if variant is None else f"{title}, {config['variants'][variant]['title']}"
+
+
+def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a variant sets, by dotted key."""
+    changes = {f"training.{key}": value for key, value in body.get("training", {}).items()}
+    return {**({"trainer": body["trainer"]} if "trainer" in body else {}), **changes}
 
 
 def main() -> None:

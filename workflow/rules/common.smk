@@ -36,7 +36,7 @@ shell.prefix(
 
 wildcard_constraints:
     model="|".join(sorted({checkpoint.run.model for checkpoint in CHECKPOINTS})),
-    method=r"[A-Za-z0-9_.+=-]+",
+    method=r"[A-Za-z0-9_.+=@-]+",
     seed=r"\d+",
     step=r"\d+",
     benchmark="|".join(BENCHMARKS),
@@ -65,8 +65,17 @@ def weights_ready(wc):
     return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
 
 
+def run_of(wc):
+    return PLAN[f"{wc.model}/{wc.method}/seed{wc.seed}"].run
+
+
+def train_code(wc):
+    run = run_of(wc)
+    return code.train(run.key, matrix.trainer(config, run))
+
+
 def specification(wc, input):
-    run = PLAN[f"{wc.model}/{wc.method}/seed{wc.seed}"].run
+    run = run_of(wc)
     base = base_folder(wc.model).as_posix()
     return json.dumps(
         matrix.specification(config, run, base, input.prompts), sort_keys=True

@@ -41,7 +41,7 @@ rule train:
     threads: 1
     params:
         spec=specification,
-        code=lambda wc: code.train(wc.method),
+        code=train_code,
         folder=subpath(output.run, parent=True),
     shell:
         "python -m methods.train --spec {params.spec:q} --out {params.folder} 2>&1 | tee {log}"
