@@ -1,4 +1,4 @@
-"""Which files a run's numbers depend on: the catalog files of its method, the parts they share, its trainer's adapter."""
+"""Which files decide a run's numbers: the catalog files of its method, shared parts, its trainer's adapter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def catalog_files(method: str) -> tuple[str, ...]:
 
 @cache
 def shared_files(trainer: str) -> tuple[str, ...]:
-    """What every method trained by `trainer` shares: the parts of `methods/` and the adapter, not the other adapters."""
+    """What all methods trained by `trainer` share: the parts of `methods/` and the adapter, not other adapters."""
     adapters = (ROOT / "methods" / "adapters").rglob("*.py")
     ours = [path for path in adapters if _trainer_of(path) in (None, trainer)]
     files = {path.relative_to(ROOT).as_posix() for path in [*(ROOT / "methods").glob("*.py"), *ours]}
