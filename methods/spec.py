@@ -11,7 +11,7 @@ from typing import Any
 
 from records.errors import ConfigError, MissingInputError, nearest, unknown
 
-TRAINERS = ("trl",)
+TRAINERS = ("trl", "verl")
 FILTERS = ("oversample", "mask", "refill", "none")
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "bfloat16")

@@ -58,7 +58,7 @@ def _check_steps(config: Mapping[str, Any], sources: list[tuple[str, dict[str, A
     for number, block in enumerate(config["matrix"]):
         variant = config["variants"].get(block.get("variant"), {})
         rollouts = variant.get("training", {}).get("rollouts", config["training"]["rollouts"])
-        late = [step for step in block["steps"] if step > rollouts]
+        late = [step for step in block["steps"] if rollouts is not None and step > rollouts]
         if late:
             where = _holder(("matrix",), sources)
             raise ConfigError(f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")

@@ -88,14 +88,16 @@ def _variant(config: Mapping[str, Any], block: Mapping[str, Any], where: str) ->
     return f"@{name}"
 
 
-def trainer(config: Mapping[str, Any], run: Run) -> str:
+def trainer(config: Mapping[str, Any], planned: Planned) -> str:
     """The trainer of a run: its variant's, or the scale's."""
-    return str(_settings(config, run).get("trainer", config["trainer"]))
+    return str(_settings(config, planned.run).get("trainer", config["trainer"]))
 
 
-def training(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """The `training` settings of a run: the scale's, with its variant's laid over them."""
-    return {**config["training"], **_settings(config, run).get("training", {})}
+def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
+    """The `training` settings of a run: the scale's, with its variant's laid over them; no rollouts means up to its
+    last checkpoint."""
+    found = {**config["training"], **_settings(config, planned.run).get("training", {})}
+    return {**found, "rollouts": found["rollouts"] or max(planned.steps)}
 
 
 def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
@@ -124,21 +126,19 @@ def checkpoints(config: Mapping[str, Any]) -> list[Checkpoint]:
     return bases + [checkpoint for planned in plan(config) for checkpoint in planned.checkpoints]
 
 
-def specification(config: Mapping[str, Any], run: Run, base: str, prompts: str) -> dict[str, Any]:
+def specification(config: Mapping[str, Any], planned: Planned, base: str, prompts: str) -> dict[str, Any]:
     """What `python -m methods.train` gets: see docs/architecture.md, "A run specification"."""
-    planned = next((p for p in plan(config) if p.run == run), None)
-    if planned is None:
-        raise unknown("matrix", "run", run.path.as_posix(), [p.run.path.as_posix() for p in plan(config)])
+    run = planned.run
     return {
         "scale": config["scale"],
         "model": run.model,
         "method": run.key,
         "seed": run.seed,
-        "trainer": trainer(config, run),
+        "trainer": trainer(config, planned),
         "base": base,
         "prompts": prompts,
         "reward": REWARD,
-        "training": training(config, run),
+        "training": training(config, planned),
         "checkpoints": list(planned.steps),
         **({} if run.variant is None else {"variant": run.variant}),
     }
@@ -146,7 +146,7 @@ def specification(config: Mapping[str, Any], run: Run, base: str, prompts: str) 
 
 def prompts_needed(config: Mapping[str, Any]) -> int:
     """Prompts of the run that needs most, oversampling included. An adapter that draws more goes round again."""
-    settings = [training(config, planned.run) for planned in plan(config)]
+    settings = [training(config, planned) for planned in plan(config)]
     return max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
 
 

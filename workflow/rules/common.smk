@@ -65,18 +65,18 @@ def weights_ready(wc):
     return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
 
 
-def run_of(wc):
-    return PLAN[f"{wc.model}/{wc.method}/seed{wc.seed}"].run
+def planned_of(wc):
+    return PLAN[f"{wc.model}/{wc.method}/seed{wc.seed}"]
 
 
 def train_code(wc):
-    run = run_of(wc)
-    return code.train(run.key, matrix.trainer(config, run))
+    planned = planned_of(wc)
+    return code.train(planned.run.key, matrix.trainer(config, planned))
 
 
 def specification(wc, input):
-    run = run_of(wc)
     base = base_folder(wc.model).as_posix()
     return json.dumps(
-        matrix.specification(config, run, base, input.prompts), sort_keys=True
+        matrix.specification(config, planned_of(wc), base, input.prompts),
+        sort_keys=True,
     )
