@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from records import cli
-from report import spec
+from report import figure_spec, spec
 
 HTML = Path(__file__).resolve().parent / "html"
 
@@ -25,8 +25,8 @@ def build(root: Path) -> str:
     tables = [cells.fill(spec.table(key), tree) for key in spec.table_keys()]
     done = runs.summaries(tree)
     figures = []
-    for key in spec.figure_keys():
-        figure = spec.figure(key)
+    for key in figure_spec.figure_keys():
+        figure = figure_spec.figure(key)
         drawn = inline.inline(tree.layout.figures / f"{key}.svg", key, figure.title, css_colours())
         number = key.removeprefix("figure")
         figures.append(

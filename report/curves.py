@@ -11,8 +11,8 @@ from pathlib import Path
 from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
 from records.layout import Run
 from report.columns import read_csv, to_csv
+from report.figure_spec import Figure, Panel
 from report.results import Tree
-from report.spec import Figure, Panel
 
 INDEX = ("rollout", "update", "minibatch")
 HEADER = ("figure", "panel", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band", "unit")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from report.curves import Drawing, Line
-from report.spec import Panel
+from report.figure_spec import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

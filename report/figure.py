@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import cli
-from report import spec
+from report import figure_spec
 
 if TYPE_CHECKING:
     from records.layout import Results
@@ -33,14 +33,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Draw a figure of report/figures.yaml from finished runs.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), figure3, entropy")
-    parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
+    parser.add_argument(
+        "--spec", type=Path, default=figure_spec.FIGURES, help="another specification file of the same form"
+    )
     arguments = parser.parse_args()
 
     from report import curves
     from report.results import open_tree
 
     tree = open_tree(arguments.results)
-    drawing = curves.draw_data(spec.figure(arguments.figure, arguments.spec), tree)
+    drawing = curves.draw_data(figure_spec.figure(arguments.figure, arguments.spec), tree)
     for path in write(drawing, tree.layout):
         print(path)
     for note in drawing.notes:

@@ -1,24 +1,23 @@
-"""Read `tables.yaml` and `figures.yaml`: what a table or figure consists of, checked before anything is computed.
+"""Read `tables.yaml`: what a table consists of, checked before anything is computed.
 
-Nothing here knows results: `report.cells` and `report.curves` fill the declarations with numbers.
+Nothing here knows results: `report.cells` fills the declarations with numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from records.errors import ConfigError, unknown
 from records.layout import BASE
 from records.yaml_files import read_yaml
+from report.declared import need, only
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE / "tables.yaml"
-FIGURES = HERE / "figures.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")
-AGGREGATES = ("first", "mean", "sum")
 
 
 @dataclass(frozen=True)
@@ -62,27 +61,6 @@ class Table:
         return [row for block in self.blocks for row in block.rows]
 
 
-@dataclass(frozen=True)
-class Panel:
-    id: str
-    title: str
-    columns: tuple[str, ...]
-    aggregate: str
-    label: str
-    scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class Figure:
-    key: str
-    title: str
-    model: str
-    panels: tuple[Panel, ...]
-    lines: tuple[str, ...]
-    models: Mapping[str, str] = field(default_factory=dict)
-    source: str = ""
-
-
 def table(key: str, path: Path | str = TABLES) -> Table:
     """Table `key` of a specification file; `models` and `columns` it does not give are those of `tables.yaml`.
 
@@ -91,24 +69,24 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     """
     where = str(path)
     content = read_yaml(path, "specification")
-    _only(content, where, "", ("models", "columns", "tables"))
+    only(content, where, "", ("models", "columns", "tables"))
     house = content if "models" in content and "columns" in content else read_yaml(TABLES)
     models, columns = content.get("models", house["models"]), content.get("columns", house["columns"])
-    declared = _need(content, "tables", where)
+    declared = need(content, "tables", where)
     tables = {str(name): value for name, value in declared.items()}
     if key not in tables:
         raise unknown(where, "tables", key, tables)
     at = f"tables.{key}"
     body = tables[key]
-    _only(body, where, at, ("title", "columns", "blocks"))
-    wanted = _need(body, "columns", where, at)
+    only(body, where, at, ("title", "columns", "blocks"))
+    wanted = need(body, "columns", where, at)
     for slot in wanted:
         if slot not in columns:
             raise unknown(where, f"{at}.columns", slot, columns)
         if wanted.count(slot) > 1:
             raise ConfigError(f"{where}: {at}.columns: {slot} is given twice")
     blocks = tuple(
-        _block(block, where, f"{at}.blocks.{n}", models) for n, block in enumerate(_need(body, "blocks", where, at))
+        _block(block, where, f"{at}.blocks.{n}", models) for n, block in enumerate(need(body, "blocks", where, at))
     )
     _once([row.id for block in blocks for row in block.rows], where, at)
     return Table(
@@ -122,39 +100,7 @@ def table(key: str, path: Path | str = TABLES) -> Table:
 
 
 def table_keys(path: Path | str = TABLES) -> list[str]:
-    return [str(key) for key in _need(read_yaml(path, "specification"), "tables", str(path))]
-
-
-def figure(key: str, path: Path | str = FIGURES) -> Figure:
-    """Figure `key` (`figure2`, or `2` for short) of a specification file."""
-    where = str(path)
-    content = read_yaml(path, "specification")
-    _only(content, where, "", ("lines", "figures"))
-    figures = _need(content, "figures", where)
-    key = key if key in figures else f"figure{key}" if f"figure{key}" in figures else key
-    if key not in figures:
-        raise unknown(where, "figures", key, figures)
-    at, body = f"figures.{key}", figures[key]
-    _only(body, where, at, ("title", "model", "panels"))
-    models = read_yaml(TABLES)["models"]
-    model = _need(body, "model", where, at)
-    if model not in models:
-        raise unknown(where, f"{at}.model", model, models)
-    return Figure(
-        key=key,
-        title=str(_need(body, "title", where, at)),
-        model=model,
-        panels=tuple(
-            _panel(panel, where, f"{at}.panels.{n}") for n, panel in enumerate(_need(body, "panels", where, at))
-        ),
-        lines=tuple(_need(content, "lines", where)),
-        models=models,
-        source=where,
-    )
-
-
-def figure_keys(path: Path | str = FIGURES) -> list[str]:
-    return list(_need(read_yaml(path, "specification"), "figures", str(path)))
+    return [str(key) for key in need(read_yaml(path, "specification"), "tables", str(path))]
 
 
 def check_method(name: str, where: str, key: str) -> None:
@@ -167,11 +113,11 @@ def check_method(name: str, where: str, key: str) -> None:
 
 
 def _block(body: Mapping[str, Any], where: str, at: str, models: Mapping[str, str]) -> Block:
-    _only(body, where, at, ("model", "title", "rows"))
-    model = _need(body, "model", where, at)
+    only(body, where, at, ("model", "title", "rows"))
+    model = need(body, "model", where, at)
     if model not in models:
         raise unknown(where, f"{at}.model", model, models)
-    rows = tuple(_row(row, where, f"{at}.rows.{n}") for n, row in enumerate(_need(body, "rows", where, at)))
+    rows = tuple(_row(row, where, f"{at}.rows.{n}") for n, row in enumerate(need(body, "rows", where, at)))
     _once([row.id for row in rows], where, at)
     runs = {row.id: row for row in rows if row.delta is None}
     for row in rows:
@@ -191,8 +137,8 @@ def _once(ids: list[str], where: str, at: str) -> None:
 
 
 def _row(body: Mapping[str, Any], where: str, at: str) -> Row:
-    _only(body, where, at, ("id", "label", "method", "delta", "when", "seeds", "step"))
-    name = str(_need(body, "id", where, at))
+    only(body, where, at, ("id", "label", "method", "delta", "when", "seeds", "step"))
+    name = str(need(body, "id", where, at))
     if ("method" in body) == ("delta" in body):
         raise ConfigError(f"{where}: {at}: row {name} needs either method or delta")
     delta = body.get("delta")
@@ -204,39 +150,10 @@ def _row(body: Mapping[str, Any], where: str, at: str) -> Row:
         check_method(str(body["method"]), where, f"{at}: row {name}: method")
     return Row(
         id=name,
-        label=str(_need(body, "label", where, at)),
+        label=str(need(body, "label", where, at)),
         method=body.get("method"),
         delta=None if delta is None else (str(delta[0]), str(delta[1])),
         optional="when" in body,
         seeds=tuple(body["seeds"]) if "seeds" in body else None,
         step=body.get("step"),
     )
-
-
-def _panel(body: Mapping[str, Any], where: str, at: str) -> Panel:
-    _only(body, where, at, ("id", "title", "columns", "aggregate", "label", "scale"))
-    aggregate = _need(body, "aggregate", where, at)
-    if aggregate not in AGGREGATES:
-        raise unknown(where, f"{at}.aggregate", aggregate, AGGREGATES)
-    return Panel(
-        id=str(_need(body, "id", where, at)),
-        title=str(_need(body, "title", where, at)),
-        columns=tuple(_need(body, "columns", where, at)),
-        aggregate=aggregate,
-        label=str(_need(body, "label", where, at)),
-        scale=float(body.get("scale", 1.0)),
-    )
-
-
-def _need(body: Mapping[str, Any], key: str, where: str, at: str = "") -> Any:
-    if key not in body:
-        raise ConfigError(f"{where}: {at + ': ' if at else ''}{key} is missing")
-    return body[key]
-
-
-def _only(body: Any, where: str, at: str, allowed: Iterable[str]) -> None:
-    if not isinstance(body, dict):
-        raise ConfigError(f"{where}: {at or 'top level'}: must hold keys and values, got {body!r}")
-    strange = next((str(key) for key in body if key not in allowed), None)
-    if strange is not None:
-        raise unknown(where, f"{at}: key" if at else "key", strange, allowed)

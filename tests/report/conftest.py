@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from report import build, cells, curves, figure, render, spec
+from report import build, cells, curves, figure, figure_spec, render, spec
 from report.results import Tree
 from tests.report import synthetic
 
@@ -18,8 +18,8 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
     """Everything the commands write, by the functions that the commands call."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds))
     render.write(cells.fill(spec.table("1"), tree), tree.layout)
-    for key in spec.figure_keys():
-        figure.write(curves.draw_data(spec.figure(key), tree), tree.layout)
+    for key in figure_spec.figure_keys():
+        figure.write(curves.draw_data(figure_spec.figure(key), tree), tree.layout)
     tree.layout.report.write_text(build.build(root), encoding="utf-8")
     return tree
 

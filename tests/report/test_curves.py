@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from records.errors import BenchError
-from report import curves, draw, spec
+from report import curves, draw, figure_spec
 from report.results import Tree
 
 
@@ -37,9 +37,9 @@ def by_hand(rows: list[dict[str, str]], panel: str) -> float:
     }[panel]
 
 
-@pytest.mark.parametrize("key", spec.figure_keys())
+@pytest.mark.parametrize("key", figure_spec.figure_keys())
 def test_every_point_is_the_logged_value(key: str, one_seed: Tree) -> None:
-    drawing = curves.draw_data(spec.figure(key), one_seed)
+    drawing = curves.draw_data(figure_spec.figure(key), one_seed)
     assert {line.method for line in drawing.lines} == {"grpo", "gspo", "tepo_nokl", "tepo"}
     for line in drawing.lines:
         rollouts = logged(one_seed, line.method)
@@ -50,7 +50,7 @@ def test_every_point_is_the_logged_value(key: str, one_seed: Tree) -> None:
 
 
 def test_two_seeds_give_the_mean_and_a_band_from_smallest_to_largest(two_seeds: Tree) -> None:
-    drawing = curves.draw_data(spec.figure("3"), two_seeds)
+    drawing = curves.draw_data(figure_spec.figure("3"), two_seeds)
     line = next(x for x in drawing.lines if (x.method, x.panel.id) == ("tepo", "3a"))
     for point in line.points:
         values = [by_hand(logged(two_seeds, "tepo", seed)[point.rollout], "3a") for seed in (1, 2)]
@@ -58,9 +58,9 @@ def test_two_seeds_give_the_mean_and_a_band_from_smallest_to_largest(two_seeds: 
         assert (point.low, point.high) == (pytest.approx(min(values)), pytest.approx(max(values)))
 
 
-@pytest.mark.parametrize("key", spec.figure_keys())
+@pytest.mark.parametrize("key", figure_spec.figure_keys())
 def test_the_csv_holds_exactly_what_is_drawn(key: str, two_seeds: Tree) -> None:
-    drawing = curves.draw_data(spec.figure(key), two_seeds)
+    drawing = curves.draw_data(figure_spec.figure(key), two_seeds)
     written = list(csv.DictReader((two_seeds.layout.figures / f"{key}.csv").open(newline="")))
     drawn = [
         (line.panel.id, line.method, str(p.rollout), repr(p.value), repr(p.low), repr(p.high))
@@ -114,7 +114,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, copy: Tree)
     change, words = BROKEN[case]
     path = curve_with(copy, change)
     with pytest.raises(BenchError) as error:
-        curves.draw_data(spec.figure("3"), copy)
+        curves.draw_data(figure_spec.figure("3"), copy)
     assert str(error.value).startswith(str(path))
     assert words in str(error.value)
 
@@ -125,14 +125,14 @@ def test_a_value_that_is_not_defined_is_a_gap_and_not_a_zero(copy: Tree) -> None
         return [lines[0]] + [[*line[:column], "", *line[column + 1 :]] for line in lines[1:]]
 
     curve_with(copy, empty)
-    drawing = curves.draw_data(spec.figure("entropy"), copy)
+    drawing = curves.draw_data(figure_spec.figure("entropy"), copy)
     line = next(x for x in drawing.lines if (x.method, x.panel.id) == ("tepo", "spread"))
     assert {point.value for point in line.points} == {None}
 
 
 def test_a_run_without_a_curve_is_noted_and_the_others_are_drawn(copy: Tree) -> None:
     (copy.root / "runs/tiny_qwen2/tepo/seed1/curve.csv").unlink()
-    drawing = curves.draw_data(spec.figure("2"), copy)
+    drawing = curves.draw_data(figure_spec.figure("2"), copy)
     assert drawing.notes == ("Not drawn, not run yet: tiny_qwen2/tepo/seed1.",)
     assert len({line.method for line in drawing.lines}) == 3
 
@@ -141,11 +141,11 @@ def test_no_curve_at_all_is_an_error(copy: Tree) -> None:
     for path in copy.root.glob("runs/*/*/*/curve.csv"):
         path.unlink()
     with pytest.raises(BenchError, match="no learning curve of tiny_qwen2 for figure2"):
-        curves.draw_data(spec.figure("2"), copy)
+        curves.draw_data(figure_spec.figure("2"), copy)
 
 
 def test_drawing_twice_gives_the_same_bytes_without_a_date(one_seed: Tree) -> None:
-    drawing = curves.draw_data(spec.figure("2"), one_seed)
+    drawing = curves.draw_data(figure_spec.figure("2"), one_seed)
     first, second = draw.render(drawing), draw.render(drawing)
     assert first == second
     assert first["svg"] == (one_seed.layout.figures / "figure2.svg").read_bytes()
@@ -161,7 +161,7 @@ def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
 def test_a_method_keeps_its_style_when_others_are_not_run(copy: Tree, one_seed: Tree) -> None:
     (copy.root / "runs/tiny_qwen2/grpo/seed1/curve.csv").unlink()
     places = [
-        {line.method: line.place for line in curves.draw_data(spec.figure("2"), tree).lines}
+        {line.method: line.place for line in curves.draw_data(figure_spec.figure("2"), tree).lines}
         for tree in (one_seed, copy)
     ]
     assert places[1]["tepo"] == places[0]["tepo"]

@@ -77,18 +77,6 @@ def test_table_1_has_the_papers_rows_in_the_papers_order() -> None:
         assert (tepo.label, grpo.label) == ("TEPO", "w. GRPO/DAPO")
 
 
-@pytest.mark.parametrize("name", ["2", "figure2", "3", "figure3", "entropy"])
-def test_figures_are_found_by_key_and_by_number(name: str) -> None:
-    assert spec.figure(name).key in {f"figure{name}", name}
-
-
-def test_every_line_of_the_figures_and_every_row_is_a_catalog_method() -> None:
-    for name in [*spec.figure("2").lines, *(row.method for row in spec.table("1").rows if row.method)]:
+def test_every_row_is_a_catalog_method() -> None:
+    for name in (row.method for row in spec.table("1").rows if row.method):
         spec.check_method(name, "report", "method")
-
-
-def test_an_unknown_aggregate_is_refused(tmp_path: Path) -> None:
-    text = spec.FIGURES.read_text(encoding="utf-8").replace("aggregate: mean", "aggregate: median", 1)
-    (tmp_path / "figures.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match="aggregate: unknown value 'median'; allowed: first, mean, sum"):
-        spec.figure("2", tmp_path / "figures.yaml")
