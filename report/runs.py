@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from records.layout import BASE, Run
-from report import curves
+from report import convergence
 from report.cells import FilledTable
+from report.convergence import REFERENCE
+from report.curve import read_curve
 from report.results import Tree
-
-REFERENCE = "grpo"  # the paper compares everything with GRPO/DAPO
-HALF = 0.5
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Summary:
     updates: int | None
     first: float | None  # mean reward of the first quarter of rollouts
     last: float | None  # of the last quarter
-    area: float | None  # mean reward over all rollouts: area under the reward curve
-    to_half: int | None  # first rollout whose reward reaches one half
+    area: float | None  # under the reward curve; this and the next as `report.convergence` defines them
+    to_half: float | None
     wall_seconds: float | None
     collapsed_at: int | None
     record: Mapping[str, Any] | None
@@ -82,7 +81,8 @@ def warnings(tree: Tree, filled: FilledTable, done: Sequence[Summary]) -> list[s
 def _summary(run: Run, tree: Tree) -> Summary:
     record = tree.record(run)
     path = tree.layout.run(run) / "curve.csv"
-    reward = [v for v in curves.series(path, ["reward"], "first") if v is not None] if path.is_file() else []
+    reward = [v for v in read_curve(path).series(["reward"], "first") if v is not None] if path.is_file() else []
+    measured = convergence.measure_run(tree, run).values
     quarter = max(len(reward) // 4, 1)
     training = (record or {}).get("spec", {}).get("training") or tree.matrix.get("training") or {}
     return Summary(
@@ -94,8 +94,8 @@ def _summary(run: Run, tree: Tree) -> Summary:
         updates=(record or {}).get("updates"),
         first=_mean(reward[:quarter]),
         last=_mean(reward[-quarter:]),
-        area=_mean(reward),
-        to_half=next((n for n, value in enumerate(reward, 1) if value >= HALF), None),
+        area=measured["area"],
+        to_half=measured["to_50"],
         wall_seconds=(record or {}).get("wall_seconds"),
         collapsed_at=(record or {}).get("collapsed_at"),
         record=record,

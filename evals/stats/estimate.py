@@ -26,7 +26,7 @@ def known(value: object) -> float | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score in [0, 1] and how sure it is.
+    """A score in [0, 1], or another figure of a run, and how sure it is.
 
     value: None only when a part is missing. se: standard error, None when it cannot be estimated. low, high: 95 %
     interval, both or neither. level: what was drawn at random. how: method and sample in words, or why there is no
@@ -47,7 +47,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired difference `a - b` in [-1, 1] and how sure it is.
+    """A paired difference `a - b` (of scores: in [-1, 1]) and how sure it is.
 
     p: two-sided, raw (correct a table of them with `holm`). detectable: the smallest true difference that this
     comparison finds significant at 5 % in 80 % of repetitions, given its SE. Other fields as in `Estimate`.

@@ -29,8 +29,13 @@ _ROUNDING = 1e-12
 """Scores are ratios of counts; a spread below this is the rounding of equal ones."""
 
 
-def over_seeds(score_by_seed: Mapping[int, float], *, confidence: float = CONFIDENCE) -> Estimate:
-    """A method's score: mean over seeds, SE = sd/sqrt(S), Student-t with S - 1 degrees of freedom, cut to [0, 1]."""
+def over_seeds(
+    score_by_seed: Mapping[int, float], *, confidence: float = CONFIDENCE, bounds: tuple[float, float] = (0.0, 1.0)
+) -> Estimate:
+    """A method's score: mean over seeds, SE = sd/sqrt(S), Student-t with S - 1 degrees of freedom, cut to `bounds`.
+
+    bounds: between which a figure that is not a score can lie (`math.inf` for no bound).
+    """
     value_S = _values(score_by_seed)
     n, value = len(value_S), float(value_S.mean())
     if n < 2:
@@ -39,16 +44,20 @@ def over_seeds(score_by_seed: Mapping[int, float], *, confidence: float = CONFID
     if mean.se < _ROUNDING:
         return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, n)
     half = float(intervals.quantile(mean.df, confidence) * mean.se)
-    bounds = max(0.0, value - half), min(1.0, value + half)
-    return Estimate(value, float(mean.se), *bounds, "seed", f"Student-t over {n} seeds", n)
+    low, high = max(bounds[0], value - half), min(bounds[1], value + half)
+    return Estimate(value, float(mean.se), low, high, "seed", f"Student-t over {n} seeds", n)
 
 
 def compare_seeds(
-    a_by_seed: Mapping[int, float], b_by_seed: Mapping[int, float], *, confidence: float = CONFIDENCE
+    a_by_seed: Mapping[int, float],
+    b_by_seed: Mapping[int, float],
+    *,
+    confidence: float = CONFIDENCE,
+    bounds: tuple[float, float] = (-1.0, 1.0),
 ) -> Comparison:
     """Method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
 
-    Only seeds that both have are used; `n` says how many.
+    Only seeds that both have are used; `n` says how many. bounds: as in `over_seeds`, of the difference.
     """
     common = sorted(set(a_by_seed) & set(b_by_seed))
     if not common:
@@ -62,9 +71,9 @@ def compare_seeds(
         return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
     se, df = float(mean.se), float(mean.df)
     half = float(intervals.quantile(df, confidence)) * se
-    bounds = max(-1.0, difference - half), min(1.0, difference + half)
+    low, high = max(bounds[0], difference - half), min(bounds[1], difference + half)
     p, power = float(intervals.p_value(difference, se, df)), detectable(se, df, alpha=1 - confidence)
-    return Comparison(difference, se, *bounds, p, power, "seed", f"paired t over {n} seeds", n)
+    return Comparison(difference, se, low, high, p, power, "seed", f"paired t over {n} seeds", n)
 
 
 def two_level(samples_by_seed: Mapping[int, Samples], *, confidence: float = CONFIDENCE) -> Estimate:

@@ -1,0 +1,230 @@
+"""Each measure is what its definition says, a collapse counts, and nothing is compared that was not measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.errors import ConfigError, CorruptInputError
+from records.layout import Results, Run
+from report import convergence, convergence_files
+from report.convergence import MEASURES, first_reaching, running_mean
+from report.results import Tree
+from tests.report import synthetic
+
+ROLLOUTS = 6
+COLUMNS = (
+    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
+    "ratio_spread", "entropy", "seconds_update", "seconds_rollout",
+)  # fmt: skip
+RISING = (0.1, 0.3, 0.5, 0.7, 0.9, 0.9)
+
+
+def write_run(root: Path, method: str, seed: int, reward: Sequence[float], collapsed_at: int | None = None) -> None:
+    """A run with two updates per rollout and figures that are easy to average by hand."""
+    folder = root / Run("tiny_qwen2", method, seed).path
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "curve.csv", "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(COLUMNS)
+        for n, value in enumerate(reward):
+            for minibatch in (0, 1):
+                norm, clip = 1.0 + n + seed, 0.01 * minibatch
+                spread = "" if minibatch == 0 else 0.2
+                seconds = "" if minibatch else 1.0
+                writer.writerow(
+                    [n + 1, 2 * n + minibatch, minibatch, value, norm, clip, 0.5, spread, 0.4 - 0.05 * n, 0.25, seconds]
+                )
+    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Two seeds of GRPO/DAPO and of TEPO, nothing else finished."""
+    made = tmp_path / "mine"
+    runs = [Run("tiny_qwen2", method, seed) for method in synthetic.METHODS for seed in (1, 2)]
+    synthetic.write_matrix(Results(made), runs, [], "mine", ROLLOUTS)
+    for seed in (1, 2):
+        write_run(made / "runs", "grpo", seed, RISING)
+        write_run(made / "runs", "tepo", seed, [min(value + 0.1 * seed, 1.0) for value in RISING])
+    return Tree(made)
+
+
+def of(tree: Tree, method: str, seed: int = 1) -> convergence.RunMeasures:
+    return convergence.measure_run(tree, Run("tiny_qwen2", method, seed))
+
+
+def value(tree: Tree, method: str, seed: int, measure: str) -> float:
+    found = of(tree, method, seed).values[measure]
+    assert found is not None
+    return found
+
+
+BY_HAND: dict[str, tuple[str, float]] = {
+    "area": ("grpo", sum(RISING) / 6),
+    "to_50": ("grpo", 4),  # means of three: .3 at 3, .5 at 4, .7 at 5, .833 at 6
+    "to_80": ("grpo", 6),
+    "to_grpo": ("tepo", 6),  # .933 at 6, .8 at 5; GRPO/DAPO ends at .833
+    "final": ("grpo", 2.5 / 3),
+    "grad_norm": ("grpo", 2.0 + 2.5),
+    "clip_tokens": ("grpo", 0.005),
+    "clip_sequences": ("grpo", 0.5),
+    "ratio_spread": ("grpo", 0.2),
+    "entropy_end": ("grpo", 0.15),
+    "seconds_per_step": ("grpo", 1.5),
+}
+
+
+@pytest.mark.parametrize("key", MEASURES)
+def test_each_measure_is_its_definition_worked_by_hand(key: str, tree: Tree) -> None:
+    method, expected = BY_HAND[key]
+    assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_running_mean_needs_three_rollouts_and_one_lucky_one_reaches_nothing() -> None:
+    assert running_mean([1.0, 1.0]) == []
+    assert first_reaching([1.0, 1.0], 0.5) is None
+    assert first_reaching([0.1, 0.9, 0.1, 0.1], 0.5) is None
+    assert first_reaching([0.5, 0.5, 0.5], 0.5) == 3
+
+
+def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:
+    write_run(tree.root / "runs", "tepo", 1, [0.6, 0.6, 0.6], collapsed_at=3)
+    found = of(tree, "tepo")
+    assert (found.planned, found.rollouts, found.collapsed_at) == (6, 3, 3)
+    assert found.values["area"] == pytest.approx(1.8 / 6)
+    assert found.values["final"] == 0.0
+    assert found.values["to_50"] == 3
+    assert found.values["to_80"] is None
+    assert found.why["to_80"] == "never reached"
+    assert found.values["grad_norm"] == pytest.approx(2.0 + 1.0)  # of the rollouts trained
+    assert found.values["entropy_end"] == pytest.approx(0.3)
+
+
+def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> None:
+    found = of(tree, "gspo")
+    assert not found.finished
+    assert set(found.values.values()) == {None}
+    assert set(found.why.values()) == {"not finished"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda root: (root / "runs/tiny_qwen2/grpo/seed1/run.json").unlink(), "GRPO/DAPO's run is not finished"),
+        (lambda root: write_run(root / "runs", "tepo", 1, [0.1] * 6), "never reached"),
+    ],
+)
+def test_why_grpos_final_reward_has_no_rollout(change: Callable[[Path], None], why: str, tree: Tree) -> None:
+    change(tree.root)
+    assert of(tree, "tepo").values["to_grpo"] is None
+    assert of(tree, "tepo").why["to_grpo"] == why
+
+
+BROKEN = {
+    "shorter than its record says": (lambda text: text.replace("\n6,", "\n#6,").split("#")[0], "holds 5 rollouts"),
+    "no reward in a rollout": (
+        lambda text: text.replace("3,4,0,0.5,", "3,4,0,,").replace("3,5,1,0.5,", "3,5,1,,"),
+        "3",
+    ),
+    "a column is missing": (lambda text: text.replace("entropy", "entropie", 1), "'entropy'"),
+    "a figure is infinite": (lambda text: text.replace("0.15,0.25", "inf,0.25", 1), "line 12: entropy is 'inf'"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, tree: Tree) -> None:
+    change, words = BROKEN[case]
+    path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
+    text = path.read_text().replace("\r\n", "\n").replace("0.15000000000000002", "0.15")
+    path.write_text(change(text))
+    with pytest.raises((CorruptInputError, ConfigError)) as error:
+        convergence.measures(tree)
+    assert str(error.value).startswith(str(path))
+    assert words in str(error.value)
+
+
+def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:
+    write_run(tree.root / "runs", "tepo", 2, [min(value + 0.2, 1.0) for value in RISING])
+    path = tree.root / "runs/tiny_qwen2/tepo/seed2/curve.csv"
+    rows = list(csv.DictReader(path.open(newline="")))
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({**row, "grad_norm": float(row["grad_norm"]) + 4.0} for row in rows)
+    pairs = [value(tree, "tepo", s, "grad_norm") - value(tree, "grpo", s, "grad_norm") for s in (1, 2)]
+    found = convergence.compare(tree, "tiny_qwen2", "tepo", "grpo", "grad_norm")
+    se = statistics.stdev(pairs) / math.sqrt(2)
+    t_97_5 = 12.706204736174707  # Student's t, one degree of freedom
+    assert found.difference == pytest.approx(statistics.fmean(pairs))
+    assert (found.low, found.high) == pytest.approx((2.0 - t_97_5 * se, 2.0 + t_97_5 * se))
+    assert found.p == pytest.approx(2 / math.pi * math.atan(1 / (2.0 / se)), rel=1e-6)  # Cauchy's tail
+    assert (found.n, found.level) == (2, "seed")
+
+
+def test_a_seed_that_never_gets_there_leaves_no_mean_over_those_that_did(tree: Tree) -> None:
+    write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
+    found = convergence.compare(tree, "tiny_qwen2", "tepo", "grpo", "to_50")
+    assert (found.difference, found.how) == (None, "TEPO: seed 2: never reached")
+    row = next(
+        r for r in convergence.by_method(convergence.measures(tree)) if (r.method, r.measure.key) == ("tepo", "to_50")
+    )
+    assert (row.estimate.value, row.estimate.how) == (None, "seed 2: never reached")
+
+
+def test_an_unfinished_seed_is_no_pair(tree: Tree) -> None:
+    (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
+    found = convergence.compare(tree, "tiny_qwen2", "tepo", "grpo", "area")
+    assert found.difference == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
+    assert (found.n, found.p, found.how) == (1, None, "one seed: no method-level interval")
+    assert convergence.compare(tree, "tiny_qwen2", "gspo", "grpo", "area").n == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tiny_qwen3", "tepo", "grpo", "area"), "models: unknown value 'tiny_qwen3'"),
+        (("tiny_qwen2", "tepoo", "grpo", "area"), "nearest: tepo"),
+        (("tiny_qwen2", "tepo", "grpo", "to_90"), "nearest: to_80"),
+    ],
+)
+def test_unknown_names_are_refused(arguments: tuple[str, str, str, str], words: str, tree: Tree) -> None:
+    with pytest.raises(ConfigError, match=words):
+        convergence.compare(tree, *arguments)
+
+
+def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
+    assert convergence.reference("tepo@hot") == "grpo@hot"
+    assert convergence.reference("tepo+beta=1") == "grpo"
+
+
+def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = command(convergence_files.main, "--results", tree.root)
+    assert (code, err) == (0, "")
+    folder = tree.layout.figures
+    assert out.split() == [str(folder / f"convergence{end}") for end in (".csv", "_methods.csv", ".md")]
+    runs = list(csv.DictReader((folder / "convergence.csv").open(newline="")))
+    assert [(r["method"], r["seed"]) for r in runs] == [(run.method, str(run.seed)) for run in tree.runs]
+    assert [r["finished"] for r in runs if r["method"] == "gspo"] == ["no", "no"]
+    assert float(next(r for r in runs if r["method"] == "grpo")["area"]) == pytest.approx(sum(RISING) / 6)
+    rows: list[dict[str, Any]] = list(csv.DictReader((folder / "convergence_methods.csv").open(newline="")))
+    assert len(rows) == 4 * len(MEASURES)
+    area = {row["method"]: row for row in rows if row["measure"] == "area"}
+    assert area["grpo"]["versus"] == ""
+    assert (area["tepo"]["versus"], area["gspo"]["difference_how"]) == ("grpo", "no seed in common: not compared")
+    text = (folder / "convergence.md").read_text()
+    assert "| GSPO | 0 of 2 | – |" in text
+    assert "| TEPO | 2 | 0." in text
+
+
+def test_writing_twice_gives_the_same_bytes(tree: Tree) -> None:
+    first = [path.read_bytes() for path in convergence_files.write(tree)]
+    assert [path.read_bytes() for path in convergence_files.write(Tree(tree.root))] == first
