@@ -15,6 +15,11 @@ TRAINERS = ("trl", "verl")
 FILTERS = ("oversample", "mask", "refill", "none")
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "bfloat16")
+ATTENTIONS = ("sdpa", "flash_attention_2")
+COV_SCOPES = ("minibatch", "microbatch")
+_WORDS = {
+    "filter": FILTERS, "device": DEVICES, "precision": PRECISIONS, "attention": ATTENTIONS, "cov_scope": COV_SCOPES,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,22 @@ class Training:
     save_every: int = 4  # rollouts between two states to resume from
     device: str = "cpu"
     precision: str = "float32"  # bfloat16: autocast, on cuda only
+    cov_scope: str = "minibatch"  # reading R15: over which tokens methods of scope batch take their statistics
+    max_prompt_tokens: int = 2048  # reading R24
+    nodes: int = 1
+    gpus_per_node: int = 1
+    tensor_parallel: int = 1  # GPUs that one inference engine spans
+    rollout_memory: float = 0.6  # share of a GPU's memory that the inference engine may take
+    max_tokens_per_gpu: int = 20480  # of one forward and backward pass
+    attention: str = "sdpa"  # flash_attention_2 needs the package flash-attn, which no environment of ours holds
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def rows_per_minibatch(self) -> int:
+        return self.prompts_per_rollout // self.minibatches * self.samples_per_prompt
 
     @property
     def updates_per_rollout(self) -> int:
@@ -113,7 +134,7 @@ def check(given: Mapping[str, Any], where: str = "spec") -> Spec:
 
 def _training(given: Mapping[str, Any], where: str) -> Training:
     values = _values(Training, given, where, "training.")
-    for key, allowed in (("filter", FILTERS), ("device", DEVICES), ("precision", PRECISIONS)):
+    for key, allowed in _WORDS.items():
         if values.get(key, allowed[0]) not in allowed:
             raise unknown(where, f"training.{key}", values[key], allowed)
     for key, value in values.items():
@@ -128,14 +149,31 @@ def _training(given: Mapping[str, Any], where: str) -> Training:
             f"{where}: training.minibatches: {t.minibatches} does not divide prompts_per_rollout "
             f"{t.prompts_per_rollout} (a minibatch holds whole prompt groups)"
         )
-    rows = t.prompts_per_rollout * t.samples_per_prompt // t.minibatches
-    if rows % t.micro_batches:
+    if t.rows_per_minibatch % t.micro_batches:
         raise ConfigError(
-            f"{where}: training.micro_batches: {t.micro_batches} does not divide a minibatch of {rows} sequences"
+            f"{where}: training.micro_batches: {t.micro_batches} does not divide a minibatch of "
+            f"{t.rows_per_minibatch} sequences"
         )
+    _check_hardware(t, where)
+    return t
+
+
+def _check_hardware(t: Training, where: str) -> None:
     if t.precision == "bfloat16" and t.device != "cuda":
         raise ConfigError(f"{where}: training.precision: bfloat16 needs device cuda, got {t.device}")
-    return t
+    if t.gpus > 1 and t.device != "cuda":
+        raise ConfigError(
+            f"{where}: training.nodes: {t.nodes} x {t.gpus_per_node} GPUs need device cuda, got {t.device}"
+        )
+    if t.gpus_per_node % t.tensor_parallel:
+        raise ConfigError(
+            f"{where}: training.tensor_parallel: {t.tensor_parallel} does not divide the {t.gpus_per_node} GPUs of a "
+            "node"
+        )
+    if t.rollout_memory >= 1:
+        raise ConfigError(
+            f"{where}: training.rollout_memory: {t.rollout_memory} is not a share of a GPU's memory below 1"
+        )
 
 
 def _checkpoints(given: Any, rollouts: int, where: str) -> tuple[int, ...]:

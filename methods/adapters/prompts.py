@@ -54,9 +54,16 @@ def check_count(count: int, drawn: int, path: str) -> None:
 
 
 def check_readable(
-    prompts: Iterable[str], tokenizer: PreTrainedTokenizerBase, longest: int | None, response: int, path: str
+    prompts: Iterable[str],
+    tokenizer: PreTrainedTokenizerBase,
+    longest: int | None,
+    response: int,
+    path: str,
+    *,
+    limit: int | None = None,
 ) -> None:
-    """Raise for a prompt that does not survive tokenising, or that with its response exceeds the model's positions."""
+    """Raise for a prompt that does not survive tokenising, that with its response exceeds the model's positions, or
+    that has more than `limit` tokens (`training.max_prompt_tokens`, for a trainer that cuts nothing)."""
     for line, prompt in enumerate(prompts, 1):
         ids: list[int] = tokenizer(prompt)["input_ids"]
         decoded = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -65,6 +72,8 @@ def check_readable(
                 f"{path}: line {line}: prompt: the tokenizer loses text: {prompt[:60]!r} comes back as "
                 f"{str(decoded)[:60]!r}"
             )
+        if limit is not None and len(ids) > limit:
+            raise ConfigError(f"{path}: line {line}: prompt: {len(ids)} tokens; training.max_prompt_tokens is {limit}")
         if longest is not None and len(ids) + response > longest:
             raise ConfigError(
                 f"{path}: line {line}: prompt: {len(ids)} tokens and a response of {response} exceed the model's "

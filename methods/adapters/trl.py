@@ -90,7 +90,8 @@ def trainer(
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
     config = transformers.AutoConfig.from_pretrained(spec.base)
     longest = getattr(config, "max_position_embeddings", None)
-    check_readable((p["prompt"] for p in prompts), tokenizer, longest, t.max_completion_tokens, spec.prompts)
+    texts = [p["prompt"] for p in prompts]
+    check_readable(texts, tokenizer, longest, t.max_completion_tokens, spec.prompts, limit=t.max_prompt_tokens)
     recorder = Recorder(run, method, stop)
     made_trainer = MethodTrainer(
         method=method,

@@ -14,6 +14,9 @@ from records.provenance import version
 
 TRL_VERSION = "1.16.0"  # the private methods overridden in `trl_trainer` are this version's; tests/adapters pin them
 
+# What only a trainer of several devices can do otherwise.
+_ONLY = {"nodes": 1, "gpus_per_node": 1, "tensor_parallel": 1, "attention": "sdpa"}
+
 
 def check_version() -> None:
     """Raise unless the installed TRL is the one whose private methods we override."""
@@ -24,10 +27,16 @@ def check_version() -> None:
 
 def plan(training: Training, method: Method) -> Plan:
     """TRL's sizes for ours. TRL counts in slices: one slice is one forward and backward pass."""
-    if method.scope == "batch" and training.micro_batches > 1:
+    for name, only in _ONLY.items():
+        if getattr(training, name) != only:
+            raise ConfigError(
+                f"spec: training.{name}: {getattr(training, name)!r}: the trl adapter runs on one device; "
+                f"allowed: {only!r}"
+            )
+    if method.scope == "batch" and training.cov_scope == "minibatch" and training.micro_batches > 1:
         raise ConfigError(
             f"spec: training.micro_batches: {training.micro_batches} would split a minibatch, but {method.key} takes "
-            f"statistics over all of it (scope batch); allowed: 1"
+            f"statistics over all of it (scope batch); allowed: 1, or cov_scope: microbatch"
         )
     slices = training.minibatches * training.micro_batches
     drawn = prompts_drawn(training, slices)
@@ -35,7 +44,7 @@ def plan(training: Training, method: Method) -> Plan:
     return Plan(
         prompts_drawn=drawn,
         sequences_drawn=sequences,
-        sequences_per_minibatch=training.prompts_per_rollout // training.minibatches * training.samples_per_prompt,
+        sequences_per_minibatch=training.rows_per_minibatch,
         updates_per_rollout=training.updates_per_rollout,
         updates=training.updates,
         trainer={

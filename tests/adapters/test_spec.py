@@ -19,7 +19,7 @@ from tests.adapters import worlds
 Train = Callable[..., int]
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown trainer": ({"trainer": "trll"}, "trainer: unknown value 'trll'; allowed: trl; nearest: trl"),
+    "unknown trainer": ({"trainer": "trll"}, "trainer: unknown value 'trll'; allowed: trl, verl; nearest: trl"),
     "unknown filter": ({"filter": "mas"}, "training.filter: unknown value 'mas'.*nearest: mask"),
     "unknown training key": ({"learning_rat": 1.0}, "training.learning_rat: unknown key;.*nearest: learning_rate"),
     "checkpoint beyond rollouts": ({"checkpoints": [3]}, r"checkpoints: 3 is not a rollout of this run \(1 to 2\)"),
@@ -32,6 +32,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "half a group per minibatch": ({"minibatches": 3}, "training.minibatches: 3 does not divide prompts_per_rollout 4"),
     "uneven parts": ({"micro_batches": 3}, "training.micro_batches: 3 does not divide a minibatch of 8 sequences"),
     "bf16 on cpu": ({"precision": "bfloat16"}, "training.precision: bfloat16 needs device cuda"),
+    "several nodes on cpu": ({"nodes": 2, "gpus_per_node": 4}, "training.nodes: 2 x 4 GPUs need device cuda, got cpu"),
+    "an engine over three of four GPUs": (
+        {"device": "cuda", "gpus_per_node": 4, "tensor_parallel": 3},
+        "training.tensor_parallel: 3 does not divide the 4 GPUs of a node",
+    ),
+    "all of the memory": ({"rollout_memory": 1.0}, "training.rollout_memory: 1.0 is not a share"),
+    "unknown attention": (
+        {"attention": "flash"},
+        "training.attention: unknown value 'flash'; allowed: flash_attention_2, sdpa",
+    ),
+    "unknown scope": (
+        {"cov_scope": "batch"},
+        "training.cov_scope: unknown value 'batch'; allowed: microbatch, minibatch",
+    ),
     "negative seed": ({"seed": -1}, "seed: -1 is negative"),
 }
 
@@ -91,6 +105,20 @@ def test_batch_scope_refuses_a_split(world: Path) -> None:
     with pytest.raises(ConfigError, match=r"micro_batches: 2 would split a minibatch, but clip_cov.*allowed: 1"):
         planned(world, method="clip_cov", micro_batches=2)
     assert planned(world, method="clip_cov").updates == 8
+    assert planned(world, method="clip_cov", micro_batches=2, cov_scope="microbatch").updates == 8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"device": "cuda", "nodes": 2}, {"device": "cuda", "gpus_per_node": 8}, {"attention": "flash_attention_2"}],
+    ids=["nodes", "gpus", "attention"],
+)
+def test_trl_refuses_what_takes_more_than_one_device(world: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^spec: training\.\w+: .*: the trl adapter runs on one device; allowed: "
+    ) as e:
+        planned(world, **changes)
+    assert "\n" not in str(e.value)
 
 
 def test_other_trl_is_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +150,11 @@ LINES = {
         [{"prompt": f"<bos>{i}" + "1" * 60, "answer": "1"} for i in range(9)],
         ConfigError,
         "line 1: prompt: 62 tokens and a response of 8 exceed the model's 64 positions",
+    ),
+    "longer than allowed": (
+        [{"prompt": f"<bos>{i}" + "1" * 3000, "answer": "1"} for i in range(9)],
+        ConfigError,
+        "line 1: prompt: 3002 tokens; training.max_prompt_tokens is 2048",
     ),
 }
 
