@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -51,6 +52,12 @@ class Training:
     rollout_memory: float = 0.6  # share of a GPU's memory that the inference engine may take
     max_tokens_per_gpu: int = 20480  # of one forward and backward pass
     attention: str = "sdpa"  # flash_attention_2 needs the package flash-attn, which no environment of ours holds
+
+    @property
+    def prompts_drawn(self) -> int:
+        """Per rollout, before groups are filtered; filter `refill` draws more as it needs them."""
+        factor = self.oversample if self.filter == "oversample" else 1.0
+        return math.ceil(self.prompts_per_rollout * factor - 1e-9)
 
     @property
     def gpus(self) -> int:

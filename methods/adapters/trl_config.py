@@ -59,10 +59,8 @@ def plan(training: Training, method: Method) -> Plan:
 
 def prompts_drawn(training: Training, slices: int) -> int:
     """Prompts of one rollout before filtering, rounded up until TRL can cut their sequences into equal slices."""
-    factor = training.oversample if training.filter == "oversample" else 1.0
-    wanted = math.ceil(training.prompts_per_rollout * factor - 1e-9)
     step = slices // math.gcd(slices, training.samples_per_prompt)
-    return -(-wanted // step) * step
+    return -(-training.prompts_drawn // step) * step
 
 
 def arguments(spec: Spec, plan: Plan, method: Method, folder: Path) -> dict[str, Any]:

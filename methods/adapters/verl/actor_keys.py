@@ -22,7 +22,7 @@ def model(spec: Spec) -> dict[str, Any]:
         "use_shm": False,
         "trust_remote_code": False,
         "custom_chat_template": None,
-        "external_lib": EXTERNAL_LIB,
+        "external_lib": EXTERNAL_LIB[t.device],  # imported by the driver and by every worker
         "override_config": {"attn_implementation": t.attention},
         "enable_gradient_checkpointing": t.device == "cuda",
         "enable_activation_offload": False,

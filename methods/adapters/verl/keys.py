@@ -70,7 +70,7 @@ def data(spec: Spec, files: Files) -> dict[str, Any]:
         "max_prompt_length": t.max_prompt_tokens,
         "max_response_length": t.max_completion_tokens,
         "train_batch_size": t.prompts_per_rollout,
-        "gen_batch_size": 1 if filtered(t) else t.prompts_per_rollout,  # refill goes prompt by prompt
+        "gen_batch_size": t.prompts_drawn,
         "val_batch_size": None,
         "return_raw_input_ids": False,
         "return_raw_chat": True,
@@ -168,7 +168,7 @@ def algorithm(t: Training) -> dict[str, Any]:
         "kl_penalty": "kl",
         "use_pf_ppo": False,
         "filter_groups": {
-            "enable": filtered(t),
+            "enable": False,  # groups are filtered by `GroupBuffer`: verl's own filter depends on timing
             "metric": REWARD_METRIC,
             "max_num_gen_batches": 0,  # ignored by verl's V1 trainer
             "max_inflight_gen_batches": 1,
@@ -253,14 +253,11 @@ def transfer_queue(t: Training) -> dict[str, Any]:
 
 def ray(t: Training, files: Files) -> dict[str, Any]:
     """What `ray.init` gets. On a cluster of several nodes Ray runs already and takes no sizes."""
-    start: dict[str, Any] = {"num_cpus": None, "runtime_env": {"py_executable": None}}
+    environment = {"VERL_FILE_LOGGER_PATH": str(files.log)}
+    start: dict[str, Any] = {"num_cpus": None, "runtime_env": {"py_executable": None, "env_vars": environment}}
     if t.device == "cpu":
         # one pretended GPU: verl places its workers by GPUs
         start |= {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}
     if files.ray_temp is not None:
         start["_temp_dir"] = str(files.ray_temp)
     return {"ray_init": start, "timeline_json_file": None}
-
-
-def filtered(t: Training) -> bool:
-    return t.filter == "refill"

@@ -1,11 +1,9 @@
-"""Names under which the adapter's own parts are registered with verl."""
+"""Names under which the adapter's own parts are registered with verl. No verl here."""
 
-from __future__ import annotations
-
-TRAINER = "tepo_bench"
-ADVANTAGE = "tepo_bench"
-AGENT_LOOP = "tepo_bench"
-CPU_ROLLOUT = "in_process"
-EXTERNAL_LIB = "methods.adapters.verl.plugin"  # imported by the driver and by every worker
+TRAINER = "methods"
+ADVANTAGE = "methods"
+AGENT_LOOP = "methods_prompt"
+CPU_ROLLOUT = "transformers"
+EXTERNAL_LIB = {"cuda": "methods.adapters.verl.plugin", "cpu": "methods.adapters.verl.cpu.plugin"}
 REWARD_FUNCTION = "compute_score"
-REWARD_METRIC = "acc"  # what groups are filtered by: a key that the reward function returns
+REWARD_METRIC = "acc"  # a key that the reward function returns

@@ -11,10 +11,8 @@ from methods.adapters.verl import actor_keys
 from methods.method import Method
 from methods.runs import require_rows
 from methods.spec import Spec, Training
-from records.errors import ConfigError, MissingInputError, unknown
+from records.errors import ConfigError, MissingInputError
 from records.read import read_jsonl
-
-FILTERS = ("refill", "none")
 
 
 def plan(spec: Spec) -> Plan:
@@ -31,12 +29,12 @@ def plan(spec: Spec) -> Plan:
 
 
 def sizes(t: Training, method: Method) -> Plan:
-    """verl's sizes for ours. With filter `refill` the prompts drawn are the least: constant groups are drawn again."""
+    """verl's sizes for ours."""
     _check(t, method)
     by_tokens = actor_keys.packs_by_tokens(t, method)
     return Plan(
-        prompts_drawn=t.prompts_per_rollout,
-        sequences_drawn=t.prompts_per_rollout * t.samples_per_prompt,
+        prompts_drawn=t.prompts_drawn,
+        sequences_drawn=t.prompts_drawn * t.samples_per_prompt,
         sequences_per_minibatch=t.rows_per_minibatch,
         updates_per_rollout=t.updates_per_rollout,
         updates=t.updates,
@@ -58,8 +56,6 @@ def sizes(t: Training, method: Method) -> Plan:
 
 
 def _check(t: Training, method: Method) -> None:
-    if t.filter not in FILTERS:
-        raise unknown("spec", "training.filter (with trainer verl)", t.filter, FILTERS)
     if t.rows_per_minibatch % t.gpus:
         raise ConfigError(
             f"spec: training.nodes: {t.nodes} x {t.gpus_per_node} GPUs do not divide a minibatch of "
