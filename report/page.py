@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from report import captions
-from report.cells import Cell, FilledBlock, FilledRow, FilledTable, interval, is_best, percent
-from report.render import levels
+from report import fragment
+from report.filled import FilledTable
 from report.results import Tree
 from report.runs import Summary
 
@@ -19,8 +18,8 @@ SHARED = ("base", "prompts", "code")  # inputs of a run that all runs of a model
 def facts(tree: Tree, done: Sequence[Summary]) -> list[tuple[str, str]]:
     """What was run, when, on what, with which code: the first thing a reader asks."""
     finished = [s for s in done if s.record is not None]
-    machines = _different(_machine(_environment(s)) for s in finished)
-    commits = _different(_commit(_environment(s)) for s in finished)
+    machines = _different(machine(_environment(s)) for s in finished)
+    commits = _different(commit(_environment(s)) for s in finished)
     seconds = [s.wall_seconds for s in finished if s.wall_seconds is not None]
     models = ", ".join(_model(model) for model in tree.models)
     training = tree.matrix.get("training") or {}
@@ -39,23 +38,7 @@ def facts(tree: Tree, done: Sequence[Summary]) -> list[tuple[str, str]]:
 def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
     """A filled table for the template."""
     tidy = tree.layout.tables / f"table{filled.table.key}.tidy.csv"
-    return {
-        "key": filled.table.key,
-        "file": tidy.relative_to(tree.root).as_posix() if tidy.is_file() else None,
-        "title": filled.table.title,
-        "columns": [{"heading": c.heading, "stands_for": c.stands_for, "title": c.title} for c in filled.columns],
-        "blocks": [
-            {
-                "title": block.title,
-                "model": block.model["title"],
-                "stands_for": block.stands_for,
-                "rows": [_row(row, block, filled) for row in block.rows],
-            }
-            for block in filled.blocks
-        ],
-        "caption": [*captions.paragraphs(f"table{filled.table.key}"), *levels(filled)],
-        "notes": filled.notes,
-    }
+    return fragment.context(filled, tidy.relative_to(tree.root).as_posix() if tidy.is_file() else None, "")
 
 
 def benchmarks(tree: Tree, tables: Sequence[FilledTable]) -> list[dict[str, Any]]:
@@ -118,41 +101,18 @@ def provenance(tree: Tree, done: Sequence[Summary]) -> dict[str, Any]:
     }
 
 
-def _row(row: FilledRow, block: FilledBlock, filled: FilledTable) -> dict[str, Any]:
-    return {
-        "id": row.row.id,
-        "label": row.label,
-        "seeds": f"{len(row.seeds)} seeds" if len(row.seeds) > 1 else "",
-        "delta": row.row.delta is not None,
-        "ran": row.ran,
-        "cells": [_cell(row.cells[c.slot], block, row) for c in filled.columns],
-    }
-
-
-def _cell(cell: Cell, block: FilledBlock, row: FilledRow) -> dict[str, Any]:
-    sign = "+" if row.row.delta and cell.value is not None and float(percent(cell.value)) > 0 else ""
-    return {
-        "column": cell.column,
-        "text": (sign + cell.shown).replace("-", "−") if cell.value is not None else cell.state,
-        "number": cell.value is not None,
-        "interval": interval(cell).replace("-", "−").replace(" to ", " to " if row.row.delta else "–"),
-        "best": is_best(cell, block, row),
-        "how": f"{cell.level} level: {cell.how}" if cell.value is not None else "",
-    }
-
-
 def _environment(summary: Summary) -> Mapping[str, Any]:
     return (summary.record or {}).get("environment") or {}
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
+def machine(environment: Mapping[str, Any]) -> str:
     cores = environment.get("cores")
     named = str(environment.get("cpu") or "unknown processor")
     threads = environment.get("threads")
     return f"{named}, {cores or UNKNOWN} cores" + (f", {threads} thread per job" if threads else "")
 
 
-def _commit(environment: Mapping[str, Any]) -> str:
+def commit(environment: Mapping[str, Any]) -> str:
     commit = environment.get("commit")
     if not commit:
         return "commit unknown (not a git checkout)"

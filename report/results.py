@@ -80,8 +80,22 @@ class Tree:
 
             kept = all((self.layout.grades(c) / "grades.json").is_file() for c in (a, b))
             keys = [str(benchmark["key"]) for benchmark in self.benchmarks]
-            self._paired[a, b] = paired(self.layout, a, b, keys) if kept else None
+            left_out = {(c.run.model, key) for c in (a, b) for key in keys if self._left_out(c, key)}
+            self._paired[a, b] = paired(self.layout, a, b, keys, missing=left_out) if kept else None
         return self._paired[a, b]
+
+    def _left_out(self, checkpoint: Checkpoint, benchmark: str) -> bool:
+        """Whether scores.csv says that this benchmark was not run, on purpose."""
+        score = self.scores.get((checkpoint, benchmark))
+        return score is not None and score.value is None
+
+    def step(self, which: int | str | None) -> int | None:
+        """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`), or as given; None where
+        the scale takes no second look."""
+        if isinstance(which, int):
+            return which
+        value = self.matrix["table_step"] if which is None else self.matrix.get("long_step")
+        return None if value is None else int(value)
 
     @cached_property
     def runs(self) -> dict[Run, Mapping[str, Any]]:

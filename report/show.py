@@ -13,33 +13,38 @@ from records.errors import unknown
 from report import spec
 
 if TYPE_CHECKING:
-    from report.cells import Cell, FilledBlock, FilledRow, FilledTable
+    from report.filled import Cell, FilledBlock, FilledRow, FilledTable
 
 GAP = "  "
+LEGEND = (
+    "Percent, 95 % intervals below; * best of its column. Against the block's baseline: ≈ inside noise, ↑ ↓ outside, "
+    "? cannot be said, no mark: not compared. † a run behind the row collapsed."
+)
 
 
 def text(filled: FilledTable, width: int = 100) -> str:
     """The table in plain text: value above, interval below, best of a column marked `*`; rows not run named below."""
-    from report import captions, render
+    from report import captions, shown
 
-    lines = [captions.scale(filled.scale)[0], "", f"Table {filled.table.key}: {filled.table.title}"]
+    lines = [captions.scale(filled.scale)[0], "", filled.table.heading if filled.measured else shown.empty(filled)]
     for block in filled.blocks:
-        lines += ["", *_block(block, filled)]
-    words = ["Percent, 95 % intervals below; * best of its column.", *_stands_for(filled), *render.levels(filled)]
+        lines += ["", *_block(block, filled)] if any(row.measured for row in block.rows) else []
+    words = [LEGEND, *_stands_for(filled), *shown.levels(filled)] if filled.measured else []
     words += [f"Note: {note}" for note in filled.notes]
     return "\n".join([*lines, "", *(line for word in words for line in textwrap.wrap(word, width))])
 
 
 def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
+    from report import shown
+
     ran = [row for row in block.rows if row.ran]
     heads = [_short(column.heading) for column in filled.columns]
-    grid = [(row.label, [_two(row.cells[c.slot], block, row) for c in filled.columns]) for row in ran]
-    label = max((len(name) for name, _ in grid), default=0)
-    widths = [
-        max(len(head), *(len(part) for _, cells in grid for part in cells[n])) if grid else len(head)
-        for n, head in enumerate(heads)
-    ]
-    out = [_line("", heads, label, widths), "-" * (label + sum(widths) + len(GAP) * len(widths))]
+    grid = [(shown.label(row), [_two(row.cells[c.slot], block, row) for c in filled.columns]) for row in ran]
+    label = max(len(name) for name, _ in grid)
+    widths = [max(len(head), *(len(part) for _, cells in grid for part in cells[n])) for n, head in enumerate(heads)]
+    against = shown.baseline(block, filled)
+    out = [f"{shown.head(block)}. {against}".rstrip()]
+    out += [_line("", heads, label, widths), "-" * (label + sum(widths) + len(GAP) * len(widths))]
     for name, cells in grid:
         out.append(_line(name, [value for value, _ in cells], label, widths))
         out.append(_line("", [bounds for _, bounds in cells], label, widths))
@@ -55,10 +60,12 @@ def _stands_for(filled: FilledTable) -> list[str]:
 
 
 def _two(cell: Cell, block: FilledBlock, row: FilledRow) -> tuple[str, str]:
-    from report.cells import interval, is_best
+    from report.filled import interval
+    from report.shown import shown
 
-    bounds = interval(cell, digits=0).replace(" to ", ":" if row.row.delta else "-")
-    return cell.shown + ("*" if is_best(cell, block, row) else ""), bounds
+    words = shown(cell, block, row)
+    bounds = interval(cell, digits=0).replace(" to ", ":" if row.row.kind == "delta" else "-")
+    return words.number + ("*" if words.best else "") + words.mark, bounds
 
 
 def _short(heading: str) -> str:

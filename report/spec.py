@@ -5,13 +5,13 @@ Nothing here knows results: `report.cells` fills the declarations with numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from records.errors import ConfigError, unknown
-from records.layout import BASE
+from records.layout import BASE, split
 from records.yaml_files import read_yaml
 from report.declared import need, only
 
@@ -19,54 +19,84 @@ HERE = Path(__file__).resolve().parent
 TABLES = HERE / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")
 
+Kind = Literal["base", "run", "delta", "mean"]
+Step = int | Literal["long"] | None
+"""Rollouts; None: the scale's table step; long: its second look."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row: a method's checkpoint, or (`delta`) the difference of two other rows."""
+    """One row: the checkpoints of a method, the difference of two rows (`delta`), or the mean over rows that differ in
+    their seeds only (`mean`)."""
 
     id: str
     label: str
     method: str | None = None
     delta: tuple[str, str] | None = None
+    mean: tuple[str, ...] | None = None
     optional: bool = False
     seeds: tuple[int, ...] | None = None  # None: all seeds of the matrix
-    step: int | None = None  # None: the scale's table step
+    step: Step = None
 
     @property
-    def what(self) -> tuple[Any, ...]:
+    def kind(self) -> Kind:
+        if self.method is not None:
+            return "base" if self.method == BASE else "run"
+        return "delta" if self.delta else "mean"
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The rows a derived row is made of."""
+        return self.delta or self.mean or ()
+
+    @property
+    def content(self) -> tuple[Any, ...]:
         """Two rows of one block with the same value here would print the same numbers."""
-        return (self.method, self.delta, self.seeds, self.step)
+        method = check_method(self.method, "", "") if self.method else self.kind
+        return (method, self.of, self.seeds, self.step)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one model of the paper (`model` is a slot); `title` heads them where a table has panels."""
+    """Rows of one model of the paper (`model` is a slot). title: heads them where a table has panels. baseline: the row
+    of the table that their differences are taken to."""
 
     model: str
     rows: tuple[Row, ...]
     title: str | None = None
+    baseline: str | None = None
 
 
 @dataclass(frozen=True)
 class Table:
+    """variant: the settings that the table is about; a scale that trains nothing under them has no such table."""
+
     key: str
     title: str
     columns: Mapping[str, str]  # slot -> printed heading, in order
     blocks: tuple[Block, ...]
     models: Mapping[str, str]  # slot -> the paper's model
     source: str
+    variant: str | None = None
 
     @property
     def rows(self) -> list[Row]:
         return [row for block in self.blocks for row in block.rows]
 
+    @property
+    def heading(self) -> str:
+        """`Table 1: ...`; a table that the paper does not number has its title only."""
+        return f"Table {self.key}: {self.title}" if self.key.isdigit() else self.title or self.key
+
 
 def table(key: str, path: Path | str = TABLES) -> Table:
     """Table `key` of a specification file; `models` and `columns` it does not give are those of `tables.yaml`.
 
-    Raises `ConfigError` for unknown keys, slots and columns, for a row id or content given twice, and for a delta of
-    rows that its block does not have.
+    Raises `ConfigError` for unknown keys, slots and columns, for a row id or content given twice, for a derived row or
+    baseline that names no fitting row, and for a row with the id of a printed one that is not the same run.
     """
+    from report import twins
+
     where = str(path)
     content = read_yaml(path, "specification")
     only(content, where, "", ("models", "columns", "tables"))
@@ -78,7 +108,7 @@ def table(key: str, path: Path | str = TABLES) -> Table:
         raise unknown(where, "tables", key, tables)
     at = f"tables.{key}"
     body = tables[key]
-    only(body, where, at, ("title", "columns", "blocks"))
+    only(body, where, at, ("title", "columns", "blocks", "variant"))
     wanted = need(body, "columns", where, at)
     for slot in wanted:
         if slot not in columns:
@@ -89,13 +119,18 @@ def table(key: str, path: Path | str = TABLES) -> Table:
         _block(block, where, f"{at}.blocks.{n}", models) for n, block in enumerate(need(body, "blocks", where, at))
     )
     _once([row.id for block in blocks for row in block.rows], where, at)
+    for n, block in enumerate(blocks):
+        _baseline(block, blocks, where, f"{at}.blocks.{n}.baseline")
+        for row in block.rows:
+            twins.check(row, block.model, where, f"{at}.blocks.{n}")
     return Table(
         key=key,
-        title=str(body.get("title", f"Table {key}")),
+        title=str(body.get("title", "")),
         columns={slot: str(columns[slot]) for slot in wanted},
         blocks=blocks,
         models={str(slot): str(title) for slot, title in models.items()},
         source=where,
+        variant=body.get("variant"),
     )
 
 
@@ -103,31 +138,73 @@ def table_keys(path: Path | str = TABLES) -> list[str]:
     return [str(key) for key in need(read_yaml(path, "specification"), "tables", str(path))]
 
 
-def check_method(name: str, where: str, key: str) -> None:
-    """Raise for a method that the catalog does not have; options after `+` are the matrix's business."""
+def keys_for(methods: Iterable[str], path: Path | str = TABLES) -> list[str]:
+    """Keys of the tables that a scale with these methods (variants included) has."""
+    variants = {None, *(split(method)[1] for method in methods)}
+    return [key for key in table_keys(path) if table(key, path).variant in variants]
+
+
+def check_method(name: str, where: str, key: str) -> str:
+    """The canonical key of a method as the configuration names it; raises for one that the catalog does not have."""
     from methods import catalog
 
-    known = (BASE, *catalog.keys())
-    if name.split("+")[0] not in known:
-        raise unknown(where, key, name, known)
+    if name == BASE:
+        return BASE
+    method, variant = split(name)
+    known = (BASE, *catalog.keys(), *catalog.aliases())
+    if method.split("+")[0] not in known:
+        raise unknown(where, key, method, known)
+    try:
+        parsed = catalog.parse(method).key
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {key}: {error}") from error
+    return parsed if variant is None else f"{parsed}@{variant}"
 
 
 def _block(body: Mapping[str, Any], where: str, at: str, models: Mapping[str, str]) -> Block:
-    only(body, where, at, ("model", "title", "rows"))
+    only(body, where, at, ("model", "title", "baseline", "rows"))
     model = need(body, "model", where, at)
     if model not in models:
         raise unknown(where, f"{at}.model", model, models)
     rows = tuple(_row(row, where, f"{at}.rows.{n}") for n, row in enumerate(need(body, "rows", where, at)))
     _once([row.id for row in rows], where, at)
-    runs = {row.id: row for row in rows if row.delta is None}
     for row in rows:
-        for part in row.delta or ():
-            if part not in runs:
-                raise unknown(where, f"{at}: row {row.id}: delta", part, runs)
-        same = next((other for other in rows if other is not row and other.what == row.what), None)
+        _parts(row, rows, where, at)
+        same = next((other for other in rows if other is not row and other.content == row.content), None)
         if same is not None:
-            raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.delta})")
-    return Block(model=model, rows=rows, title=body.get("title"))
+            raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.of})")
+    return Block(model=model, rows=rows, title=body.get("title"), baseline=body.get("baseline"))
+
+
+def _parts(row: Row, rows: Sequence[Row], where: str, at: str) -> None:
+    """A derived row is made of rows of its block; a mean over seeds of rows that differ in nothing but the seed."""
+    runs = {other.id: other for other in rows if other.delta is None and other is not row}
+    for part in row.of:
+        if part not in runs:
+            raise unknown(where, f"{at}: row {row.id}: {row.kind}", part, runs)
+        if row.mean and runs[part].kind != "run":
+            raise ConfigError(f"{where}: {at}: row {row.id}: mean: {part} is no trained row")
+    if row.mean is None:
+        return
+    first, *others = (runs[part] for part in row.mean)
+    for other in others:
+        if (first.content[0], first.step) != (other.content[0], other.step):
+            raise ConfigError(
+                f"{where}: {at}: row {row.id}: mean: {first.id} and {other.id} differ in more than the seed"
+            )
+    seeds = [seed for part in row.mean for seed in runs[part].seeds or (None,)]
+    if None in seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"{where}: {at}: row {row.id}: mean: its rows must name different seeds")
+
+
+def _baseline(block: Block, blocks: Sequence[Block], where: str, at: str) -> None:
+    if block.baseline is None:
+        return
+    fitting = {
+        row.id for other in blocks if other.model == block.model for row in other.rows if row.kind in ("run", "mean")
+    }
+    if block.baseline not in fitting:
+        raise unknown(where, at, block.baseline, fitting)
 
 
 def _once(ids: list[str], where: str, at: str) -> None:
@@ -137,23 +214,46 @@ def _once(ids: list[str], where: str, at: str) -> None:
 
 
 def _row(body: Mapping[str, Any], where: str, at: str) -> Row:
-    only(body, where, at, ("id", "label", "method", "delta", "when", "seeds", "step"))
+    only(body, where, at, ("id", "label", "method", "delta", "mean", "when", "seeds", "step"))
     name = str(need(body, "id", where, at))
-    if ("method" in body) == ("delta" in body):
-        raise ConfigError(f"{where}: {at}: row {name} needs either method or delta")
-    delta = body.get("delta")
+    if sum(key in body for key in ("method", "delta", "mean")) != 1:
+        raise ConfigError(f"{where}: {at}: row {name} needs either method, delta or mean")
+    delta, mean = body.get("delta"), body.get("mean")
     if delta is not None and (not isinstance(delta, list) or len(delta) != 2):
         raise ConfigError(f"{where}: {at}: row {name}: delta must be [row, minus row], got {delta!r}")
+    if mean is not None and (not isinstance(mean, list) or len(mean) < 2):
+        raise ConfigError(f"{where}: {at}: row {name}: mean must be a list of two rows or more, got {mean!r}")
     if body.get("when", "run") != "run":
         raise unknown(where, f"{at}.when", body["when"], ["run"])
     if "method" in body:
         check_method(str(body["method"]), where, f"{at}: row {name}: method")
+    else:
+        derived = next((key for key in ("seeds", "step") if key in body), None)
+        if derived is not None:
+            raise ConfigError(f"{where}: {at}: row {name}: {derived} belongs to the rows it is made of")
     return Row(
         id=name,
         label=str(need(body, "label", where, at)),
         method=body.get("method"),
         delta=None if delta is None else (str(delta[0]), str(delta[1])),
+        mean=None if mean is None else tuple(map(str, mean)),
         optional="when" in body,
-        seeds=tuple(body["seeds"]) if "seeds" in body else None,
-        step=body.get("step"),
+        seeds=_seeds(body.get("seeds"), f"{where}: {at}: row {name}: seeds"),
+        step=_step(body.get("step"), f"{where}: {at}: row {name}: step"),
     )
+
+
+def _seeds(value: Any, where: str) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or not all(type(seed) is int for seed in value):
+        raise ConfigError(f"{where}: must be a list of whole numbers, got {value!r}")
+    if len(set(value)) < len(value):
+        raise ConfigError(f"{where}: {value!r} names a seed twice")
+    return tuple(value)
+
+
+def _step(value: Any, where: str) -> Step:
+    if value is None or value == "long" or (type(value) is int and value > 0):
+        return value
+    raise ConfigError(f"{where}: must be a number of rollouts or `long`, got {value!r}")

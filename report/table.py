@@ -1,4 +1,4 @@
-"""`python -m report.table --results results/quick --table 1`: one table as CSV, Markdown and tidy CSV."""
+"""`python -m report.table --results results/quick --table 1`: one table, every rendering."""
 
 from __future__ import annotations
 
