@@ -17,6 +17,10 @@ localrules:
     all,
     report,
     table1,
+    table2,
+    table3,
+    table4,
+    table_hot,
     figure2,
     figure3,
     figure_entropy,
@@ -31,7 +35,27 @@ rule all:
 
 rule table1:
     input:
-        f"{RESULTS.tables}/table1.md",
+        expand(rules.table.output, number=1),
+
+
+rule table2:
+    input:
+        expand(rules.table.output, number=2),
+
+
+rule table3:
+    input:
+        expand(rules.table.output, number=3),
+
+
+rule table4:
+    input:
+        expand(rules.table.output, number=4),
+
+
+rule table_hot:
+    input:
+        expand(rules.table.output, number="hot"),
 
 
 rule figure2:

@@ -1,4 +1,8 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
+from report import spec
+
+# The tables that this configuration has runs for.
+TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
 
 
 localrules:
@@ -27,9 +31,18 @@ rule table:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
     output:
-        multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".md", ".tidy.csv"),
+        multiext(
+            f"{RESULTS.tables}/table{{number}}",
+            ".csv",
+            ".tidy.csv",
+            ".md",
+            ".tex",
+            ".html",
+        ),
     log:
         f"{LOGS}/table{{number}}.log",
+    wildcard_constraints:
+        number=r"[A-Za-z0-9_-]+",
     conda:
         "../../environment.yml"
     params:
@@ -63,7 +76,7 @@ rule report:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
-        tables=f"{RESULTS.tables}/table1.md",
+        tables=expand(rules.table.output, number=TABLES),
         figures=expand(
             f"{RESULTS.figures}/{{figure}}.svg",
             figure=["figure2", "figure3", "entropy"],
