@@ -4,7 +4,7 @@ import sys
 
 from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Results
-from workflow import code, config as configuration, matrix
+from workflow import code, config as configuration, matrix, needs
 
 try:
     # Snakemake lists the files of the command line first and the default last; errors name the one that wins
@@ -72,6 +72,10 @@ def planned_of(wc):
 def train_code(wc):
     planned = planned_of(wc)
     return code.train(planned.run.key, matrix.trainer(config, planned))
+
+
+def train_need(wc):
+    return needs.train(matrix.training(config, planned_of(wc)))
 
 
 def specification(wc, input):

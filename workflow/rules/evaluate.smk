@@ -1,6 +1,13 @@
 # Samples, grades, scores: one generation job and one grading job per checkpoint, all benchmarks in each.
 
 AT = "{model}/{method}/seed{seed}/step{step}"
+GENERATE = needs.generate(config["evaluation"]["backend"])
+
+
+# Cheap, and on a cluster done where Snakemake runs: only there is a network.
+localrules:
+    benchmark_data,
+    score,
 
 
 rule benchmark_data:
@@ -32,7 +39,11 @@ rule generate:
         f"{LOGS}/generate/{AT}.log",
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: GENERATE.cores
+    resources:
+        gpu=GENERATE.gpus,
+        mem_mb=GENERATE.memory,
+        runtime=lambda wc, attempt: GENERATE.minutes * attempt,
     params:
         weights=weights_folder,
         names=" ".join(BENCHMARKS),
@@ -62,6 +73,8 @@ rule grade:
     conda:
         "../../environment.yml"
     threads: 1
+    resources:
+        runtime=lambda wc, attempt: 60 * attempt,
     params:
         samples=subpath(input.samples, parent=True),
         data=lambda wc, input: Path(input.data[0]).parent,

@@ -38,7 +38,11 @@ rule train:
         f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: lambda wc: train_need(wc).cores
+    resources:
+        gpu=lambda wc: train_need(wc).gpus,
+        mem_mb=lambda wc: train_need(wc).memory,
+        runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
     params:
         spec=specification,
         code=train_code,

@@ -1,0 +1,242 @@
+"""A real Slurm on this machine: munged, slurmctld and two slurmd with four fake GPUs each, all in one folder.
+
+    with cluster(folder) as slurm:
+        subprocess.run(["sbatch", ...], env=slurm.environment)
+
+Debian's packages `slurm-wlm` and `munge` (Slurm 22.05), root, no systemd, no cgroups, no name service. Nothing outside
+`folder` is read or written, and the daemons are stopped by their pid files. Also by hand, until Ctrl-C:
+`python -m tests.slurm.cluster FOLDER`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+NODES = ("n1", "n2")
+GPUS = 4  # a node
+SBIN = "/usr/sbin"  # not on every user's PATH
+CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
+PROGRAMS = ("munged", "slurmctld", "slurmd", *CLIENTS)
+MARK = "TEPO_BENCH_TEST_CLUSTER"  # in the environment of everything that runs on the cluster
+
+# Two nodes on one machine. `config_overrides`: the sizes are invented; linuxproc and task/none: no cgroups; accounting
+# off, so `sacct` cannot answer; requeue and short limits, so that failures are over in seconds.
+CONF = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CryptoType=crypto/munge
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdSpoolDir={folder}/spool-%n
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdLogFile={folder}/slurmd-%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+GresTypes=gpu
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=0
+ReturnToService=2
+JobRequeue=1
+KillWait=5
+SlurmdTimeout=20
+SlurmctldTimeout=30
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
+PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> str | None:
+    """Why no cluster can be started here, or None."""
+    if os.geteuid() != 0:
+        return "starting Slurm's daemons needs root"
+    absent = [name for name in PROGRAMS if not _program(name)]
+    return f"{', '.join(absent)} not installed (Debian: apt-get install slurm-wlm munge)" if absent else None
+
+
+@dataclass
+class Cluster:
+    """A running cluster. `environment` is what a user's shell has there."""
+
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str, check: bool = True, **options: object) -> str:
+        """Run a command as a user of the cluster; its standard output."""
+        done = subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, check=False, timeout=600, **options
+        )  # type: ignore[call-overload]
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return str(done.stdout)
+
+    def start_node(self, node: str) -> None:
+        self.run(f"{SBIN}/slurmd", "-f", str(self.conf), "-N", node)
+
+    def kill_node(self, node: str) -> None:
+        """What a power cut does: the node's daemon and all that runs on it are gone, and nobody is told."""
+        os.kill(_pid(self.folder / f"slurmd-{node}.pid") or 0, signal.SIGKILL)
+        for pid in self.processes(SLURMD_NODENAME=node):
+            _kill(pid)
+
+    def processes(self, **variables: str) -> list[int]:
+        """Pids of everything that runs on this cluster, told by its environment, and has `variables` there."""
+        wanted = {f"{key}={value}".encode() for key, value in {MARK: str(self.folder), **variables}.items()}
+        return [pid for pid, found in _environments() if wanted <= found and pid != os.getpid()]
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """Start a cluster in `folder` (new, short path: sockets lie in it) and stop everything that ran on it."""
+    folder = folder.resolve()
+    made = Cluster(folder)
+    made.environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SNAKEMAKE"))},
+        MARK: str(folder),
+        "PATH": f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    try:
+        _write(folder)
+        munge = folder / "munge"
+        made.run(
+            f"{SBIN}/munged", "--force", f"--key-file={munge}/key", f"--socket={munge}/socket",
+            f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed",
+        )  # fmt: skip
+        made.run(f"{SBIN}/slurmctld", "-f", str(made.conf), "-c")
+        for node in NODES:
+            made.start_node(node)
+        wait_for(lambda: made.run("sinfo", "-h", "-o", "%T", check=False).split() == ["idle"], "nodes to be idle", 60)
+        yield made
+    finally:
+        _stop(made)
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float) -> None:
+    """Return as soon as `condition()` is true; an error after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.1)
+
+
+def _write(folder: Path) -> None:
+    for name in ("state", "munge", "bin", *(f"spool-{node}" for node in NODES)):
+        (folder / name).mkdir(parents=True)
+    (folder / "munge/key").write_bytes(os.urandom(1024))
+    (folder / "munge/key").chmod(0o400)
+    for number in range(GPUS):  # null devices under other names
+        os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    for name in CLIENTS:  # not SLURM_CONF in the environment: jobs of the executor plugin lose it
+        client = folder / "bin" / name
+        client.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {_program(name)} "$@"\n')
+        client.chmod(0o755)
+    host = socket.gethostname().split(".")[0]
+    conf = CONF.format(folder=folder, host=host, ports=_free_ports(3), gpus=GPUS)
+    (folder / "slurm.conf").write_text(conf)
+    device = f"File={folder}/gpu[0-{GPUS - 1}]"
+    (folder / "gres.conf").write_text("".join(f"NodeName={node} Name=gpu Type=h100 {device}\n" for node in NODES))
+
+
+def _stop(made: Cluster) -> None:
+    """Cancel every job, stop the daemons by their pid files, and end what jobs left behind."""
+    if (made.folder / "slurmctld.pid").exists():
+        made.run("scancel", "--user=root", "--state=PENDING", check=False)
+        made.run("scancel", "--user=root", check=False)
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: not made.run("squeue", "-h", check=False).strip(), "jobs to end", 15)
+    pids = [
+        made.folder / "slurmctld.pid",
+        *(made.folder / f"slurmd-{node}.pid" for node in NODES),
+        made.folder / "munge/pid",
+    ]
+    for path in pids:
+        pid = _pid(path)
+        if pid is not None:
+            _kill(pid, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                wait_for(partial(_gone, pid), f"{path.stem} to stop", 10)
+            _kill(pid)
+    for pid in made.processes():
+        _kill(pid)
+    for number in range(GPUS):
+        (made.folder / f"gpu{number}").unlink(missing_ok=True)
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ['PATH']}:{SBIN}")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on: bound together, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _pid(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _environments() -> Iterator[tuple[int, set[bytes]]]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(folder.name), set((folder / "environ").read_bytes().split(b"\0"))
+
+
+def main() -> None:
+    reason = missing()
+    if reason:
+        sys.exit(f"error: {reason}")
+    with cluster(Path(sys.argv[1])) as made:
+        print("\n".join(f"export {key}={made.environment[key]}" for key in (MARK, "PATH")), flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main()

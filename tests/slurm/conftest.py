@@ -1,0 +1,51 @@
+"""One real Slurm for all tests here, and a copy of the repository in which a small experiment takes half a minute."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import Cluster, cluster, missing
+from tests.workflow.conftest import ROOT, copy_of
+from workflow import code
+
+REQUIRED = "TEPO_BENCH_REQUIRE_SLURM"  # set where these tests must run, as .ci/run does
+SMALL = ("--configfile", "config/quick.yaml", "tests/slurm/small.yaml")
+# No conda here: jobs run in this interpreter's environment, as they do where the environment is loaded by hand.
+PROFILE = ("--profile", "slurm", "--sdm", "env-modules", "--slurm-init-seconds-before-status-checks", "5")
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Cluster]:
+    """A running cluster, or a skip that says why there is none."""
+    reason = missing()
+    if reason:
+        assert not os.environ.get(REQUIRED), f"{REQUIRED} is set: {reason}"
+        pytest.skip(f"no Slurm here: {reason}")
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: sockets lie in it
+    try:
+        with cluster(folder) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def clone(target: Path) -> Path:
+    """The repository with the small configuration, and the quick base model if `make demo` has made it."""
+    base = Path("results/cache/models") / f"tiny_qwen2-{code.recipe('tiny_qwen2', 'quick')}"
+    extra = [str(base)] if (ROOT / base / "base.json").exists() else []
+    return copy_of(target, "slurm", "tests/slurm/small.yaml", *extra)
+
+
+def snakemake(slurm: Cluster, folder: Path, *words: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    """`snakemake WORDS` typed in `folder` by a user of the cluster."""
+    return subprocess.run(
+        ["snakemake", *words], cwd=folder, env=slurm.environment,
+        capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
