@@ -2,7 +2,7 @@
 
 A model is either made here (`made_here`: architecture, seed and the name of a recipe in `models.recipe`) or
 fetched from the hub (`hub`: repository id; `revision`: commit, null where this project never downloaded it
-and cannot vouch for one). Light: Snakemake parses this in every job.
+and cannot vouch for one; `size`: what `cluster` and config/throughput.yaml call it). Light: Snakemake parses this in every job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from records.provenance import ROOT
 from records.yaml_files import read_yaml
 
 FOLDER = ROOT / "config" / "models"
-_KEYS = ("title", "stands_for", "notes", "made_here", "hub", "revision")
+_KEYS = ("title", "stands_for", "notes", "made_here", "hub", "revision", "size")
 _MADE_HERE = ("recipe", "seed", "architecture")
 _ARCHITECTURES = ("qwen2", "qwen3", "llama", "mistral")
 _SIZES = (
@@ -58,6 +58,7 @@ class Model:
     made_here: MadeHere | None = None
     hub: str | None = None
     revision: str | None = None
+    size: str | None = None
     notes: str | None = None
 
 
@@ -79,6 +80,8 @@ def model(key: str, folder: Path = FOLDER) -> Model:
         raise ConfigError(f"{where}: exactly one of made_here and hub must be given")
     if "hub" in entry and "revision" not in entry:
         raise ConfigError(f"{where}: revision: missing; write null where no commit is known")
+    if ("hub" in entry) != ("size" in entry):
+        raise ConfigError(f"{where}: size: goes with hub and only with it")
     made_here = _made_here(where, entry["made_here"]) if "made_here" in entry else None
     return Model(
         key=key,
@@ -87,6 +90,7 @@ def model(key: str, folder: Path = FOLDER) -> Model:
         made_here=made_here,
         hub=entry.get("hub"),
         revision=entry.get("revision"),
+        size=entry.get("size"),
         notes=entry.get("notes"),
     )
 

@@ -1,0 +1,133 @@
+"""A hub model in a folder: the right files with their hashes and commit, or one line and no `base.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from methods import fetch_model
+from models import cache
+from records.errors import BenchError, CorruptInputError, MissingInputError
+from records.provenance import ROOT, sha256_bytes
+from tests.models.hub_server import COMMIT, environment, hub
+
+HUB = "someone/small"
+SHARDED: dict[str, bytes] = {
+    "config.json": b'{"model_type": "qwen2"}',
+    "tokenizer_config.json": b"{}",
+    "tokenizer.json": b'{"version": "1.0"}',
+    "model.safetensors.index.json": json.dumps(
+        {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    ).encode(),
+    "model-00001-of-00002.safetensors": b"first",
+    "model-00002-of-00002.safetensors": b"second",
+    "consolidated.safetensors": b"the same weights again",
+    "original/consolidated.00.pth": b"and again",
+    "README.md": b"# words",
+}
+KEPT = sorted(set(SHARDED) - {"consolidated.safetensors", "original/consolidated.00.pth", "README.md"})
+
+
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "methods.fetch_model", *words], cwd=ROOT, env=os.environ | variables,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def folder(path: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("revision", ["main", COMMIT])
+def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path, revision: str) -> None:
+    out = tmp_path / "small"
+    words = ("--hub", HUB, "--revision", revision, "--out", str(out))
+    with hub(HUB, SHARDED) as (address, asked):
+        done = command(*words, **environment(address, tmp_path / "home"))
+        assert done.returncode == 0, done.stderr
+        fetched = len(asked)
+        assert command(*words, **environment(address, tmp_path / "home")).returncode == 0
+    assert len(asked) == fetched, "a complete folder asks nothing"
+    record = cache.record(out)
+    assert (record["hub"], record["revision"], record["commit"]) == (HUB, revision, COMMIT)
+    assert record["sha256"] == {name: sha256_bytes(SHARDED[name]) for name in KEPT}
+    assert not any("consolidated" in line or "README" in line for line in asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "message"),
+    [
+        (("--hub", HUB), {}, r"--revision: which commit of someone/small\?"),
+        (("--hub", HUB, "--revision", "main"), {"HF_HUB_OFFLINE": "1"}, "someone/small@main: cannot be fetched"),
+        (("--hub", "no/where", "--revision", "main"), {}, "no/where@main: cannot be fetched"),
+        (("--hub", "a b", "--revision", "main"), {}, "a b@main: cannot be fetched"),
+    ],
+    ids=["no revision", "offline", "unknown repository", "not an id"],
+)
+def test_what_cannot_be_fetched_is_one_line(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], message: str
+) -> None:
+    with hub(HUB, SHARDED) as (address, _):
+        done = command(*words, "--out", str(tmp_path / "out"), **environment(address, tmp_path / "home") | variables)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert re.search(message, done.stderr), done.stderr
+    assert not (tmp_path / "out" / "base.json").exists()
+
+
+def test_a_folder_fetched_elsewhere_is_taken_without_a_network(tmp_path: Path) -> None:
+    source = folder(tmp_path / "carried", SHARDED)
+    record = fetch_model.fetch(HUB, COMMIT, tmp_path / "out", source=source)
+    assert (record["commit"], sorted(record["sha256"])) == (COMMIT, KEPT)
+    assert cache.record(tmp_path / "out") == record
+    assert fetch_model.fetch(HUB, "main", tmp_path / "head", source=source)["commit"] is None
+
+
+def without(name: str) -> dict[str, bytes]:
+    return {key: content for key, content in SHARDED.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "message"),
+    [
+        (without("config.json"), MissingInputError, r"config\.json is missing: what came is not a model folder"),
+        (without("model-00002-of-00002.safetensors"), MissingInputError, r"00002-of-00002\.safetensors is missing"),
+        (without("model.safetensors.index.json"), MissingInputError, r"model\.safetensors is missing"),
+        (SHARDED | {"model.safetensors.index.json": b"{"}, CorruptInputError, "no list of shards"),
+    ],
+    ids=["no config", "a shard is gone", "no index", "broken index"],
+)
+def test_an_incomplete_model_has_no_record(
+    tmp_path: Path, files: dict[str, bytes], kind: type[BenchError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        fetch_model.fetch(HUB, COMMIT, tmp_path / "out", source=folder(tmp_path / "carried", files))
+    assert not (tmp_path / "out" / "base.json").exists()
+
+
+def test_two_commits_never_mix_in_one_folder(tmp_path: Path) -> None:
+    source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
+    fetch_model.fetch(HUB, COMMIT, out, source=source)
+    with pytest.raises(CorruptInputError, match=rf"holds {HUB}@{COMMIT}, not {HUB}@main; remove it"):
+        fetch_model.fetch(HUB, "main", out, source=source)
+    (out / "base.json").unlink()
+    with pytest.raises(CorruptInputError, match=rf"holds parts of {HUB}@{COMMIT}, not {HUB}@main"):
+        fetch_model.fetch(HUB, "main", out, source=source)
+
+
+def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
+    source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
+    fetch_model.fetch(HUB, COMMIT, out, source=source)
+    (out / "model-00001-of-00002.safetensors").write_bytes(b"other")
+    with pytest.raises(CorruptInputError, match="differs from its sha256"):
+        fetch_model.fetch(HUB, COMMIT, out, source=source)

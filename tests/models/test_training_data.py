@@ -1,0 +1,189 @@
+"""A data set's problems as training prompts: distinct, a fixed choice, read as evaluation reads its problems."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from transformers import AutoTokenizer
+
+from evals.generation import prompts as evaluation
+from models import prompts, tokenizer, training_data
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.provenance import ROOT, sha256_file
+from records.read import read_json, read_jsonl
+from tests.models.hub_server import COMMIT, environment, hub
+
+KEY = "dapo_math_17k"
+SOURCE = training_data.source(KEY)
+PROBLEMS = {f"How many corners have ${n}$ triangles that share none?": str(3 * n) for n in range(1, 41)}
+
+
+def row(problem: str, answer: str, **changes: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": SOURCE.before + problem + SOURCE.after}
+    return {
+        "data_source": "math_dapo", "prompt": [message], "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule"}, "extra_info": {"index": "1"},
+    } | changes  # fmt: skip
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each problem three times, one of them spaced otherwise, and one problem with two answers."""
+    rows = [row(problem, answer) for problem, answer in PROBLEMS.items()] * 2
+    rows += [row(problem.replace(" ", "  ") + "\n", answer) for problem, answer in PROBLEMS.items()]
+    return parquet(tmp_path_factory.mktemp("data") / "set.parquet", [*rows, row("Torn?", "1"), row("Torn?", "2")])
+
+
+@pytest.fixture(scope="module")
+def data(file: Path) -> Path:
+    out = file.with_name("problems.jsonl")
+    training_data.write(KEY, out, file=file)
+    return out
+
+
+def test_problems_are_distinct_and_contradictions_left_out_and_counted(data: Path, file: Path) -> None:
+    assert training_data.read(data) == PROBLEMS
+    record = read_json(data.with_suffix(".json"))
+    assert (record["rows"], record["distinct"], record["contradictory"]) == (122, 40, 1)
+    assert (record["sha256"], record["commit"]) == (sha256_file(file), None)
+
+
+def test_the_choice_depends_on_seed_and_text_alone() -> None:
+    chosen = training_data.choose(PROBLEMS, 12, 0, "here")
+    backwards = dict(reversed(PROBLEMS.items()))
+    assert training_data.choose(backwards, 12, 0, "here") == chosen
+    assert training_data.choose(PROBLEMS, 20, 0, "here")[:12] == chosen
+    assert set(training_data.choose(PROBLEMS, 12, 1, "here")) != set(chosen)
+    with pytest.raises(ConfigError, match=r"here: 40 distinct problems; prompts\.count is 41"):
+        training_data.choose(PROBLEMS, 41, 0, "here")
+
+
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+
+
+def model_folder(path: Path, template: str | None) -> Path:
+    """What making prompts needs of a model: its tokenizer."""
+    path.mkdir()
+    tokenizer.save(path)
+    found = AutoTokenizer.from_pretrained(path)
+    found.chat_template = template
+    found.save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, None], ids=["chat template", "plain"])
+def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path, template: str | None) -> None:
+    model, out = model_folder(tmp_path / "model", template), tmp_path / "prompts.jsonl"
+    prompts.main(
+        ["--source", KEY, "--data", str(data), "--model", str(model), "--max-tokens", "400", "--count", "7",
+         "--seed", "3", "--out", str(out)]
+    )  # fmt: skip
+    reader = AutoTokenizer.from_pretrained(model)
+    written = read_jsonl(out)
+    for found, problem in zip(written, training_data.choose(PROBLEMS, 7, 3, "here"), strict=True):
+        asked = evaluation.build(reader, "system", "auto", problem, 400)
+        assert (found["prompt"], found["answer"], found["cut"]) == (asked.text, PROBLEMS[problem], 0)
+        assert evaluation.INSTRUCTION in found["prompt"]
+        assert ("[assistant]" in found["prompt"]) == (template is not None)
+        assert "Answer:" not in found["prompt"], "the data set's own instruction is replaced"
+
+
+def test_a_long_problem_is_cut_on_the_left_and_counted(tmp_path: Path) -> None:
+    reader = AutoTokenizer.from_pretrained(model_folder(tmp_path / "model", None))
+    long = "Begin. " + "x" * 300 + " end?"
+    (made,) = training_data.rows({long: "1"}, [long], reader, 50)
+    assert made["cut"] > 200
+    assert "Begin" not in str(made["prompt"])
+
+
+BAD = {
+    "other instructions": (
+        [row("Why?", "1", prompt=[{"role": "user", "content": "Why?"}])],
+        "row 1: prompt: not within",
+    ),
+    "two messages": ([row("Why?", "1", prompt=[{"role": "user", "content": "a"}] * 2)], "row 1: must have one message"),
+    "no answer": ([row("Why?", "1"), row("How?", " ")], "row 2: ground_truth: is empty"),
+    "no problem": ([row(" ", "1")], "row 1: problem: is empty"),
+    "no rows": ([row("Why?", "1")][:0], "holds no rows"),
+    "other columns": ([{"question": "Why?"}], "not a readable parquet file|row 1: must have one message"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_named_with_its_row(tmp_path: Path, case: str) -> None:
+    rows, message = BAD[case]
+    file = tmp_path / "set.parquet"
+    schema = pyarrow.Table.from_pylist([row("Why?", "1")]).schema
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=None if rows else schema), file)
+    with pytest.raises(CorruptInputError, match=message) as caught:
+        training_data.write(KEY, tmp_path / "out.jsonl", file=file)
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "kind", "message"),
+    [
+        (b"not parquet", {}, CorruptInputError, "not a readable parquet file"),
+        (None, {}, MissingInputError, "data of dapo_math_17k is missing"),
+        (b"not parquet", {"sha256": "0" * 64}, CorruptInputError, r"sha256 is [0-9a-f]+, prompts\.sha256 says 0+"),
+    ],
+    ids=["garbage", "missing", "other file"],
+)
+def test_a_wrong_file_is_refused(
+    tmp_path: Path, content: bytes | None, given: dict[str, str], kind: type[BenchError], message: str
+) -> None:
+    file = tmp_path / "set.parquet"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(kind, match=message):
+        training_data.write(KEY, tmp_path / "out.jsonl", file=file, **given)
+
+
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, env=os.environ | variables,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with hub(SOURCE.dataset, {SOURCE.path: file.read_bytes()}, kind="datasets") as (address, _):
+        words = ("models.training_data", "--source", KEY, "--out", str(out))
+        done = command(*words, **environment(address, tmp_path / "home"))
+        assert done.returncode == 0, done.stderr
+        offline = command(*words, **environment(address, tmp_path / "home") | {"HF_HUB_OFFLINE": "1"})
+    assert (offline.returncode, offline.stderr.count("\n")) == (2, 1), offline.stderr
+    record = read_json(out.with_suffix(".json"))
+    assert (record["commit"], record["sha256"]) == (COMMIT, sha256_file(file))
+    assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == list(PROBLEMS.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--source", "dapo", "--count", "1", "--out", "x"), "--source dapo needs --data"),
+        (("--source", KEY, "--count", "1", "--out", "x", "--ladder", "quick"), "does not take --ladder"),
+        (("--count", "1", "--out", "x"), "--source arithmetic needs --ladder"),
+        (("--count", "1", "--out", "x", "--ladder", "quick", "--model", "m"), "does not take --model"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], message: str) -> None:
+    done = command("models.prompts", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
