@@ -10,7 +10,10 @@ from methods.spec import TRAINERS
 from records.provenance import ROOT, code_hash
 
 # They write pages, serve tests or say what other files are: no number of a run depends on them.
-NOT_NUMBERS = ("methods/docs.py", "methods/sources.py", "methods/fetch_model.py", "methods/adapters/trl_conformance.py")
+NOT_NUMBERS = (
+    "methods/docs.py", "methods/sources.py", "methods/fetch_model.py", "methods/adapters/trl_conformance.py",
+    "methods/adapters/verl/conformance.py",
+)  # fmt: skip
 
 
 @cache

@@ -38,7 +38,7 @@ class Training:
     temperature: float
     max_completion_tokens: int
     oversample: float = 1.0  # prompts drawn over prompts kept; read by filter `oversample` only
-    filter: str = "oversample"  # of groups whose rewards are all equal; see `methods.adapters.trl_rollout`
+    filter: str = "oversample"  # of groups whose rewards are all equal; see `methods.adapters.groups`
     refill_rounds: int = 4  # extra draws per rollout that filter `refill` may make
     micro_batches: int = 1  # a minibatch is computed in so many parts (gradient accumulation)
     save_every: int = 4  # rollouts between two states to resume from

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from methods.adapters.trl_rollout import Slice, together
+from methods.adapters.groups import RolloutFigures, collapsed, together
+from methods.adapters.trl_rollout import Slice
 from methods.diagnostics import NAMES
 from records.progress import Progress
 
@@ -21,22 +22,7 @@ if TYPE_CHECKING:
     from methods.method import Method
     from methods.runs import RunFolder
 
-COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 GRACE_SECONDS = 20.0  # a stop request waits for the rollout's end if that is nearer than this
-
-
-@dataclass(frozen=True)
-class RolloutFigures:
-    """The columns of `curve.csv` that are the same for all updates of a rollout."""
-
-    rollout: int
-    reward: float
-    reward_kept: float | None
-    groups_sampled: int
-    groups_kept: int
-    groups_discarded: int
-    response_tokens: float
-    truncated_fraction: float
 
 
 class Recorder(TrainerCallback):
@@ -137,7 +123,7 @@ class Recorder(TrainerCallback):
         """After the last update of a rollout: the only moments at which anything may be saved."""
         t, checkpoints = self.training, self.run.spec.checkpoints
         self.progress.update(rollout, reward=self._figures.reward, entropy=self._entropy)
-        if self._collapsed(rollout):
+        if collapsed(self.run.curve.rewards, rollout):
             self.collapsed_at = rollout
             for step in checkpoints:
                 if step >= rollout:  # evaluation measures what is left of the policy
@@ -149,7 +135,3 @@ class Recorder(TrainerCallback):
         self.stopped = self.stop() and rollout < t.rollouts
         control.should_training_stop = control.should_training_stop or self.stopped
         control.should_save = self.stopped or rollout == t.rollouts or rollout % t.save_every == 0
-
-    def _collapsed(self, rollout: int) -> bool:
-        last = [self.run.curve.rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
-        return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)

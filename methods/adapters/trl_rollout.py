@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from methods.adapters.groups import deal
 from methods.batch import Batch
 
 if TYPE_CHECKING:
@@ -121,23 +122,6 @@ def join(parts: Sequence[Rows], pad: int) -> Rows:
     return Rows(**{name: torch.cat(values) for name, values in columns.items()})
 
 
-def informative(reward: Tensor, samples: int) -> list[bool]:
-    """Per group of `samples` rows: do its rewards differ? An all-equal group has advantage 0 everywhere."""
-    reward_KG = reward.view(-1, samples)
-    return (reward_KG.amax(1) > reward_KG.amin(1)).tolist()
-
-
-def choose(mixed: Sequence[bool], wanted: int, filtering: str) -> list[int]:
-    """Groups to train on, in the order drawn: the first `wanted` informative ones, with filter `none` any."""
-    candidates = [k for k, m in enumerate(mixed) if m or filtering == "none"]
-    return candidates[:wanted]
-
-
-def deal(kept: Sequence[int], minibatches: int) -> list[list[int]]:
-    """Groups of each minibatch, dealt like cards: too few make every minibatch smaller, not the last ones empty."""
-    return [list(kept[m::minibatches]) for m in range(minibatches)]
-
-
 def slices(rows: Rows, samples: int, minibatches: int, parts: int) -> list[Slice]:
     """The kept rows, dealt into minibatches and each cut into `parts`; all slices of one minibatch know its totals."""
     import torch
@@ -155,27 +139,3 @@ def slices(rows: Rows, samples: int, minibatches: int, parts: int) -> list[Slice
             piece = slice(part * size, (part + 1) * size)
             made.append(Slice(whole.take(piece), tokens, len(whole), parts, group_tokens[piece], len(members)))
     return made
-
-
-def together(batches: Sequence[Batch]) -> Batch:
-    """The minibatch of these micro-batches, without gradient, for diagnostics."""
-    import torch
-
-    if len(batches) == 1:
-        return batches[0]
-    width = max(b.logp.shape[1] for b in batches)
-    columns: dict[str, Any] = {}
-    for f in fields(Batch):
-        values = [getattr(b, f.name) for b in batches]
-        if not all(isinstance(v, torch.Tensor) for v in values) or f.name == "group_tokens":
-            continue
-        columns[f.name] = torch.cat([_widened(v.detach(), width) for v in values])
-    return Batch(**columns, label=batches[0].label)
-
-
-def _widened(x: Tensor, width: int) -> Tensor:
-    from torch.nn.functional import pad
-
-    if x.ndim < 2:
-        return x
-    return pad(x, (0, 0) * (x.ndim - 2) + (0, width - x.shape[1]), value=False if str(x.dtype) == "torch.bool" else 0)

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from methods.adapters.groups import RolloutFigures, choose, informative
 from methods.adapters.prompts import Refill, rows_of
 from methods.adapters.seeds import derive
-from methods.adapters.trl_record import Recorder, RolloutFigures
-from methods.adapters.trl_rollout import Rows, Slice, choose, informative, join, slices
+from methods.adapters.trl_record import Recorder
+from methods.adapters.trl_rollout import Rows, Slice, join, slices
 from methods.method import Method
 from methods.spec import Training
 

@@ -12,8 +12,9 @@ import pytest
 
 from methods import lock
 from methods.adapters import prompts
+from methods.adapters.groups import choose, deal, informative
 from methods.adapters.seeds import derive
-from methods.adapters.trl_rollout import Rows, choose, deal, informative, join, slices
+from methods.adapters.trl_rollout import Rows, join, slices
 from methods.curve import COLUMNS, Curve, read
 from records.errors import BusyError, CorruptInputError
 

@@ -1,0 +1,38 @@
+"""The verl adapter: PPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from methods.adapters.verl.plan import plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.adapters import Outcome
+    from methods.batch import Batch
+    from methods.method import Method
+    from methods.runs import RunFolder
+    from methods.spec import Spec
+
+__all__ = ["loss", "plan", "train"]
+
+
+def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
+    """Train until the end, a collapse or a stop request; see the protocol."""
+    from methods.adapters.verl.launch import environment
+
+    plan(spec)
+    os.environ.update(environment(spec.training))  # read when verl and Ray are imported
+    from methods.adapters.verl.drive import drive
+
+    return drive(spec, run, stop)
+
+
+def loss(method: Method, batch: Batch, parts: int = 1) -> Tensor:
+    """`batch`'s loss through the function verl's workers call, in `parts` micro-batches; for conformance tests."""
+    from methods.adapters.verl.conformance import through_workers
+
+    return through_workers(method, batch, parts)

@@ -1,0 +1,120 @@
+"""Sampling one rollout: draw, wait for all of it, keep informative groups. verl's own filter depends on timing.
+
+Every draw is waited for before groups are judged, so which prompts a run sees does not depend on which response was
+first. Groups are kept by `methods.adapters.groups`: one rule for both trainers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import transfer_queue as tq
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from methods.adapters.groups import choose, informative
+from methods.adapters.verl import tensors
+from methods.spec import Training
+from records.errors import CorruptInputError
+
+if TYPE_CHECKING:
+    from transfer_queue import KVBatchMeta
+
+POLL_SECONDS = 0.05
+
+
+class NothingToLearnError(Exception):
+    """All groups of a rollout are constant: there is nothing to update on. Caught by the trainer."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A rollout's responses, group by group in the order drawn, and which groups are trained on."""
+
+    rows: list[tensors.Sampled]
+    kept: list[int]  # numbers of groups
+    samples: int  # per group
+
+    @property
+    def groups(self) -> int:
+        return len(self.rows) // self.samples
+
+    def group(self, number: int) -> list[tensors.Sampled]:
+        return self.rows[number * self.samples : (number + 1) * self.samples]
+
+    @property
+    def kept_rows(self) -> list[tensors.Sampled]:
+        return [row for number in self.kept for row in self.group(number)]
+
+
+class GroupBuffer(ReplayBuffer):
+    """`sample` returns the rows of the kept groups; `drawn` tells about all of them."""
+
+    drawn: Drawn
+
+    def __init__(
+        self, training: Training, ends: Sequence[int], refill: Callable[[int], int], check: Callable[[], None]
+    ):
+        super().__init__(
+            trainer_mode="sync",
+            trainer_config=None,
+            max_off_policy_threshold=None,
+            max_off_policy_strategy="drop",
+            sampler_kwargs=None,
+            poll_interval=POLL_SECONDS,
+        )
+        self.training, self.ends = training, ends
+        self.refill = refill  # asks for so many prompts more; how many there were
+        self.check = check  # raises when the wait has been too long or a worker has died
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
+        t = self.training
+        rows = self._rows(partition_id)
+        for _ in range(t.refill_rounds if t.filter == "refill" else 0):
+            missing = batch_size - len(self._kept(rows, batch_size))
+            if not missing or not self.refill(min(2 * missing, batch_size)):
+                break
+            rows = self._rows(partition_id)
+        self.drawn = Drawn(rows, self._kept(rows, batch_size), t.samples_per_prompt)
+        kept = {row.uid for row in self.drawn.kept_rows}
+        self._clear_groups(partition_id, {row.uid for row in rows} - kept)
+        if not kept:
+            raise NothingToLearnError
+        batch = self._materialize_batch(partition_id, sorted(kept), dict(self.partitions[partition_id]))
+        at = {key: index for index, key in enumerate(batch.keys)}
+        batch.reorder([at[row.key] for row in self.drawn.kept_rows])
+        return batch, {}
+
+    def _kept(self, rows: list[tensors.Sampled], wanted: int) -> list[int]:
+        import torch
+
+        reward = torch.tensor([row.reward for row in rows], dtype=torch.float64)
+        return choose(informative(reward, self.training.samples_per_prompt), wanted, self.training.filter)
+
+    def _rows(self, partition_id: str) -> list[tensors.Sampled]:
+        """Wait until nothing is on its way; all responses, in the order of draws, prompts and samples."""
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            if not self.pending_keys[partition_id] and not self.running_keys[partition_id]:
+                break
+            self.check()
+            self._wait_for_next_poll(partition_id, float("inf"))
+        keys = sorted(self.partitions[partition_id], key=_place)
+        uids = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+        if self.failure_keys[partition_id] or len(keys) != len(uids) * self.training.samples_per_prompt:
+            raise CorruptInputError(
+                f"verl: {len(self.failure_keys[partition_id])} of {len(uids)} prompt groups failed while they were "
+                "sampled; the worker's exception stands above in this log"
+            )
+        data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(tensors.SAMPLED_FIELDS))
+        rows = tensors.sampled(keys, data, self.training.max_completion_tokens, self.ends)
+        for row in rows:
+            if row.error is not None:
+                raise CorruptInputError(row.error)
+        return rows
+
+
+def _place(key: str) -> tuple[str, int]:
+    uid, sample, _ = key.rsplit("_", 2)
+    return uid, int(sample)

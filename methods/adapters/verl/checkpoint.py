@@ -1,0 +1,114 @@
+"""States of a run in verl's layout, and weights to evaluate out of them.
+
+state/checkpoint-<update>/global_step_<rollout>/actor/{model,optim,extra_state}_world_size_<W>_rank_<R>.pt
+
+verl's own merger rounds every weight to bfloat16; what is evaluated here is what was trained.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from records.errors import ConfigError, CorruptInputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.runs import RunFolder
+
+KEPT = 2  # states
+
+
+class Keeper:
+    """Writes states and checkpoints of one run into its folder."""
+
+    def __init__(self, run: RunFolder):
+        self.run = run
+        self._state: Path
+
+    def begin(self, rollout: int) -> Path:
+        """The folder for verl's `global_step_<rollout>`; it counts once it is complete."""
+        self._state = self.run.state / f"checkpoint-{rollout * self.run.spec.training.updates_per_rollout}"
+        shutil.rmtree(self._state, ignore_errors=True)
+        self._state.mkdir(parents=True)
+        return self._state
+
+    def publish(self, step: int) -> None:
+        """checkpoints/step<N>, an ordinary model folder, from the state just written."""
+        self.run.publish(step, lambda folder: write_model(actor_of(self._state), Path(self.run.spec.base), folder))
+
+    def complete(self, rollout: int, refill_position: int) -> None:
+        update = rollout * self.run.spec.training.updates_per_rollout
+        self.run.save_mark(self._state, update=update, rollout=rollout, refill_position=refill_position)
+        states = sorted(self.run.state.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+        for old in states[:-KEPT]:
+            shutil.rmtree(old)
+
+
+def actor_of(state: Path) -> Path:
+    """The folder of verl's shards in a state."""
+    return step_of(state) / "actor"
+
+
+def step_of(state: Path) -> Path:
+    """verl's `global_step_<rollout>` in a state."""
+    found = list(state.glob("global_step_*"))
+    if len(found) != 1:
+        raise CorruptInputError(f"{state}: holds {len(found)} folders global_step_*, expected 1; remove {state}")
+    return found[0]
+
+
+def check_world_size(state: Path, ranks: int) -> None:
+    """Raise unless the state was written by so many processes: verl can only read it with as many."""
+    found = _ranks(actor_of(state))
+    if found != ranks:
+        raise ConfigError(
+            f"{state}: was saved by {found} processes; training.nodes x gpus_per_node = {ranks} cannot go on from it; "
+            f"set them to {found} in all, or remove {state.parent}"
+        )
+
+
+def _ranks(actor: Path) -> int:
+    return int(json.loads((actor / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
+
+
+def merged(actor: Path) -> dict[str, Tensor]:
+    """Whole weights by name, in the precision they were trained in."""
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    ranks = _ranks(actor)
+    shards: list[dict[str, Any]] = [
+        torch.load(actor / f"model_world_size_{ranks}_rank_{rank}.pt", map_location="cpu", weights_only=False)
+        for rank in range(ranks)
+    ]
+    whole: dict[str, Tensor] = {}
+    for name, first in shards[0].items():
+        if isinstance(first, DTensor):
+            placement: Any = first.placements[-1]
+            locals_ = [shard[name].to_local() for shard in shards]
+            whole[name] = torch.cat(locals_, dim=placement.dim) if placement.is_shard() else locals_[0]
+        else:
+            whole[name] = first
+    return whole
+
+
+def write_model(actor: Path, base: Path, folder: Path) -> None:
+    """`folder` as an ordinary model folder: merged weights; configs and tokenizer of the base."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    weights = merged(actor)
+    config = AutoConfig.from_pretrained(str(base))
+    model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    if unexpected or set(missing) - tied:
+        wrong = [*unexpected, *sorted(set(missing) - tied)]
+        raise CorruptInputError(f"{actor}: weights do not fit {base}: {', '.join(wrong[:3])}")
+    if (base / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(str(base))
+    model.save_pretrained(str(folder))
+    AutoTokenizer.from_pretrained(str(base), padding_side="left").save_pretrained(str(folder))

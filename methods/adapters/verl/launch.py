@@ -1,0 +1,125 @@
+"""A run's processes: Ray started for it alone (or the cluster's, by RAY_ADDRESS), watched, and always shut down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from methods.spec import Training
+from records.errors import BenchError
+from records.provenance import ROOT
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save
+
+
+class StalledError(BenchError, TimeoutError):
+    """A part of the run has said nothing for longer than any healthy one takes."""
+
+
+class Watch:
+    """A time limit on every wait of the driver, and an eye on workers that it does not wait for by name."""
+
+    def __init__(self, seconds: float | None = None):
+        self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
+        self.what = "starting"
+        self._asked: dict[Any, Any] = {}
+        self._armed = threading.current_thread() is threading.main_thread()  # only there can a signal be received
+
+    def restart(self, what: str) -> None:
+        """The next wait begins; the one before is over."""
+        self.what = what
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, self.seconds)
+
+    def alive(self, actors: Sequence[Any]) -> None:
+        """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
+        import ray
+
+        for actor in actors:
+            asked = self._asked.setdefault(actor, None) or actor.__ray_ready__.remote()
+            done, _ = ray.wait([asked], timeout=0)
+            if done:
+                ray.get(done)
+            self._asked[actor] = None if done else asked
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        if not self._armed:
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._expire)
+        self.restart("starting")
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _expire(self, *_: object) -> None:
+        raise StalledError(f"verl: {self.what}: no end after {self.seconds:g} s; run the same command to go on")
+
+
+def environment(training: Training) -> dict[str, str]:
+    """What every process of the run needs: no network, our code, on a CPU our platform and one thread."""
+    found = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "VERL_USE_EXTERNAL_PLUGINS": "none",
+    }
+    if training.device == "cpu":
+        found |= {
+            "VERL_PLATFORM": "cpu",
+            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            # an idle worker of Ray that spins is a core less on a small machine
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "TQ_NUM_THREADS": "1",
+        }
+    return found
+
+
+@contextmanager
+def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
+    """A Ray for this run. Its processes end with the block, however it ends; a kill of this process ends them too."""
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    given: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    runtime, ours = get_ppo_ray_runtime_env(config), given.pop("runtime_env")
+    os.environ.update(ours["env_vars"])
+    runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        if address:  # a cluster that a launcher started: its sizes are its own
+            ray.init(address=address, runtime_env=runtime)
+        else:
+            ray.init(address="local", runtime_env=runtime, **given)
+        for number, handler in handlers.items():  # Ray's own would end the process at once, without saving
+            signal.signal(number, handler)
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """For Ray's sockets, whose whole path may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="tepo-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -1,0 +1,48 @@
+"""The run's reward as verl calls it: one response at a time, in a reward worker.
+
+verl takes a sample whose reward raised out of its group in silence. Here a failure is returned as `error` beside a
+score, and the trainer ends the run with it before anything is learned from that score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+SECONDS = 120.0  # for one response; our grader gives up on its own long before
+
+
+async def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: object
+) -> dict[str, Any]:
+    """{score, acc, error} of one response; `data_source` is the reward's dotted name. Never raises, never waits on."""
+    scoring = asyncio.to_thread(_score, data_source, extra_info["prompt"], solution_str, ground_truth)
+    try:
+        score, error = await asyncio.wait_for(scoring, SECONDS), None
+    except TimeoutError:
+        score, error = 0.0, f"no answer for {SECONDS:g} s"
+    except Exception as problem:  # whatever a reward raises: the trainer raises it again, with the response
+        score, error = 0.0, f"{type(problem).__name__}: {problem}"
+    if error is not None:
+        error = f"reward {data_source}: {error} (response {solution_str[:60]!r})"
+    return {"score": score, "acc": score, "error": error}
+
+
+def _score(dotted: str, prompt: str, response: str, answer: str) -> float:
+    values = _resolved(dotted)([prompt], [response], [answer])
+    if len(values) != 1:
+        raise ValueError(f"returned {len(values)} values for 1 response")
+    if values[0] is None or not math.isfinite(values[0]):
+        raise ValueError(f"returned {values[0]!r}")
+    return float(values[0])
+
+
+@cache
+def _resolved(dotted: str) -> Callable[..., list[float]]:
+    module, _, name = dotted.partition(":")
+    function: Callable[..., list[float]] = getattr(import_module(module), name)
+    return function

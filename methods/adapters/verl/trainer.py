@@ -1,0 +1,255 @@
+"""verl's synchronous trainer with our loss, advantages, prompt order and filter. Every override calls `super()`, except
+those that give verl another order of prompts (`_next_train_batch`) and another buffer (`_build_replay_buffer`).
+
+Imported only in the driver, when a run starts: it imports verl. What differs from stock verl:
+
+- loss and advantages are `Method.loss` and `Method.advantage`;
+- prompts come in the order that the TRL adapter uses, decided by the run's seed and the rollout alone;
+- a rollout is drawn whole, then filtered (`buffer`); prompt groups are dealt whole into minibatches, as with TRL;
+- a minibatch without an informative group is not trained on: AdamW would move on momentum alone;
+- nothing depends on the order in which responses arrive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from methods.adapters.groups import deal
+from methods.adapters.prompts import Refill, order
+from methods.adapters.verl import tensors
+from methods.adapters.verl.agent import SEED_FIELD, SIZE_FIELD
+from methods.adapters.verl.buffer import GroupBuffer, NothingToLearnError
+from methods.adapters.verl.checkpoint import Keeper
+from methods.adapters.verl.loss import PART, MethodLoss
+from methods.adapters.verl.names import ADVANTAGE, TRAINER
+from methods.adapters.verl.record import Part, Recorder
+from methods.method import Method
+from methods.spec import Spec
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from transfer_queue import KVBatchMeta
+
+    from methods.adapters.verl.launch import Watch
+
+
+class MethodTrainer(PPOTrainerSync):
+    """Trains `method`; tells `recorder` about every rollout."""
+
+    spec: Spec
+    method: Method
+    drawn_prompts: int  # per rollout, without refills
+    ends: Sequence[int]  # end tokens
+    recorder: Recorder
+    keeper: Keeper
+    refill: Refill
+    watch: Watch
+
+    def __init__(self, config: DictConfig):
+        config.trainer.v1.trainer_mode = "sync"  # verl compares this name; any other would make it asynchronous
+        core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
+        super().__init__(config)
+        self._used: set[int] = set()
+        self._draws = 0
+        self._parts: list[Part] = []
+        self._norms: list[float] = []
+        self._rate = 0.0
+        self._began = self._sampled = self._updated = 0.0
+
+    # --- 1. loss --------------------------------------------------------------------------------------------------
+
+    def on_init_end(self) -> None:
+        t = self.spec.training
+        loss = MethodLoss(
+            self.method.key, self.spec.seed, t.updates_per_rollout, whole_minibatch=t.cov_scope == "minibatch"
+        )
+        self.actor_rollout_wg.set_loss_fn(loss)
+        self.actor_rollout_wg.update_actor = self._tapped(self.actor_rollout_wg.update_actor)
+        super().on_init_end()
+
+    def _tapped(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """verl's call into the workers; what our loss sent back is taken out before verl averages it."""
+
+        def call(batch: KVBatchMeta) -> Any:
+            self.watch.restart(f"rollout {self.global_steps}: updating")
+            self._sampled = time.perf_counter()
+            output = update(batch)
+            figures = output["metrics"]
+            self._parts = figures.pop(PART)
+            self._norms = [float(norm) for norm in figures["grad_norm"]]
+            self._updated = time.perf_counter()
+            return output
+
+        return call
+
+    # --- 2. prompts, sampling, filter -----------------------------------------------------------------------------
+
+    def _build_replay_buffer(self) -> GroupBuffer:
+        return GroupBuffer(self.spec.training, self.ends, self._refill, self._check)
+
+    def on_step_begin(self) -> None:
+        super().on_step_begin()
+        self.watch.restart(f"rollout {self.global_steps}: sampling")
+        self._began = self._sampled = self._updated = time.perf_counter()
+        self._used, self._draws, self._parts, self._norms = set(), 0, [], []
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        """The rollout's prompts, by its number: no position to save, none to restore."""
+        end = self.global_steps * self.drawn_prompts
+        return self._batch(order(len(self.train_dataset), end, self.spec.seed)[end - self.drawn_prompts :])
+
+    def _refill(self, wanted: int) -> int:
+        indices = self.refill.draw(wanted, self._used)
+        return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
+
+    def _batch(self, indices: Sequence[int]) -> TensorDict:
+        """These prompts as verl dispatches them. Row keys are <uid>_<sample>_<part>, sorted as drawn."""
+        rows = collate_fn([self.train_dataset[index] for index in indices])
+        step, draw = self.global_steps, self._draws
+        uids = [f"{step:06d}-{draw:02d}-{position:06d}" for position in range(len(indices))]
+        rows["uid"] = np.array(uids, dtype=object)
+        rows[SEED_FIELD] = torch.full((len(indices),), self.spec.seed)
+        rows[SIZE_FIELD] = torch.full((len(indices),), len(indices))
+        self._used.update(indices)
+        self._draws += 1
+        batch = tu.get_tensordict(rows)
+        tu.assign_non_tensor_data(batch, "global_steps", step)
+        return batch
+
+    def _check(self) -> None:
+        """A dead sampling or reward worker would leave its prompts running for ever."""
+        self.watch.alive(self.agent_loop_manager.agent_loop_workers)
+        self.watch.alive(self.reward_loop_manager.reward_loop_workers)
+        self.watch.alive([server for replica in self.llm_server_manager.get_replicas() for server in replica.servers])
+
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        try:
+            return super()._step_once(metrics, timing_raw, sample_batch_size)
+        except NothingToLearnError:
+            self._sampled = self._updated = time.perf_counter()
+            self.on_sample_end()
+            return tq.KVBatchMeta(partition_id="train", keys=[], tags=[])
+
+    # --- 3. minibatches -------------------------------------------------------------------------------------------
+
+    def _minibatches(self) -> list[list[int]]:
+        """Positions in `drawn.kept` of the groups of each minibatch that has any."""
+        dealt = deal(range(len(self.replay_buffer.drawn.kept)), self.spec.training.minibatches)
+        return [groups for groups in dealt if groups]
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """Rows of all minibatches that are trained on: verl fills up to it with empty rows."""
+        self._ranks = dp_size
+        return len(self._minibatches()) * self.spec.training.rows_per_minibatch
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **options: Any) -> KVBatchMeta:
+        """verl fills up and balances; then rows go where each rank cuts its minibatches: whole groups, in our order."""
+        batch = super()._balance_batch(batch, metrics, **options)
+        at = {key: index for index, key in enumerate(batch.keys)}
+        drawn = self.replay_buffer.drawn
+        real = {row.key: row for row in drawn.kept_rows}
+        filling = iter(sorted((key for key in at if key not in real), key=lambda key: int(key.rsplit("_", 2)[1])))
+        size = self.spec.training.rows_per_minibatch
+        placed: list[tuple[str, tensors.Shares]] = []  # minibatch by minibatch
+        for members in self._minibatches():
+            groups = {number: drawn.group(drawn.kept[number]) for number in members}
+            rows = sum(map(len, groups.values()))
+            for number, group in groups.items():
+                shares = tensors.Shares(number, sum(row.tokens for row in group), len(groups), rows)
+                placed += [(row.key, shares) for row in group]
+            placed += [(next(filling), tensors.Shares(-1, 0, len(groups), rows)) for _ in range(size - rows)]
+        placed = [placed[index] for index in by_rank(len(placed), size, self._ranks)]
+        batch.reorder([at[key] for key, _ in placed])
+        figures = TensorDict({tensors.ROW_FIELD: torch.tensor([s.row() for _, s in placed])}, batch_size=len(placed))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=figures)
+        return batch
+
+    # --- 4. what the curve and a resumed run need -----------------------------------------------------------------
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        t, step = self.spec.training, self.global_steps
+        rate = self.config.actor_rollout_ref.actor.optim.lr
+        self.recorder.rollout(
+            step,
+            self.replay_buffer.drawn,
+            by_update(self._parts),
+            self._norms,
+            float(rate),
+            self._sampled - self._began,
+            self._updated - self._sampled,
+        )
+        self.watch.restart(f"rollout {step}: saving")
+        collapsed = self.recorder.collapsed(step)
+        if collapsed:
+            self.recorder.collapsed_at = step
+        self.recorder.stopped = self.recorder.stop() and step < t.rollouts and not collapsed
+        due = [s for s in self.spec.checkpoints if s == step or (collapsed and s > step)]
+        if due or self.recorder.stopped or step == t.rollouts or step % t.save_every == 0:
+            self._save_state(due)
+        if collapsed or self.recorder.stopped:
+            self.total_training_steps = step  # verl's loop ends after this step
+
+    def _save_state(self, due: Sequence[int]) -> None:
+        """Weights to evaluate first, then the state: one that is complete never lacks a checkpoint before it."""
+        self.config.trainer.default_local_dir = str(self.keeper.begin(self.global_steps))
+        super()._save_checkpoint()
+        for step in due:
+            self.keeper.publish(step)
+        self.keeper.complete(self.global_steps, self.refill.position)
+
+    def _save_checkpoint(self) -> None:
+        """verl's own moment for saving is before the rollout's rows are written; ours is `on_step_end`."""
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
+        if batch.keys:
+            super()._compute_metrics(batch, metrics, *args, **options)
+
+
+def by_rank(rows: int, size: int, ranks: int) -> list[int]:
+    """Order in which `rows`, lying minibatch by minibatch (`size` each), must be sent so that verl, which gives each
+    rank an equal run of rows and lets it cut minibatches itself, trains on the same minibatches.
+
+    >>> by_rank(8, 4, 2)
+    [0, 1, 4, 5, 2, 3, 6, 7]
+    """
+    share = size // ranks
+    starts = [minibatch * size + rank * share for rank in range(ranks) for minibatch in range(rows // size)]
+    return [index for start in starts for index in range(start, start + share)]
+
+
+def by_update(parts: Sequence[Part]) -> list[list[Part]]:
+    """The micro-batches of each update, in order."""
+    updates = sorted({update for update, _, _ in parts})
+    return [[part for part in parts if part[0] == update] for update in updates]
+
+
+def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """`Method.advantage` as verl calls an estimator; rows that only fill up have no tokens, and get 0."""
+
+    def estimate(
+        token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Sequence[str], **_: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        real = response_mask.bool().any(1)
+        group_B = np.unique(np.asarray(index, dtype=str)[real.numpy()], return_inverse=True)[1]
+        advantage_B = token_level_rewards.new_zeros(len(real))
+        advantage_B[real] = method.advantage(token_level_rewards.sum(1)[real], torch.from_numpy(group_B))
+        spread_BT = advantage_B.unsqueeze(1) * response_mask
+        return spread_BT, spread_BT
+
+    return estimate
+
+
+TRAINER_REGISTRY[TRAINER] = MethodTrainer
