@@ -1,7 +1,7 @@
 """Bring a base model of the hub into a folder: `python -m methods.fetch_model --hub ID --revision R --out FOLDER`.
 
 The same command goes on after an interruption. `base.json` is written last: hub id, commit, sha256 of weights and
-tokenizer, as a base made here has it. Without `--revision` nothing is fetched: say which commit; `--revision main` takes
+tokenizer, as a base made here has it. Without `--revision` nothing is fetched; `--revision main` takes
 the head, and the commit that it was is recorded. Offline: `--from FOLDER` takes a folder fetched elsewhere.
 """
 

@@ -1,7 +1,7 @@
 """Write training prompts: generated arithmetic, or a fixed choice of a data set's problems as one model reads them.
 
     python -m models.prompts --ladder quick --count N --seed S --out FILE
-    python -m models.prompts --source dapo_math_17k --data FILE --model FOLDER --max-tokens 2048 --count N --seed S --out FILE
+    python -m models.prompts --source dapo_math_17k --data FILE --model FOLDER --max-tokens 2048 --count N --out FILE
 
 One row per prompt: `prompt` (as the model reads it), `answer`, and facts about it (`family` and `k`, or `cut`).
 Held-out problems of the arithmetic never appear.

@@ -2,7 +2,8 @@
 
 A model is either made here (`made_here`: architecture, seed and the name of a recipe in `models.recipe`) or
 fetched from the hub (`hub`: repository id; `revision`: commit, null where this project never downloaded it
-and cannot vouch for one; `size`: what `cluster` and config/throughput.yaml call it). Light: Snakemake parses this in every job.
+and cannot vouch for one; `size`: what `cluster` and config/throughput.yaml call it). Light: Snakemake parses
+this in every job.
 """
 
 from __future__ import annotations

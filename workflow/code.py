@@ -31,8 +31,11 @@ def recipe(model: str, ladder: str) -> str:
 
 
 @cache
-def prompts() -> str:
-    return code_hash(["evals/arithmetic.py", "models/prompts.py"])
+def prompts(source: str) -> str:
+    """What the prompts of a source are made by: the generator, or the choice and the evaluation's own prompt."""
+    if source == "arithmetic":
+        return code_hash(["evals/arithmetic.py", "models/prompts.py"])
+    return code_hash(["models/prompts.py", "models/training_data.py", "evals/generation/prompts.py"])
 
 
 # What the problems are, and how they are asked: read by every step that touches an item.

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from methods.spec import Training
 from records import cli
 from records.errors import ConfigError, unknown
 from records.layout import BASE, Checkpoint, Run, split
 from records.write import write_json
 
+UNPINNED = "unpinned"  # in folder names: no commit is vouched for, the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
 
@@ -94,10 +96,23 @@ def trainer(config: Mapping[str, Any], planned: Planned) -> str:
 
 
 def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
-    """The `training` settings of a run: the scale's, with its variant's laid over them; no rollouts means up to its
-    last checkpoint."""
-    found = {**config["training"], **_settings(config, planned.run).get("training", {})}
+    """The `training` settings of a run: the scale's, the cluster's for its model, its variant's laid over them; no
+    rollouts means up to its last checkpoint."""
+    found = {**config["training"], **hardware(config, planned), **_settings(config, planned.run).get("training", {})}
     return {**found, "rollouts": found["rollouts"] or max(planned.steps)}
+
+
+def hardware(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
+    """What `cluster` gives a run of this model's size; nothing for a model made here. An unnamed size raises."""
+    from models import registry as models
+
+    cluster, size = config["cluster"], models.model(planned.run.model).size
+    if size is None or cluster is None:
+        return {}
+    if size not in cluster["sizes"]:
+        raise unknown("config", f"cluster.sizes (for {planned.run.model})", size, cluster["sizes"])
+    shared = ("gpus_per_node", "rollout_memory", "max_tokens_per_gpu", "attention")
+    return {**{key: cluster[key] for key in shared}, **cluster["sizes"][size]}
 
 
 def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
@@ -148,6 +163,35 @@ def prompts_needed(config: Mapping[str, Any]) -> int:
     """Prompts of the run that needs most, oversampling included. An adapter that draws more goes round again."""
     settings = [training(config, planned) for planned in plan(config)]
     return max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
+
+
+def base_name(config: Mapping[str, Any], model: str) -> str:
+    """Folder of a base model in the cache: `<key>-<hash of its recipe>`, or `<key>-<commit of the hub>`."""
+    from models import registry as models
+    from workflow import code
+
+    known = models.model(model)
+    if known.hub is None:
+        return f"{model}-{code.recipe(model, config['base']['ladder'])}"
+    return f"{model}-{known.revision or UNPINNED}"
+
+
+def prompts_name(config: Mapping[str, Any], model: str) -> str:
+    """File of a model's training prompts in the cache. Generated arithmetic is one file for all models; a data set's
+    problems are in the model's own chat template."""
+    from workflow import code
+
+    given = config["prompts"]
+    digest = code.prompts(given["source"])
+    if given["source"] == "arithmetic":
+        return f"{config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
+    limit = config["training"].get("max_prompt_tokens", Training.max_prompt_tokens)
+    return f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}/{base_name(config, model)}.jsonl"
+
+
+def data_name(config: Mapping[str, Any]) -> str:
+    """`<source>-<commit>` of the data set that the prompts are chosen from."""
+    return f"{config['prompts']['source']}-{config['prompts']['revision'] or UNPINNED}"
 
 
 def matrix(config: Mapping[str, Any]) -> dict[str, Any]:

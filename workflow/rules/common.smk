@@ -27,9 +27,9 @@ CHECKPOINTS = matrix.checkpoints(config)
 LOGS = f"logs/{config['scale']}"
 
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
-# Everything a job needs is on disk, so hubs are never asked.
+# Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.
 shell.prefix(
-    "export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
+    "export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
     " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONPATH=.; "
 )
 
@@ -42,11 +42,12 @@ wildcard_constraints:
     benchmark="|".join(BENCHMARKS),
 
 
-PROMPTS = f"{CACHE}/prompts/{config['base']['ladder']}-{matrix.prompts_needed(config)}-{code.prompts()}.jsonl"
-
-
 def base_folder(model):
-    return CACHE / "models" / f"{model}-{code.recipe(model, config['base']['ladder'])}"
+    return CACHE / "models" / matrix.base_name(config, model)
+
+
+def prompts_file(model):
+    return CACHE / "prompts" / matrix.prompts_name(config, model)
 
 
 def weights_folder(wc):

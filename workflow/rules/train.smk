@@ -1,4 +1,20 @@
-# Base models and prompts (made once, cached by content), then one job per run.
+# Base models and prompts (fetched or made once, cached by content), then one job per run.
+from models import registry as models
+
+HUB = {
+    key: models.model(key)
+    for key in {planned.run.model for planned in PLAN.values()}
+    if models.model(key).hub
+}
+SOURCE = config["prompts"]
+
+
+# On a cluster these run where Snakemake does: cheap, or in need of a network.
+localrules:
+    fetch_model,
+    training_data,
+    prompts,
+    hub_prompts,
 
 
 rule base:
@@ -6,6 +22,8 @@ rule base:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
     log:
         "logs/cache/base-{model}-{recipe}.log",
+    wildcard_constraints:
+        recipe="[0-9a-f]{12}",
     conda:
         "../../environment.yml"
     threads: config["base"]["threads"]
@@ -16,21 +34,82 @@ rule base:
         "python -m models.build --model {wildcards.model} --ladder {params.ladder} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
 
 
+rule fetch_model:
+    output:
+        f"{CACHE}/models/{{model}}-{{revision}}/base.json",
+    log:
+        "logs/cache/fetch-{model}-{revision}.log",
+    wildcard_constraints:
+        revision=f"[0-9a-f]{{40}}|{matrix.UNPINNED}",
+    conda:
+        "../../environment.yml"
+    params:
+        hub=lambda wc: HUB[wc.model].hub,
+        revision=lambda wc: HUB[wc.model].revision or "main",
+        folder=subpath(output[0], parent=True),
+    shell:
+        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m methods.fetch_model --hub {params.hub} --revision {params.revision}"
+        " --out {params.folder} 2>&1 | tee {log}"
+
+
+rule training_data:
+    output:
+        f"{CACHE}/data/{{source}}-{{revision}}.jsonl",
+    log:
+        "logs/cache/data-{source}-{revision}.log",
+    wildcard_constraints:
+        source="[a-z0-9_]+",
+    conda:
+        "../../environment.yml"
+    params:
+        revision=f"--revision {SOURCE['revision']}" if SOURCE.get("revision") else "",
+        sha256=f"--sha256 {SOURCE['sha256']}" if SOURCE.get("sha256") else "",
+    shell:
+        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.training_data --source {wildcards.source} {params.revision} {params.sha256}"
+        " --out {output} 2>&1 | tee {log}"
+
+
 rule prompts:
     output:
         f"{CACHE}/prompts/{{ladder}}-{{prompts}}-{{digest}}.jsonl",
     log:
         "logs/cache/prompts-{ladder}-{prompts}-{digest}.log",
+    wildcard_constraints:
+        ladder="[a-z]+",
+        prompts=r"\d+",
+        digest="[0-9a-f]{12}",
     conda:
         "../../environment.yml"
     shell:
         "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
 
 
+rule hub_prompts:
+    input:
+        data=f"{CACHE}/data/{{data}}.jsonl",
+        base=f"{CACHE}/models/{{base}}/base.json",
+    output:
+        f"{CACHE}/prompts/{{data}}-{{prompts}}-{{seed}}-{{limit}}-{{digest}}/{{base}}.jsonl",
+    log:
+        "logs/cache/prompts-{data}-{prompts}-{seed}-{limit}-{digest}/{base}.log",
+    wildcard_constraints:
+        prompts=r"\d+",
+        limit=r"\d+",
+        digest="[0-9a-f]{12}",
+    conda:
+        "../../environment.yml"
+    params:
+        source=SOURCE["source"],
+        model=subpath(input.base, parent=True),
+    shell:
+        "python -m models.prompts --source {params.source} --data {input.data} --model {params.model} --max-tokens {wildcards.limit}"
+        " --count {wildcards.prompts} --seed {wildcards.seed} --out {output} 2>&1 | tee {log}"
+
+
 rule train:
     input:
         base=lambda wc: base_folder(wc.model) / "base.json",
-        prompts=PROMPTS,
+        prompts=lambda wc: prompts_file(wc.model),
     output:
         run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
