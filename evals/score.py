@@ -78,18 +78,20 @@ def paired(
     *,
     missing: Collection[NotRunKey] = (),
     duplicates: Mapping[str, str] | None = None,
+    versus: Results | None = None,
 ) -> dict[str, Comparison]:
     """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?
 
     Benchmarks that either model was not run on (`missing`) have no entry; there is then no macro average either, and
-    the pooled one is over the benchmarks that both have.
+    the pooled one is over the benchmarks that both have. versus: the results that hold b, when they are others.
     """
     from evals.stats.compare import compare, compare_macro, compare_pooled
 
     results = results if isinstance(results, Results) else Results(Path(results))
-    _check_request((a, b), benchmarks, missing)
+    _check_request((a, b) if versus is None else tuple({a, b}), benchmarks, missing)
     policy = duplicates if duplicates is not None else registry_policies(benchmarks)
-    read = [_read(results, side, benchmarks, missing, policy) for side in (a, b)]
+    sources = (results, a), (versus or results, b)
+    read = [_read(source, side, benchmarks, missing, policy) for source, side in sources]
     both = [key for key in benchmarks if all(key in side for side in read)]
     sides = [{key: side[key].samples for key in both} for side in read]
     column_a, column_b = ({k: s.column(policy[k]) for k, s in side.items()} for side in sides)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records.errors import BenchError
-from records.layout import BASE, Checkpoint
+from records.layout import BASE, Checkpoint, Run
 from records.provenance import sha256_file
 from records.read import read_json
+from report.manifest import finished
 
 if TYPE_CHECKING:
     from report.results import Tree
@@ -24,7 +25,7 @@ ROUNDING = 1e-9  # of scores computed again: other versions of numerical librari
 
 def problems(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here."""
-    found = [line for run in tree.runs for line in _run(tree, run)]
+    found = [line for run in finished(tree) for line in _run(tree, run)]
     graded = {c: [*_samples(tree, c), *_grades(tree, c)] for c in tree.checkpoints}
     found += [line for lines in graded.values() for line in lines]
     if tree.layout.scores.is_file():
@@ -32,11 +33,9 @@ def problems(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     return found
 
 
-def _run(tree: Tree, run: Any) -> Iterator[str]:
+def _run(tree: Tree, run: Run) -> Iterator[str]:
     record, folder = tree.record(run), tree.layout.run(run)
     recorded = (record or {}).get("outputs", {}).get("curve.csv")
-    if record is None:
-        return
     if not (folder / "curve.csv").is_file():
         yield f"{folder / 'curve.csv'}: missing, though {folder / 'run.json'} lists it"
     elif sha256_file(folder / "curve.csv") != recorded:

@@ -1,4 +1,4 @@
-"""`python -m report.manifest --results results/quick`: every file of a results tree with its hash and how it came to be.
+"""`python -m report.manifest --results results/quick`: every result file with its hash, and how it came to be.
 
 Read from run.json, samples.json and grades.json, never guessed: what they do not say is null. Equal trees give equal
 manifests apart from `written`. Not listed: `state/` (what a run would resume from) and hidden files. Checkpoints are
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from records import cli
 from records.errors import CorruptInputError, MissingInputError
-from records.layout import BASE, Checkpoint, Run
+from records.layout import Checkpoint, Run
 from records.read import read_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ DEPTH = {"runs": 3, "samples": 4, "grades": 4}  # parts of a folder's name that 
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """Every file below `root` that is a result, sorted; checkpoints, `state/`, hidden files and the manifest are not."""
+    """Every result below `root`, sorted: not checkpoints, `state/`, hidden files, nor the manifest."""
     for folder, below, files in os.walk(root):
         place = Path(folder).relative_to(root)
         in_run = len(place.parts) == 4 and place.parts[0] == "runs"
@@ -78,6 +78,12 @@ def of(name: str) -> str | None:
     parts = name.split("/")
     depth = DEPTH.get(parts[0])
     return "/".join(parts[1 : 1 + depth]) if depth and len(parts) > 1 + depth else None
+
+
+def finished(tree: Tree) -> list[Run]:
+    """Every run with a record, planned or left over from another plan."""
+    folders = (path.parent.relative_to(tree.root / "runs").parts for path in tree.root.glob("runs/*/*/seed*/run.json"))
+    return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
 
 
 def file_entry(root: Path, path: Path) -> dict[str, Any]:
@@ -118,8 +124,7 @@ def build(tree: Tree) -> dict[str, Any]:
         environments[name] = described
         return name
 
-    root, planned = tree.root, [c.run for c in tree.checkpoints if c.run.method != BASE]
-    there = {run: record for run in dict.fromkeys([*tree.runs, *planned]) if (record := tree.record(run)) is not None}
+    root, there = tree.root, {run: record for run in finished(tree) if (record := tree.record(run)) is not None}
     records = {run: _run(record, known(record.get("environment"))) for run, record in there.items()}
     evaluated = {c: entry for c in tree.checkpoints if (entry := _checkpoint(tree, c, known)) is not None}
     commits = [environments[name].get("commit") for name in sorted(environments)]

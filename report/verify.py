@@ -1,6 +1,6 @@
 """`python -m report.verify --results results/quick [--weights]`: is every file still what the manifest says it was?
 
-Then the chain (`report.chain`). Exit code 0: everything stands; 1: the lines printed name what does not; 2: no manifest.
+Then the chain (`report.chain`). Exit code 0: all stands; 1: the lines printed name what does not; 2: no manifest.
 """
 
 from __future__ import annotations

@@ -1,0 +1,168 @@
+"""`python -m report.compare A B`: did any number move beyond noise between two results trees, one maybe a reference?
+
+Exit code 0: equal, or nothing beyond noise; 1: something moved; 2: the two cannot be compared. Which noise, and what
+the intervals mean: `report.moved` and docs/provenance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from records import cli
+
+if TYPE_CHECKING:
+    from report.moved import Cell
+    from report.overlap import Overlap
+
+WIDTH = 118
+HEADER = (
+    "where", "figure", "unit", "a", "b", "difference", "low", "high", "p", "p_holm", "moved", "detectable", "level",
+    "how", "n",
+)  # fmt: skip
+
+
+def text(common: Overlap, cells: Sequence[Cell], largest: int) -> str:
+    """What is printed: the two sides, what is equal, the largest differences, the verdict."""
+    return "\n".join(
+        line
+        for part in (
+            _sides(common),
+            _equal(common),
+            _table(cells, largest),
+            textwrap.wrap(verdict(cells), WIDTH, subsequent_indent="   "),
+        )
+        for line in [*part, ""]
+    ).rstrip()
+
+
+def verdict(cells: Sequence[Cell]) -> str:
+    """The last line: what it means for somebody who changed the code."""
+    tested = [cell for cell in cells if cell.tested]
+    moved = sum(cell.moved for cell in cells)
+    if not cells:
+        return "verdict: no figure differs"
+    blind = f"; {len(cells) - len(tested)} more differ, for which no noise is known" if len(tested) < len(cells) else ""
+    if any(cell.moved and cell.retrained and cell.gain.level == "problem" for cell in cells):
+        blind += "; trained again with one seed, and another seed of the same code may have moved as far"
+    if moved:
+        return f"verdict: MOVED: {moved} of {len(tested)} figures that differ do so beyond noise{blind}"
+    return f"verdict: nothing beyond noise: {len(tested)} figures differ, none by more than chance would{blind}"
+
+
+def csv_text(cells: Sequence[Cell]) -> str:
+    """Every figure that differs, one row each, least like chance first."""
+    from report.columns import to_csv
+
+    rows = (
+        {
+            "where": cell.where, "figure": cell.figure, "unit": "share of the mean" if cell.relative else "as is",
+            "a": cell.a, "b": cell.b, "difference": gain.difference, "low": gain.low, "high": gain.high, "p": gain.p,
+            "p_holm": cell.p_holm, "moved": "yes" if cell.moved else "no", "detectable": gain.detectable,
+            "level": gain.level, "how": gain.how, "n": gain.n,
+        }
+        for cell in _sorted(cells)
+        for gain in [cell.gain]
+    )  # fmt: skip
+    return to_csv(HEADER, rows)
+
+
+def _sorted(cells: Sequence[Cell]) -> list[Cell]:
+    """What moved first, then by how much of its interval's half width a difference is."""
+
+    def place(cell: Cell) -> tuple[bool, float, str, str]:
+        gain = cell.gain
+        reach = 0.0
+        if gain.difference is not None and gain.low is not None and gain.high is not None:
+            reach = abs(gain.difference) / (gain.high - gain.low)
+        return not cell.moved, -reach, cell.where, cell.figure
+
+    return sorted(cells, key=place)
+
+
+def _sides(common: Overlap) -> list[str]:
+    from report import overlap
+
+    lines, facts = [], [overlap.made_by(tree) for tree in common.trees]
+    for name, tree, made in zip("AB", common.trees, facts, strict=True):
+        commits = ", ".join(commit[:7] for commit in made.get("commit", ["unknown"]))
+        dirty = " with uncommitted changes" if "True" in made.get("dirty", []) else ""
+        lines.append(f"{name}  {tree.root}: {len(tree.checkpoints)} checkpoints planned; commit {commits}{dirty}")
+    other = [name for name in facts[0] | facts[1] if name not in ("commit", "dirty")]
+    other = [name for name in other if facts[0].get(name) != facts[1].get(name)]
+    for name in other:
+        lines.append(f"   {name}: A {', '.join(facts[0].get(name, ['-']))}; B {', '.join(facts[1].get(name, ['-']))}")
+    settings = overlap.configuration(common)
+    lines.append("same run settings" if not settings else "other run settings, A -> B:")
+    lines += [f"   {line}" for line in settings]
+    for name, only in (("A", common.only_a), ("B", common.only_b)):
+        if only:
+            lines += textwrap.wrap(f"only in {name} ({len(only)}): {', '.join(only)}", WIDTH, subsequent_indent="   ")
+    return lines
+
+
+def _equal(common: Overlap) -> list[str]:
+    trained = [c for c in common.checkpoints if c.run in common.runs]
+    counts = {
+        "curves (apart from times)": (sum(map(common.same_curve, common.runs)), len(common.runs)),
+        "checkpoints' weights": (sum(map(common.same_weights, trained)), len(trained)),
+        "checkpoints' scores": (sum(map(common.same_scores, common.checkpoints)), len(common.checkpoints)),
+    }
+    return ["equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items())]
+
+
+def _table(cells: Sequence[Cell], largest: int) -> list[str]:
+    if not cells:
+        return ["no figure differs"]
+    shown = _sorted(cells)[:largest]
+    grid = [("where", "figure", "A", "B", "B - A", "95 % interval", "p (Holm)", "")] + [_row(cell) for cell in shown]
+    widths = [max(len(row[column]) for row in grid) for column in range(len(grid[0]))]
+    lines = [f"{len(cells)} figures differ; those least like chance:"]
+    for row in grid:
+        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append("  ".join([*left, *right]).rstrip())
+    return [*lines, *_noise(shown)]
+
+
+def _row(cell: Cell) -> tuple[str, ...]:
+    gain = cell.gain
+    a, b = (f"{value:.4g}" if cell.relative else f"{value * 100:.1f} %" for value in (cell.a, cell.b))
+    unit = " %" if cell.relative else " pp"
+    assert gain.difference is not None
+    known = gain.low is not None and gain.high is not None
+    interval = f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f}" if known else "-"  # type: ignore[operator]
+    p = "-" if cell.p_holm is None else f"{cell.p_holm:.2g}"
+    return (cell.where, cell.figure, a, b, f"{gain.difference * 100:+.1f}{unit}", interval, p, "moved" * cell.moved)
+
+
+def _noise(cells: Sequence[Cell]) -> list[str]:
+    kinds = dict.fromkeys(f"{cell.gain.level}: {cell.gain.how}" for cell in cells)
+    return [line for kind in kinds for line in textwrap.wrap(f"noise by {kind}", WIDTH, subsequent_indent="   ")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare two results trees: equal, inside noise, or moved.")
+    parser.add_argument("a", type=Path, help="results/<scale> or a reference")
+    parser.add_argument("b", type=Path, help="another one of the same scale")
+    parser.add_argument("--largest", type=int, default=12, metavar="N", help="rows of the table (12)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure that differs")
+    given = parser.parse_args()
+
+    from records.write import write_text
+    from report import moved, overlap
+    from report.results import open_tree
+
+    common = overlap.overlap(open_tree(given.a), open_tree(given.b))
+    cells = moved.cells(common)
+    print(text(common, cells, given.largest))
+    if given.csv:
+        write_text(given.csv, csv_text(cells))
+    return 1 if any(cell.moved for cell in cells) else 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

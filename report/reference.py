@@ -1,0 +1,178 @@
+"""`python -m report.reference --results results/embedded --out results/reference/embedded`: a result to look at
+without running anything, small enough to be committed.
+
+Kept: plan, scores, tables, figures, claims, audit, every run's record and curve, and a manifest that says how samples
+and grades came to be. Not kept: checkpoints, samples, grades. `report.show`, `report.table`, `report.figure`,
+`report.build` and `report.compare` read it like any results tree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from records import cli
+from records.errors import ConfigError, CorruptInputError
+
+if TYPE_CHECKING:
+    from report.results import Tree
+
+LIMIT = 5_000_000  # bytes
+ALWAYS = ("plan", "scores", "table", "figure", "claims", "audit", "run record", "curve")
+IF_IT_FITS = ("report", "picture")  # in this order; a picture is a figure's PNG, which its SVG stands for
+
+
+PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was written: bytes by kind, and the kinds that were left out although the source has them."""
+
+    sizes: Mapping[str, int]
+    left_out: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes.values())
+
+
+def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
+    """Copy a verified results tree to `out`, replacing an earlier reference there.
+
+    partial: take a tree although runs are missing or uncommitted code made them; its README then says so.
+    Raises ConfigError for such a tree without `partial` and for files that do not fit, CorruptInputError for a tree
+    that its manifest does not describe and for a file that names a folder of this machine.
+    """
+    from records.provenance import ROOT
+    from records.write import write_json, write_text
+    from report import manifest, verify
+
+    source = manifest.read(tree.root)
+    if found := verify.problems(tree):
+        raise CorruptInputError(f"{tree.root}: {found[0]} ({len(found)} problems; python -m report.verify lists them)")
+    if (doubts := list(_doubts(source))) and not partial:
+        raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial takes it all the same and says so")
+    if out.exists() and any(out.iterdir()) and not (out / manifest.NAME).is_file():
+        raise ConfigError(f"{out}: holds other things than a reference; remove it or name another folder")
+    kept, left_out = _chosen(source["files"], {run.path.as_posix() for run in tree.runs})
+    where = out.resolve().relative_to(ROOT).as_posix() if out.resolve().is_relative_to(ROOT) else out.name
+    machine = [folder for folder in (ROOT, tree.root.resolve().parent.parent, Path.home()) if len(folder.parts) > 1]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        folder = Path(scratch, out.name)
+        for name in kept:
+            _refuse_machine_paths(tree.root / name, machine)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(tree.root / name, folder / name)
+        write_text(folder / "README.md", _readme(source, where, doubts, left_out))
+        content = {**source, "left_out": left_out, "files": {}}
+        content["files"] = {
+            path.relative_to(folder).as_posix(): manifest.file_entry(folder, path) for path in manifest.walk(folder)
+        }
+        write_json(folder / manifest.NAME, content)
+        sizes = _sizes(folder, content["files"])
+        if sum(sizes.values()) > LIMIT:
+            large = ", ".join(f"{kind} {size:,}" for kind, size in sizes.most_common(4))
+            raise ConfigError(f"{tree.root}: {sum(sizes.values()):,} bytes would be kept, {LIMIT:,} may be; {large}")
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(folder, out)
+    return Made(dict(sizes), tuple(left_out))
+
+
+def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
+    if source["dirty"] is not False:
+        yield "made with uncommitted changes" if source["dirty"] else "it is unknown whether its code was committed"
+    for what, names in source["missing"].items():
+        if names:
+            yield f"{len(names)} {what} missing, first {names[0]}"
+
+
+def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) -> tuple[list[str], list[str]]:
+    """Names of the files to copy, and the kinds that stay behind. Runs left over from another plan are not copied."""
+    kinds = {
+        name: "picture" if name.endswith(".png") else entry["kind"]
+        for name, entry in files.items()
+        if not name.startswith("runs/") or entry["of"] in planned
+    }
+    kept = [name for name in kinds if kinds[name] in ALWAYS]
+    reserve = 150_000 + 2_500 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
+    room = LIMIT - reserve - sum(files[name]["bytes"] for name in kept)
+    for kind in IF_IT_FITS:
+        names = [name for name in kinds if kinds[name] == kind]
+        if (size := sum(files[name]["bytes"] for name in names)) <= room:
+            kept, room = kept + names, room - size
+    return sorted(kept), sorted({"weights", *(kinds[name] for name in kinds if name not in kept)})
+
+
+def _sizes(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
+    from report.manifest import NAME
+
+    sizes = Counter({"manifest": (folder / NAME).stat().st_size})
+    for entry in files.values():
+        sizes[entry["kind"]] += entry["bytes"]
+    return sizes
+
+
+def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:
+    """A committed file must not tell where on somebody's disk it was made."""
+    content = b"" if path.suffix == ".png" else path.read_bytes()
+    for folder in folders:
+        if f"{folder}/".encode() in content:
+            raise CorruptInputError(f"{path}: names a folder of this machine ({folder}/)")
+
+
+def _readme(source: Mapping[str, Any], where: str, doubts: Sequence[str], left_out: Sequence[str]) -> str:
+    runs, environments = source["runs"].values(), source["environments"].values()
+    times = sorted(entry["finished_at"] for entry in runs if entry["finished_at"])
+    hours = sum(entry["cpu_seconds"] or 0 for entry in runs) / 3600
+    machines = {f"{e.get('cpu') or 'unknown CPU'}, {e.get('cores') or 'unknown number of'} cores" for e in environments}
+    packages = {f"{name} {(e.get('packages') or {}).get(name)}" for e in environments for name in PACKAGES}
+    counts = {what: f"{len(source[what])} of {len(source[what]) + len(source['missing'][what])}" for what in
+              ("runs", "checkpoints")}  # fmt: skip
+    doubtful = f"**Not a complete run of committed code: {'; '.join(doubts)}.**\n\n" if doubts else ""
+    return f"""# Reference result: {source["scale"]}
+
+Written by `python -m report.reference`; `manifest.json` lists every file with its sha256.
+
+{doubtful}- what: {counts["runs"]} planned training runs, {counts["checkpoints"]} planned checkpoints evaluated
+- when: {f"{times[0]} to {times[-1]}" if times else "not recorded"}; {hours:.1f} CPU hours of training
+- on: {"; ".join(sorted(machines)) or "not recorded"}; {", ".join(sorted(packages)) or "packages not recorded"}
+- commit: {", ".join(source["commits"]) or "not recorded"}
+- left out: {", ".join(left_out)}
+
+Look at it, hold your own results against it, or check that nobody edited it (from the repository root):
+
+    python -m report.show table1 --results {where}
+    python -m report.compare {where} results/{source["scale"]}
+    python -m report.verify --results {where}
+
+What the files hold: `docs/results.md`. What the comparison means: `docs/provenance.md`.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Copy what a visitor needs of a finished results tree.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>, with its manifest")
+    parser.add_argument("--out", required=True, type=Path, help="such as results/reference/<scale>")
+    parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")
+    given = parser.parse_args()
+
+    from report.results import open_tree
+
+    made = make(open_tree(given.results), given.out, partial=given.partial)
+    for kind, size in sorted(made.sizes.items(), key=lambda item: -item[1]):
+        print(f"{size:>10,}  {kind}")
+    print(f"{made.total:>10,}  bytes in {given.out}; left out: {', '.join(made.left_out)}")
+
+
+if __name__ == "__main__":
+    cli.run(main)
