@@ -29,8 +29,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        rules.report.input,
-        rules.report.output,
+        rules.manifest.output,
 
 
 rule table1:

@@ -62,7 +62,9 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
         raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial takes it all the same and says so")
     if out.exists() and any(out.iterdir()) and not (out / manifest.NAME).is_file():
         raise ConfigError(f"{out}: holds other things than a reference; remove it or name another folder")
-    kept, left_out = _chosen(source["files"], {run.path.as_posix() for run in tree.runs})
+    planned = {run.path.as_posix() for run in tree.runs}
+    source["runs"] = {name: entry for name, entry in source["runs"].items() if name in planned}
+    kept, left_out = _chosen(source["files"], planned)
     where = out.resolve().relative_to(ROOT).as_posix() if out.resolve().is_relative_to(ROOT) else out.name
     machine = [folder for folder in (ROOT, tree.root.resolve().parent.parent, Path.home()) if len(folder.parts) > 1]
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,9 @@ TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
 
 localrules:
     audit,
+    manifest,
     matrix,
+    verify,
     table,
     figure,
 
@@ -105,3 +107,34 @@ rule audit:
         code=code.audit(),
     shell:
         "python -m report.paper.audit --out {output} 2>&1 | tee {log}"
+
+
+# Last: it lists what all others wrote.
+rule manifest:
+    input:
+        rules.report.input,
+        rules.report.output,
+        rules.audit.output,
+    output:
+        f"{RESULTS.root}/manifest.json",
+    log:
+        f"{LOGS}/manifest.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    shell:
+        "python -m report.manifest --results {params.root} 2>&1 | tee {log}"
+
+
+# Without input: nothing is made again before it is looked at.
+rule verify:
+    log:
+        f"{LOGS}/verify.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+    shell:
+        "python -m report.verify --results {params.root} 2>&1 | tee {log}"
