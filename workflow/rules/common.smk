@@ -28,8 +28,9 @@ LOGS = f"logs/{config['scale']}"
 
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
 # Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.
+# A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
 shell.prefix(
-    "export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
+    "set -euo pipefail; export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
     " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONPATH=.; "
 )
 
