@@ -37,7 +37,7 @@ def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
             {"training": {"rollout": 3}},
             "over.yaml: training: key: unknown value 'rollout'; .*; nearest: rollouts",
         ),
-        ({"trainer": "trll"}, "over.yaml: trainer: unknown value 'trll'; allowed: trl; nearest: trl"),
+        ({"trainer": "trll"}, "over.yaml: trainer: unknown value 'trll'; allowed: trl, verl; nearest: trl"),
         (
             {"base": {"ladder": "fulll"}},
             "over.yaml: base.ladder: unknown value 'fulll'; allowed: full, quick; nearest: full",

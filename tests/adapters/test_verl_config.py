@@ -1,0 +1,230 @@
+"""Every run of the paper's scale as verl's configuration: complete, accepted by verl, and not verl's trap defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import catalog
+from methods import spec as specs
+from methods.adapters.verl import config as verl_config
+from methods.adapters.verl import keys
+from methods.adapters.verl.plan import plan, sizes
+from methods.spec import Spec
+from records.errors import BenchError, ConfigError, MissingInputError
+from tests.adapters import worlds
+from workflow import config as configuration
+from workflow import matrix
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = verl_config.Files(
+    train_parquet=Path("run/train.parquet"),
+    val_parquet=Path("run/val.parquet"),
+    checkpoints=Path("run/state"),
+    log=Path("run/verl.jsonl"),
+    reward_module=Path("rewards.py"),
+)
+PAPER = configuration.load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
+RUNS = {planned.run.path.as_posix(): planned for planned in matrix.plan(PAPER)}
+
+
+def paper_spec(name: str, **training: Any) -> Spec:
+    given = matrix.specification(PAPER, RUNS[name], "models/base", "prompts.jsonl")
+    return specs.check({**given, "training": given["training"] | training})
+
+
+def cpu_spec(**changes: Any) -> Spec:
+    return specs.check(worlds.spec(Path("world"), trainer="verl", **changes))
+
+
+TEPO = "qwen2.5_7b/tepo/seed2"
+A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
+
+# key -> (verl's default, ours at the paper's scale, why it bites)
+TRAPS: dict[str, tuple[Any, Any, str]] = {
+    "algorithm.adv_estimator": ("gae", "methods", "a critic is trained"),
+    "critic.enable": (None, False, "null asks the estimator"),
+    "algorithm.use_kl_in_reward": (False, False, "the reward would not be 0 or 1"),
+    "algorithm.rollout_correction.bypass_mode": (False, False, "no old entropy: TEPO's mask has nothing to compare"),
+    f"{A}.optim.lr": (1e-6, 5e-7, "printed 5e-7"),
+    f"{A}.optim.weight_decay": (0.01, 0.0, "the lineage has none"),
+    f"{A}.optim.clip_grad": (1.0, 1.0, "stands in two places"),
+    f"{A}.grad_clip": (1.0, 1.0, "stands in two places"),
+    f"{A}.optim.lr_scheduler_type": ("constant", "constant", "a cosine would make 72 and 132 steps two runs"),
+    f"{A}.ppo_mini_batch_size": (256, 16, "in prompts: verl multiplies by n"),
+    f"{A}.ppo_epochs": (1, 1, "updates per rollout (R23)"),
+    f"{A}.clip_ratio_low": (0.2, 0.2, "printed"),
+    f"{A}.clip_ratio_high": (0.2, 0.28, "no Clip-Higher"),
+    f"{A}.clip_ratio_c": (3.0, 1e9, "dual clip on"),
+    f"{A}.loss_agg_mode": ("token-mean", "token-mean", "an unconfigured GSPO is TEPO without KL"),
+    f"{A}.policy_loss.kl_cov_ratio": (0.0002, 0.002, "printed 2e-3"),
+    f"{A}.policy_loss.ppo_kl_coef": (0.1, 1.0, "KL-Cov's coefficient is 1"),
+    f"{A}.entropy_coeff": (0, 0, "an entropy bonus"),
+    f"{A}.use_kl_loss": (False, False, "KL to the initial model"),
+    f"{A}.kl_loss_coef": (0.001, 0.0, "KL to the initial model"),
+    f"{A}.calculate_entropy": (False, True, "the loss sees no entropy"),
+    f"{A}.use_dynamic_bsz": (False, True, "micro-batches by count overflow at 10,240 tokens"),
+    f"{A}.strategy": ("fsdp", "fsdp2", "FSDP1"),
+    f"{A}.use_torch_compile": (True, False, "minutes of compilation, other rounding"),
+    f"{A}.fsdp_config.use_torch_compile": (True, False, "the same switch a second time"),
+    f"{A}.fsdp_config.seed": (42, 2, "the run's seed is not threaded"),
+    f"{A}.data_loader_seed": (42, 2, "the run's seed is not threaded"),
+    f"{M}.use_remove_padding": (True, False, "needs flash-attn, which no environment of ours holds"),
+    f"{M}.external_lib": (None, "methods.adapters.verl.plugin", "the engine build dies beside TRL 1.x"),
+    f"{R}.n": (1, 8, "groups of one"),
+    f"{R}.temperature": (1.0, 1.0, "printed"),
+    f"{R}.top_p": (1, 1.0, "sampling is from the policy itself"),
+    f"{R}.top_k": (-1, -1, "sampling is from the policy itself"),
+    f"{R}.seed": (42, 2, "the run's seed is not threaded"),
+    f"{R}.name": ("???", "vllm", "must be said"),
+    f"{R}.tensor_model_parallel_size": (2, 1, "half the engines"),
+    f"{R}.full_determinism": (False, False, "every request would be named det-0"),
+    f"{R}.log_prob_max_token_len_per_gpu": (
+        "${oc.select:actor_rollout_ref.actor.ppo_max_token_len_per_gpu,16384}",
+        20480,
+        "packed unlike the updates, dH is noise",
+    ),
+    "data.max_prompt_length": (512, 2048, "prompts cut or refused"),
+    "data.max_response_length": (512, 8192, "responses cut"),
+    "data.truncation": ("error", "left", "one long prompt ends the run"),
+    "data.train_batch_size": (1024, 64, "prompts per rollout"),
+    "data.shuffle": (True, False, "our order is not kept"),
+    "data.seed": (None, 2, "another order in every process"),
+    "data.dataloader_num_workers": (8, 0, "the position is not exact in a checkpoint"),
+    "reward.custom_reward_function.path": (None, "rewards.py", "verl's scorers grade nothing in a box"),
+    "trainer.logger": (["console", "wandb"], ["console", "file"], "asks a service on the internet"),
+    "trainer.resume_mode": ("auto", "disable", "a stale folder goes on in silence"),
+    "trainer.save_freq": (-1, 4, "nothing to resume from"),
+    "trainer.total_epochs": (30, keys.ENDLESS, "the run ends early and saves nothing"),
+    "trainer.total_training_steps": (None, 72, "decided by epochs"),
+    "trainer.val_before_train": (True, False, "an evaluation that is not ours"),
+    "trainer.use_v1": (True, True, "V0 drops old entropies"),
+    "trainer.v1.trainer_mode": ("sync", "methods", "verl's loss instead of ours"),
+    "trainer.nnodes": (1, 1, "from `cluster`"),
+    "trainer.n_gpus_per_node": (8, 8, "from `cluster`"),
+    "trainer.device": ("cuda", "cuda", "from the specification"),
+}  # fmt: skip
+
+
+def defaults() -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    return dict(verl_config._leaves(OmegaConf.to_container(verl_config._defaults(), resolve=False)))
+
+
+@pytest.mark.parametrize("key", TRAPS)
+def test_verls_trap_is_where_we_think_and_we_step_over_it(key: str) -> None:
+    theirs, ours, _ = TRAPS[key]
+    assert defaults()[key] == theirs, "verl changed its default: read what it means now"
+    assert verl_config.overrides(paper_spec(TEPO), FILES)[key] == ours
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_no_key_that_acts_is_left_to_verl(device: str) -> None:
+    """A key is ours, or follows one of ours, or lies in a section that one of ours turns off."""
+    ours = verl_config.overrides(paper_spec(TEPO) if device == "cuda" else cpu_spec(), FILES)
+    groups = {name.rsplit(".", i)[0] for name in ours for i in range(1, 5)}  # `override_config` is {} until filled
+    left = [
+        key
+        for key, value in defaults().items()
+        if key not in ours
+        and key not in groups
+        and not key.endswith("_target_")
+        and not (isinstance(value, str) and value.startswith("${"))
+        and not any(key.startswith(f"{section}.") for section in keys.OFF)
+    ]
+    assert left == ["model_engine"]  # which YAML files Hydra takes, not a setting
+    for section, (switch, value) in keys.OFF.items():
+        assert ours[switch] == value, section
+        assert any(key.startswith(f"{section}.") for key in defaults()), f"verl has no section {section}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_verl_accepts_every_run_of_the_paper(name: str) -> None:
+    spec = paper_spec(name)
+    made = verl_config.compose(verl_config.overrides(spec, FILES))
+    planned = sizes(spec.training, catalog.parse(spec.method))
+    assert made.actor_rollout_ref.actor.ppo_mini_batch_size * made.actor_rollout_ref.rollout.n == 128
+    assert planned.updates_per_rollout == 4
+    assert made.trainer.nnodes * made.trainer.n_gpus_per_node == (16 if "14b" in name else 8)
+    batch_scope = catalog.parse(spec.method).scope == "batch"
+    assert made.actor_rollout_ref.actor.use_dynamic_bsz != batch_scope
+    assert made.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == (2 if batch_scope else None)
+
+
+@pytest.mark.slow
+def test_verl_accepts_the_small_run_on_a_cpu() -> None:
+    made = verl_config.compose(verl_config.overrides(cpu_spec(), FILES))
+    engine = made.actor_rollout_ref.actor.fsdp_config
+    assert made.trainer.device == "cpu"
+    assert (engine.strategy, engine.dtype, engine.mixed_precision.param_dtype) == ("fsdp2", "float32", "fp32")
+    assert made.ray_kwargs.ray_init.num_gpus == 1
+    assert made.actor_rollout_ref.model.override_config.attn_implementation == "sdpa"
+    assert not made.actor_rollout_ref.model.enable_gradient_checkpointing
+    assert not made.actor_rollout_ref.rollout.free_cache_engine
+
+
+def test_the_reference_is_loaded_where_a_method_needs_it() -> None:
+    spec = cpu_spec(method="tepo+kl-anchor=ref")
+    assert verl_config.overrides(spec, FILES)[f"{A}.use_kl_loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({f"{A}.clip_ratio_hi": 0.28}, r"clip_ratio_hi: verl has no such key; nearest: .*clip_ratio_high"),
+        ({f"{A}.loss_agg_mode": "token"}, "verl: refuses its configuration: .*loss_agg_mode"),
+        ({"data.train_batch_size": 8, f"{A}.use_dynamic_bsz": False}, "verl: refuses its configuration"),
+        ({f"{R}.mode": "sync"}, "verl: refuses its configuration: .*sync"),
+    ],
+    ids=["unknown key", "unknown mode", "no micro-batch size", "removed mode"],
+)
+def test_what_verl_refuses_is_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        verl_config.compose(verl_config.overrides(paper_spec(TEPO), FILES) | change)
+    assert "\n" not in str(caught.value)
+
+
+CLIP_COV = "qwen2.5_7b/clip_cov/seed2"
+REFUSED = {
+    "GPUs that do not divide": (TEPO, {"nodes": 3}, "training.nodes: 3 x 8 GPUs do not divide a minibatch of 128"),
+    "micro-batches by count": (TEPO, {"micro_batches": 2}, "micro_batches: 2: on cuda verl cuts"),
+    "too few tokens": (TEPO, {"max_tokens_per_gpu": 8192}, r"8192 is less than the longest sequence \(2048 \+ 8192"),
+    "a split minibatch": (
+        CLIP_COV,
+        {"cov_scope": "minibatch"},
+        "clip_cov takes .* which 8 GPUs would share; allowed: mi",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_plan_refuses_with_one_line(case: str) -> None:
+    name, changes, message = REFUSED[case]
+    spec = paper_spec(name, **changes)
+    with pytest.raises(ConfigError, match=message) as caught:
+        sizes(spec.training, catalog.parse(spec.method))
+    assert "\n" not in str(caught.value)
+
+
+def test_plan_reads_what_is_there_without_torch(world: Path) -> None:
+    made = plan(specs.check(worlds.spec(world, trainer="verl", filter="none", prompts_per_rollout=4)))
+    assert (made.prompts_drawn, made.sequences_drawn, made.updates) == (4, 16, 8)
+    assert made.trainer["ppo_mini_batch_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"base": "nowhere"}, MissingInputError, r"nowhere: config\.json is missing"),
+        ({"prompts": "nowhere.jsonl"}, MissingInputError, "nowhere.jsonl: training prompts is missing"),
+        ({"prompts_per_rollout": 4000}, ConfigError, "one rollout draws"),
+    ],
+)
+def test_plan_names_missing_inputs(world: Path, changes: dict[str, Any], kind: type[BenchError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        plan(specs.check(worlds.spec(world, trainer="verl", **changes)))
