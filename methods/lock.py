@@ -1,14 +1,24 @@
-"""One process per run folder: a lock file that names its owner and is touched while the owner lives."""
+"""One process per run folder: a lock file that names its owner and is touched while the owner lives.
+
+A lock outlives its owner after `kill -9`, a power cut or a lost node. It is taken over when its owner is gone for
+certain: no such process on this host, or its Slurm job is over. Else times decide, and the clocks of several machines
+cannot be trusted: a lock whose time of touch is implausible (ten periods old, or in the future) is watched for three
+periods, and taken over if nobody touches it. An owner that finds its lock taken over (its machine slept) ends at once.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +26,22 @@ from records.errors import BusyError
 
 PERIOD = 30.0  # seconds between touches
 STALE_AFTER = 10 * PERIOD
+WATCH = 3 * PERIOD
+POLL = 1.0  # seconds between two looks at a lock that somebody holds
+LOST = 75  # exit code of an owner whose lock was taken over: sysexits' EX_TEMPFAIL
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold `path` exclusively. Raises `BusyError` naming the owner; takes over a lock whose owner is gone."""
+def held(path: Path, wait: float = 0.0) -> Iterator[None]:
+    """Hold `path` exclusively, after up to `wait` seconds if another process holds it.
+
+    Raises `BusyError` naming the owner; takes over a lock whose owner is gone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = json.dumps(_owner(os.getpid()))
-    while not _create(path, mine):
-        _remove_stale(path)
+    _acquire(path, mine, wait)
     over = threading.Event()
-    thread = threading.Thread(target=_touch, args=(path, over), daemon=True)
+    thread = threading.Thread(target=_touch, args=(path, mine, over), daemon=True)
     thread.start()
     try:
         yield
@@ -37,12 +52,55 @@ def held(path: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def stale(owner: dict[str, Any], age_seconds: float) -> bool:
-    """Whether the owner is gone: no such process on this host, or nobody touched the file for ten periods."""
-    if owner.get("host") == socket.gethostname():
+def gone(owner: dict[str, Any]) -> bool:
+    """Whether the owner is gone for certain: no such process on this host, or its job has left Slurm's queue."""
+    if _is_here(owner):
         pid = owner.get("pid")
         return not isinstance(pid, int) or _started(pid) is None or _started(pid) != owner.get("process_started")
-    return age_seconds > STALE_AFTER
+    job = owner.get("slurm_job_id")
+    return job is not None and _job_over(str(job))
+
+
+def implausible(age_seconds: float) -> bool:
+    """Whether a living owner would not leave its lock untouched so long, or touched so far in the future."""
+    return not -PERIOD <= age_seconds <= STALE_AFTER
+
+
+def _acquire(path: Path, mine: str, wait: float) -> None:
+    began = time.monotonic()
+    seen, since = None, began  # the lock as it stands, and since when
+    asked, told = -math.inf, False  # when we last asked Slurm after its owner; whether the user knows that we wait
+    while not _create(path, mine):
+        try:
+            text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
+        except FileNotFoundError:
+            continue  # released meanwhile
+        now, owner = time.monotonic(), _parse(text)
+        if seen != (text, touched):
+            seen, since = (text, touched), now
+        if _is_here(owner) or now - asked >= PERIOD:  # Slurm's controller is not to be asked every second
+            asked = now
+            if gone(owner):
+                _remove(path, text)
+                continue
+        # an owner that cannot be read is between creating and writing its file, or died there
+        watch = 5 * POLL if not owner else WATCH if implausible(_now(path) - touched) else math.inf
+        if now - since > watch:
+            _remove(path, text)
+        elif watch == math.inf and now - began >= wait:
+            raise BusyError(f"{_busy(path, owner)}; wait for it or remove {path}")
+        else:
+            if not told:
+                print(f"{_busy(path, owner)}; waiting up to {max(wait, WATCH):.0f} s", file=sys.stderr, flush=True)
+            told = True
+            time.sleep(POLL)
+
+
+def _busy(path: Path, owner: dict[str, Any]) -> str:
+    return (
+        f"{path.parent.parent}: another process holds this run: pid {owner.get('pid')} on {owner.get('host')}, job "
+        f"{owner.get('slurm_job_id')}, since {owner.get('since')}"
+    )
 
 
 def _owner(pid: int) -> dict[str, Any]:
@@ -53,6 +111,18 @@ def _owner(pid: int) -> dict[str, Any]:
         "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
         "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _is_here(owner: dict[str, Any]) -> bool:
+    return owner.get("host") == socket.gethostname()
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """The owner that a lock names; empty if it cannot be read."""
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        return {}
 
 
 def _started(pid: int) -> str | None:
@@ -70,6 +140,32 @@ def _started(pid: int) -> str | None:
     return None if fields[0] == "Z" else fields[19]  # a zombie writes nothing any more
 
 
+def _job_over(job: str) -> bool:
+    """Whether Slurm says that the job is neither waiting nor running. No Slurm or no answer: not known to be over."""
+    if shutil.which("squeue") is None:
+        return False
+    try:
+        asked = subprocess.run(
+            ["squeue", "--noheader", "--jobs", job, "--format=%T"],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False
+    if asked.returncode != 0:
+        return "Invalid job id" in asked.stderr  # forgotten; anything else is a controller that does not answer
+    return not asked.stdout.strip()
+
+
+def _now(path: Path) -> float:
+    """The time by the clock that stamps files beside `path`: on a network file system it is the server's, not ours."""
+    probe = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    probe.touch()
+    try:
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink()
+
+
 def _create(path: Path, text: str) -> bool:
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -80,33 +176,16 @@ def _create(path: Path, text: str) -> bool:
     return True
 
 
-def _remove_stale(path: Path) -> None:
-    text = _read(path)
-    if text is None:
-        return  # released meanwhile
-    try:
-        owner = json.loads(text)
-        age = time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return
-    except json.JSONDecodeError:  # its writer is between creating and writing, or died there
-        owner, age = {}, time.time() - path.stat().st_mtime
-        if age < 5:
-            time.sleep(0.2)
-            return
-        age = STALE_AFTER + age
-    if not stale(owner, age):
-        raise BusyError(
-            f"{path.parent.parent}: another process holds this run: pid {owner.get('pid')} on {owner.get('host')}, job "
-            f"{owner.get('slurm_job_id')}, since {owner.get('since')}; wait for it or remove {path}"
-        )
-    aside = path.with_name(f"{path.name}.stale.{os.getpid()}")
+def _remove(path: Path, text: str) -> None:
+    """Remove the lock if it still says `text`: of several processes that saw a dead owner, one may have a new one."""
+    aside = path.with_name(f"{path.name}.stale.{socket.gethostname()}.{os.getpid()}")
     try:
         os.rename(path, aside)
     except FileNotFoundError:
         return
     if _read(aside) != text:  # somebody else took over between our look and our rename: give it back
-        os.link(aside, path)
+        with suppress(FileExistsError):  # a third one was quicker; the second sees it at its next touch, and ends
+            os.link(aside, path)
     aside.unlink()
 
 
@@ -117,7 +196,13 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _touch(path: Path, over: threading.Event) -> None:
+def _touch(path: Path, mine: str, over: threading.Event) -> None:
     while not over.wait(PERIOD):
-        if path.exists():
-            os.utime(path)
+        try:
+            if _read(path) == mine:
+                os.utime(path)
+                continue
+        except OSError:
+            continue  # a file system that does not answer now may answer at the next touch
+        print(f"error: {path}: taken over by another process; this one ends", file=sys.stderr, flush=True)
+        os._exit(LOST)

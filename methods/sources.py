@@ -11,8 +11,8 @@ from records.provenance import ROOT, code_hash
 
 # They write pages, serve tests or say what other files are: no number of a run depends on them.
 NOT_NUMBERS = (
-    "methods/docs.py", "methods/sources.py", "methods/fetch_model.py", "methods/adapters/trl_conformance.py",
-    "methods/adapters/verl/conformance.py",
+    "methods/docs.py", "methods/sources.py", "methods/fetch_model.py", "methods/lock.py",
+    "methods/adapters/trl_conformance.py", "methods/adapters/verl/conformance.py",
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Train one run: `python -m methods.train --spec JSON_OR_FILE --out RUN_DIR`.
 
 The same command goes on after a kill at any moment and ends with the same curve and weights, bit for bit. Exit codes:
-0 finished (or was already), 2 wrong input, 75 stopped by SIGTERM or SIGUSR1 after saving: run again to go on.
+0 finished (or was already), 2 wrong input, 75 run again to go on (stopped by SIGTERM or SIGUSR1 after saving, or
+another process still trained this run after `--wait` seconds).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import cli
+from records.errors import BusyError
 
 if TYPE_CHECKING:
     from methods.method import Method
@@ -46,11 +48,14 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--spec", required=True, help="run specification: JSON, or a file holding it (docs/architecture.md)"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder of the run")
+    parser.add_argument(
+        "--wait", type=float, default=0.0, help="seconds to wait while another process trains this run (default 0)"
+    )
     parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
     return parser.parse_args(argv)
 
 
-def execute(text: str, out: Path, stop: StopRequest, *, plan_only: bool = False) -> int:
+def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
     from methods import adapters, catalog, lock, runs, spec
 
@@ -65,7 +70,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, plan_only: bool = False)
     if plan_only:
         print("\n".join(plan.lines()))
         return 0
-    with lock.held(run.state / "lock"):
+    with lock.held(run.state / "lock", wait):
         if run.finished() or run.restore():
             print(f"{out}: finished already, outputs verified")
             return 0
@@ -98,7 +103,11 @@ def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
     stop = StopRequest()
     stop.install()
-    return execute(given.spec, given.out, stop, plan_only=given.plan)
+    try:
+        return execute(given.spec, given.out, stop, wait=given.wait, plan_only=given.plan)
+    except BusyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return STOPPED
 
 
 if __name__ == "__main__":

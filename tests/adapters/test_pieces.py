@@ -1,22 +1,17 @@
-"""The small parts on their own: prompt order, refill stream, dealing, joining, seeds, lock, curve."""
+"""The small parts on their own: prompt order, refill stream, dealing, joining, seeds, curve."""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import time
 from pathlib import Path
 
 import pytest
 
-from methods import lock
 from methods.adapters import prompts
 from methods.adapters.groups import choose, deal, informative
 from methods.adapters.seeds import derive
 from methods.adapters.trl_rollout import Rows, join, slices
 from methods.curve import COLUMNS, Curve, read
-from records.errors import BusyError, CorruptInputError
+from records.errors import CorruptInputError
 
 
 def test_order_is_passes_over_all_prompts() -> None:
@@ -92,39 +87,6 @@ def test_join_pads_and_renumbers() -> None:
     assert joined.prompt_ids.tolist()[0] == [9, 5, 5]
     assert joined.completion_ids.tolist()[0] == [0, 1, 2, 9]
     assert joined.completion_mask.sum(1).tolist() == [3, 1, 4, 4]
-
-
-def test_lock_is_exclusive(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "lock"
-    with (
-        lock.held(path),
-        pytest.raises(BusyError, match=f"another process holds this run: pid {os.getpid()} on {socket.gethostname()}"),
-        lock.held(path),
-    ):
-        pass
-    assert not path.exists()
-
-
-STALE = {
-    "dead process here": ({"host": socket.gethostname(), "pid": 2**22 + 1, "process_started": "1"}, 0, True),
-    "reused pid here": ({"host": socket.gethostname(), "pid": os.getpid(), "process_started": "1"}, 0, True),
-    "elsewhere, fresh": ({"host": "elsewhere", "pid": 1, "process_started": "1"}, 10, False),
-    "elsewhere, untouched": ({"host": "elsewhere", "pid": 1, "process_started": "1"}, 400, True),
-}
-
-
-@pytest.mark.parametrize("case", STALE)
-def test_stale_locks_are_taken_over_and_others_not(case: str, tmp_path: Path) -> None:
-    owner, age, gone = STALE[case]
-    path = tmp_path / "lock"
-    path.write_text(json.dumps(owner))
-    os.utime(path, (time.time() - age,) * 2)
-    if gone:
-        with lock.held(path):
-            assert json.loads(path.read_text())["pid"] == os.getpid()
-    else:
-        with pytest.raises(BusyError), lock.held(path):
-            pass
 
 
 def row(update: int, **values: float | None) -> dict[str, float | int | None]:

@@ -127,4 +127,4 @@ rule train:
         code=train_code,
         folder=subpath(output.run, parent=True),
     shell:
-        "python -m methods.train --spec {params.spec:q} --out {params.folder} 2>&1 | tee {log}"
+        "python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
