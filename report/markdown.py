@@ -34,7 +34,8 @@ def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
 
 
 def _heading(column: Column) -> str:
-    return f"{column.heading}<br>(for {column.stands_for})" if column.stands_for else column.heading
+    heading = _escape(column.heading)
+    return f"{heading}<br>(for {_escape(column.stands_for)})" if column.stands_for else heading
 
 
 def _seeds(row: FilledRow) -> str:

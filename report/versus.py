@@ -34,15 +34,11 @@ def compare(blocks: Sequence[Block], rows: Rows, tree: Tree) -> dict[str, Filled
 
 
 def _versus(cell: Cell, row: FilledRow, baseline: str | None, rows: Rows, tree: Tree) -> Cell:
-    if (
-        cell.versus is not None
-        or cell.value is None
-        or row.row.kind == "base"
-        or baseline is None
-        or baseline not in rows
-    ):
+    if cell.versus is not None or cell.value is None or row.row.kind == "base" or baseline is None:
         return cell
-    other = rows[baseline].cells[cell.column]
+    other = rows[baseline].cells[cell.column] if baseline in rows else None
+    if other is None or other.value is None:
+        return cell
     gain = estimates.difference(tree, cell.benchmark or "", cell.checkpoints, other.checkpoints)
     return cell if gain is None else replace(cell, versus=Versus(baseline, gain))
 

@@ -9,19 +9,55 @@ from pathlib import Path
 
 import pytest
 
-from report import build, cells, curves, figure, figure_spec, render, spec
+from records.layout import Run
+from report import build, cells, curves, figure, render, spec
 from report.results import Tree
 from tests.report import synthetic
+
+ROOT = Path(__file__).resolve().parents[2]
+EMBEDDED, PAPER = ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"
+COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
 
 def make(root: Path, seeds: tuple[int, ...]) -> Tree:
     """Everything the commands write, by the functions that the commands call."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds))
     render.write(cells.fill(spec.table("1"), tree), tree.layout)
-    for key in figure_spec.figure_keys():
-        figure.write(curves.draw_data(figure_spec.figure(key), tree), tree.layout)
+    for offered in curves.offered(tree):
+        figure.write(curves.draw_data(offered, tree), tree.layout)
     tree.layout.report.write_text(build.build(root), encoding="utf-8")
     return tree
+
+
+@pytest.fixture(scope="session")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """One seed: scores, grades and run records, nothing rendered."""
+    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("scored") / "quick"))
+
+
+@pytest.fixture(scope="session")
+def scored_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("twice") / "quick", seeds=(1, 2)))
+
+
+@pytest.fixture
+def scored_copy(scored: Tree, tmp_path: Path) -> Tree:
+    """A tree of one's own to break, before anything was rendered."""
+    shutil.copytree(scored.root, tmp_path / "quick")
+    return Tree(tmp_path / "quick")
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Invented scores for everything that config/embedded.yaml plans; one run is said to have collapsed."""
+    root = tmp_path_factory.mktemp("planned") / "embedded"
+    return Tree(synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6}))
+
+
+@pytest.fixture(scope="session")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The same for config/paper.yaml."""
+    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "paper", EMBEDDED, PAPER))
 
 
 @pytest.fixture(scope="session")

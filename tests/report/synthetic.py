@@ -10,7 +10,9 @@ import csv
 import json
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from records.layout import BASE, Checkpoint, Results, Run
@@ -100,6 +102,54 @@ def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
             graded[benchmark["key"]] = fixtures.responses(right.tolist())
         fixtures.write(layout.root, checkpoint, graded)
     write(layout.scores, rows(layout, checkpoints, [benchmark["key"] for benchmark in BENCHMARKS]))
+
+
+def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int] = MappingProxyType({})) -> Path:
+    """A tree of everything that a configuration plans, with invented scores: no samples, grades or curves.
+
+    collapsed: run -> the rollout at which it is said to have collapsed.
+    """
+    from evals.stats.scorefile import write_scores as write
+    from workflow import config as configuration
+    from workflow import matrix as plan
+
+    layout, value = Results(root), plan.matrix(configuration.load(configs))
+    layout.root.mkdir(parents=True, exist_ok=True)
+    layout.matrix.write_text(json.dumps(value, indent=1))
+    checkpoints = [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in value["checkpoints"]]
+    write(layout.scores, [row for c in checkpoints for row in _invented(c, value["benchmarks"])])
+    for run in dict.fromkeys(c.run for c in checkpoints if c.run.method != BASE):
+        record = {"spec": {"training": value["training"]}, "collapsed_at": collapsed.get(run)}
+        (layout.run(run)).mkdir(parents=True)
+        (layout.run(run) / "run.json").write_text(json.dumps(record))
+    return root
+
+
+def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of scores.csv for one checkpoint; the averages are those of its benchmarks."""
+    from evals.stats.scorefile import COLUMNS, MACRO, NOT_CORRECT, POOLED
+
+    def row(key: str, items: int, samples: int | None, right: int, asked: int, score: float) -> dict[str, Any]:
+        counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": asked - right}
+        interval = {"low": max(0.0, score - 0.05), "high": min(1.0, score + 0.05), "se": 0.025}
+        keys = {"model": checkpoint.run.model, "method": checkpoint.run.method, "seed": checkpoint.run.seed}
+        figures = {"items": items, "samples": samples, "responses": asked, "correct": right, "score": score}
+        shares = {"timeout_low": score, "timeout_high": score}
+        text = {"step": checkpoint.step, "benchmark": key, "level": "problem", "how": f"invented over {items} problems"}
+        return dict.fromkeys(COLUMNS) | keys | text | figures | counts | interval | shares
+
+    found = []
+    for entry in benchmarks:
+        asked = entry["items"] * entry["samples"]
+        right = random.Random(f"{checkpoint.path} {entry['key']}").randint(asked // 4, 3 * asked // 4)
+        found.append(row(entry["key"], entry["items"], entry["samples"], right, asked, right / asked))
+    items, asked, right = (sum(r[name] for r in found) for name in ("items", "responses", "correct"))
+    macro = math.fsum(r["score"] for r in found) / len(found)
+    return [
+        *found,
+        row(POOLED, items, None, right, asked, right / asked),
+        row(MACRO, items, None, right, asked, macro),
+    ]
 
 
 def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:

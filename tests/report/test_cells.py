@@ -18,6 +18,7 @@ from evals.stats.scorefile import COLUMNS
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
 from report import cells, render, spec
+from report.markdown import markdown
 from report.results import Tree, open_tree
 
 
@@ -39,28 +40,28 @@ def drop_scores(tree: Tree, keep: object) -> Tree:
     return Tree(tree.root)
 
 
-def test_one_seed_prints_the_score_and_its_interval_over_problems(one_seed: Tree) -> None:
-    table = read_scores(one_seed.layout.scores).set_index(["method", "benchmark"])
+def test_one_seed_prints_the_score_and_its_interval_over_problems(scored: Tree) -> None:
+    table = read_scores(scored.layout.scores).set_index(["method", "benchmark"])
     for row, method in {"T1.1": "base", "T1.2": "grpo", "T1.7": "gspo", "T1.8": "tepo", "T3.1": "tepo_nokl"}.items():
         for slot, benchmark in {"aime24": "syn_mix3", "minerva": "syn_seq1", "avg_pooled": "avg_pooled"}.items():
-            found = cell(fill(one_seed), row, slot)
+            found = cell(fill(scored), row, slot)
             assert found.value == table.loc[(method, benchmark), "score"]
             assert (found.low, found.high) == tuple(table.loc[(method, benchmark), ["low", "high"]])
             assert found.level == "problem"
 
 
-def test_several_seeds_print_their_mean_and_the_interval_over_seeds(two_seeds: Tree) -> None:
-    table = read_scores(two_seeds.layout.scores)
+def test_several_seeds_print_their_mean_and_the_interval_over_seeds(scored_twice: Tree) -> None:
+    table = read_scores(scored_twice.layout.scores)
     chosen = table[(table.method == "tepo") & (table.benchmark == "avg_macro")]
     expected = seeds.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)))
-    found = cell(fill(two_seeds), "T1.8", "avg_macro")
+    found = cell(fill(scored_twice), "T1.8", "avg_macro")
     assert found.value == pytest.approx(chosen.score.mean(), abs=1e-15)
     assert (found.low, found.high) == (expected.low, expected.high)
     assert (found.level, found.n, found.seeds) == ("seed", 2, (1, 2))
-    assert cell(fill(two_seeds), "T1.1", "avg_macro").level == "problem", "the base model has no training seed"
+    assert cell(fill(scored_twice), "T1.1", "avg_macro").level == "problem", "the base model has no training seed"
 
 
-@pytest.mark.parametrize("tree", ["one_seed", "two_seeds"])
+@pytest.mark.parametrize("tree", ["scored", "scored_twice"])
 def test_delta_is_tepo_minus_grpo_recomputed(tree: str, request: pytest.FixtureRequest) -> None:
     filled = fill(request.getfixturevalue(tree))
     for column in filled.columns:
@@ -70,19 +71,19 @@ def test_delta_is_tepo_minus_grpo_recomputed(tree: str, request: pytest.FixtureR
         assert delta == pytest.approx(tepo - grpo, abs=1e-12)
 
 
-def test_delta_of_two_seeds_is_paired_by_seed(two_seeds: Tree) -> None:
-    table = read_scores(two_seeds.layout.scores)
+def test_delta_of_two_seeds_is_paired_by_seed(scored_twice: Tree) -> None:
+    table = read_scores(scored_twice.layout.scores)
     by_seed = table[table.benchmark == "syn_mul4"].set_index(["method", "seed"]).score
     expected = seeds.compare_seeds(by_seed["tepo"].to_dict(), by_seed["grpo"].to_dict())
-    found = cell(fill(two_seeds), "T1.9", "olympiadbench")
+    found = cell(fill(scored_twice), "T1.9", "olympiadbench")
     assert (found.low, found.high, found.level) == (expected.low, expected.high, "seed")
 
 
-def test_delta_of_one_seed_is_paired_by_problem_from_the_grades(one_seed: Tree) -> None:
+def test_delta_of_one_seed_is_paired_by_problem_from_the_grades(scored: Tree) -> None:
     tepo, grpo = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("tepo", "grpo"))
-    expected = score.paired(one_seed.layout, tepo, grpo, [b["key"] for b in one_seed.benchmarks])
+    expected = score.paired(scored.layout, tepo, grpo, [b["key"] for b in scored.benchmarks])
     for slot, benchmark in {"aime24": "syn_mix3", "minerva": "syn_seq1", "avg_pooled": "avg_pooled"}.items():
-        found = cell(fill(one_seed), "T1.9", slot)
+        found = cell(fill(scored), "T1.9", slot)
         assert (found.value, found.low, found.high) == (
             expected[benchmark].difference,
             expected[benchmark].low,
@@ -91,60 +92,60 @@ def test_delta_of_one_seed_is_paired_by_problem_from_the_grades(one_seed: Tree) 
         assert "paired" in found.how
 
 
-def test_changed_grades_are_an_error_naming_the_file(copy: Tree) -> None:
-    path = copy.layout.grades(Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)) / "syn_mix3.parquet"
+def test_changed_grades_are_an_error_naming_the_file(scored_copy: Tree) -> None:
+    path = scored_copy.layout.grades(Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)) / "syn_mix3.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(CorruptInputError, match=r"syn_mix3\.parquet: sha256 is"):
-        fill(copy)
+        fill(scored_copy)
 
 
-def test_grades_that_contradict_the_scores_are_an_error(copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grades_that_contradict_the_scores_are_an_error(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Comparison(0.9, 0.01, 0.8, 0.95, 0.5, 0.1, "problem", "paired", 20)
-    keys = [b["key"] for b in copy.benchmarks]
+    keys = [b["key"] for b in scored_copy.benchmarks]
     monkeypatch.setattr(Tree, "paired", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
     with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
-        fill(copy)
+        fill(scored_copy)
 
 
-def test_without_grades_the_difference_has_no_interval_and_says_so(copy: Tree) -> None:
-    shutil.rmtree(copy.root / "grades")
-    found = cell(fill(copy), "T1.9", "aime24")
+def test_without_grades_the_difference_has_no_interval_and_says_so(scored_copy: Tree) -> None:
+    shutil.rmtree(scored_copy.root / "grades")
+    found = cell(fill(scored_copy), "T1.9", "aime24")
     assert (found.low, found.high) == (None, None)
     assert "no grades" in found.how
-    assert "[no interval]" in render.markdown(fill(copy))
+    assert "[no interval]" in markdown(fill(scored_copy))
 
 
-def test_rows_outside_the_matrix_say_not_run_and_nothing_says_zero(one_seed: Tree) -> None:
-    lines = list(csv.DictReader(io.StringIO(render.csv_table(fill(one_seed)))))
+def test_rows_outside_the_matrix_say_not_run_and_nothing_says_zero(scored: Tree) -> None:
+    lines = list(csv.DictReader(io.StringIO(render.csv_table(fill(scored)))))
     absent = next(line for line in lines if line["row"] == "T1.3")
     assert set(list(absent.values())[2:]) == {"not run"}
-    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(one_seed)))))
+    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(scored)))))
     assert {line["value"] for line in tidy if line["state"] == "not run"} == {""}
 
 
-def test_a_model_without_stand_in_leaves_its_block_out_with_a_note(one_seed: Tree) -> None:
-    filled = fill(one_seed)
+def test_a_model_without_stand_in_leaves_its_block_out_with_a_note(scored: Tree) -> None:
+    filled = fill(scored)
     assert [block.stands_for for block in filled.blocks] == ["Qwen2.5-7B"]
     assert any("Qwen3-14B" in note for note in filled.notes)
 
 
-def test_an_optional_row_is_shown_only_where_it_was_run(copy: Tree) -> None:
-    assert any(row.row.id == "T3.1" for row in fill(copy).blocks[0].rows)
-    matrix = json.loads(copy.layout.matrix.read_text())
+def test_an_optional_row_is_shown_only_where_it_was_run(scored_copy: Tree) -> None:
+    assert any(row.row.id == "T3.1" for row in fill(scored_copy).blocks[0].rows)
+    matrix = json.loads(scored_copy.layout.matrix.read_text())
     matrix["runs"] = [run for run in matrix["runs"] if run["method"] != "tepo_nokl"]
-    copy.layout.matrix.write_text(json.dumps(matrix))
-    assert not any(row.row.id == "T3.1" for row in fill(Tree(copy.root)).blocks[0].rows)
+    scored_copy.layout.matrix.write_text(json.dumps(matrix))
+    assert not any(row.row.id == "T3.1" for row in fill(Tree(scored_copy.root)).blocks[0].rows)
 
 
-def test_a_planned_checkpoint_without_scores_is_missing_and_listed(copy: Tree) -> None:
-    filled = fill(drop_scores(copy, lambda line: line["method"] != "tepo"))
+def test_a_planned_checkpoint_without_scores_is_missing_and_listed(scored_copy: Tree) -> None:
+    filled = fill(drop_scores(scored_copy, lambda line: line["method"] != "tepo"))
     assert {cell(filled, row, "amc").state for row in ("T1.8", "T1.9")} == {"missing"}
     assert cell(filled, "T1.2", "amc").value is not None
     assert "Missing: tiny_qwen2/tepo/seed1/step12 has no scores." in filled.notes
 
 
-def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(two_seeds: Tree, tmp_path: Path) -> None:
-    shutil.copytree(two_seeds.root, tmp_path / "quick")
+def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(scored_twice: Tree, tmp_path: Path) -> None:
+    shutil.copytree(scored_twice.root, tmp_path / "quick")
     tree = drop_scores(Tree(tmp_path / "quick"), lambda line: (line["method"], line["seed"]) != ("tepo", "2"))
     filled = fill(tree)
     assert cell(filled, "T1.8", "amc").seeds == (1,)
@@ -152,9 +153,9 @@ def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(two_seeds: T
     assert any("tepo/seed2" in note for note in filled.notes)
 
 
-def test_the_best_printed_number_of_each_column_is_bold_and_a_difference_never_is(one_seed: Tree) -> None:
-    (block,) = fill(one_seed).blocks
-    for column in fill(one_seed).columns:
+def test_the_best_printed_number_of_each_column_is_bold_and_a_difference_never_is(scored: Tree) -> None:
+    (block,) = fill(scored).blocks
+    for column in fill(scored).columns:
         shown = {r.row.id: r.cells[column.slot] for r in block.rows if r.cells[column.slot].value is not None}
         top = max(float(c.shown) for name, c in shown.items() if name != "T1.9")
         bold = {r.row.id for r in block.rows if cells.is_best(r.cells[column.slot], block, r)}
@@ -171,8 +172,8 @@ def test_percent_rounds_and_never_prints_a_negative_zero() -> None:
     ]
 
 
-def test_the_tidy_table_leads_to_the_runs(two_seeds: Tree) -> None:
-    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(two_seeds)))))
+def test_the_tidy_table_leads_to_the_runs(scored_twice: Tree) -> None:
+    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(scored_twice)))))
     line = next(x for x in tidy if (x["row"], x["column"]) == ("T1.8", "amc"))
     assert line["runs"] == "tiny_qwen2/tepo/seed1/step12 tiny_qwen2/tepo/seed2/step12"
     assert (line["method"], line["step"], line["seeds"], line["benchmark"]) == ("tepo", "12", "1 2", "syn_add2q")
@@ -180,42 +181,42 @@ def test_the_tidy_table_leads_to_the_runs(two_seeds: Tree) -> None:
     assert len({(x["row"], x["column"]) for x in tidy}) == len(tidy)
 
 
-def test_two_benchmarks_for_one_column_are_an_error(copy: Tree) -> None:
-    matrix = json.loads(copy.layout.matrix.read_text())
+def test_two_benchmarks_for_one_column_are_an_error(scored_copy: Tree) -> None:
+    matrix = json.loads(scored_copy.layout.matrix.read_text())
     matrix["benchmarks"][1]["stands_for"] = "aime24"
-    copy.layout.matrix.write_text(json.dumps(matrix))
+    scored_copy.layout.matrix.write_text(json.dumps(matrix))
     with pytest.raises(ValueError, match=r"matrix\.json: benchmarks: syn_mix3 and syn_inv2 both stand for AIME24"):
-        fill(Tree(copy.root))
+        fill(Tree(scored_copy.root))
 
 
 @pytest.mark.parametrize(("name", "words"), [("scores.csv", "scores are missing"), ("matrix.json", "is missing")])
-def test_a_missing_file_is_named(copy: Tree, name: str, words: str) -> None:
-    (copy.root / name).unlink()
+def test_a_missing_file_is_named(scored_copy: Tree, name: str, words: str) -> None:
+    (scored_copy.root / name).unlink()
     with pytest.raises(MissingInputError, match=rf"{name}: .*{words}"):
-        fill(Tree(copy.root))
+        fill(Tree(scored_copy.root))
 
 
-def test_a_broken_matrix_is_named(copy: Tree) -> None:
-    copy.layout.matrix.write_text('{"scale": "quick"}')
+def test_a_broken_matrix_is_named(scored_copy: Tree) -> None:
+    scored_copy.layout.matrix.write_text('{"scale": "quick"}')
     with pytest.raises(CorruptInputError, match=r"matrix\.json: title is missing"):
-        fill(Tree(copy.root))
+        fill(Tree(scored_copy.root))
 
 
-def test_a_wrong_folder_names_the_nearest(one_seed: Tree) -> None:
+def test_a_wrong_folder_names_the_nearest(scored: Tree) -> None:
     with pytest.raises(MissingInputError, match="nearest: quick"):
-        open_tree(one_seed.root.parent / "quik")
+        open_tree(scored.root.parent / "quik")
 
 
-def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configuration(copy: Tree) -> None:
+def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configuration(scored_copy: Tree) -> None:
     """The configuration says `tepo`; with settings of the scale its results lie under another, canonical key."""
-    for path in (copy.layout.matrix, copy.layout.scores):
+    for path in (scored_copy.layout.matrix, scored_copy.layout.scores):
         path.write_text(path.read_text().replace('"key": "tepo"', '"key": "tepo+beta=1"'))
-    matrix = json.loads(copy.layout.matrix.read_text())
+    matrix = json.loads(scored_copy.layout.matrix.read_text())
     for entry in [*matrix["runs"], *matrix["checkpoints"]]:
         if entry["method"] == "tepo":
             entry["method"] = "tepo+beta=1"
-    copy.layout.matrix.write_text(json.dumps(matrix))
-    copy.layout.scores.write_text(copy.layout.scores.read_text().replace(",tepo,", ",tepo+beta=1,"))
-    filled = fill(Tree(copy.root))
+    scored_copy.layout.matrix.write_text(json.dumps(matrix))
+    scored_copy.layout.scores.write_text(scored_copy.layout.scores.read_text().replace(",tepo,", ",tepo+beta=1,"))
+    filled = fill(Tree(scored_copy.root))
     assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
     assert "TEPO is run as tepo+beta=1 at this scale." in filled.notes, "the label alone would hide it"

@@ -9,7 +9,9 @@ import pytest
 
 from records.errors import BenchError, ConfigError, MissingInputError
 from report import spec
+from report.paper.printed import read
 
+PRINTED = Path(__file__).resolve().parents[3] / "shared/paper/tepo.md"
 TABLE = """
 tables:
   mine:
@@ -20,13 +22,20 @@ tables:
           - {id: a, label: one, method: grpo}
           - {id: b, label: two, method: tepo}
           - {id: c, label: gain, delta: [b, a]}
+      - model: q7
+        baseline: a
+        rows:
+          - {id: d, label: first, method: gspo, seeds: [1]}
+          - {id: e, label: second, method: gspo, seeds: [2]}
+          - {id: f, label: both, mean: [d, e]}
 """
 
 
 def test_the_smallest_table_needs_rows_and_columns_only(spec_file: Callable[[str], Path]) -> None:
     table = spec.table("mine", spec_file(TABLE))
     assert list(table.columns.items()) == [("aime24", "AIME24"), ("avg_pooled", "Avg. (pooled)")]
-    assert [row.id for row in table.rows] == ["a", "b", "c"]
+    assert [row.id for row in table.rows] == ["a", "b", "c", "d", "e", "f"]
+    assert [row.kind for row in table.rows] == ["run", "run", "delta", "run", "run", "mean"]
     assert table.rows[2].delta == ("b", "a")
 
 
@@ -41,9 +50,35 @@ BROKEN = {
     "delta of a row that is not there": ("[b, a]", "[b, x]", "row c", "'x'"),
     "delta of three": ("[b, a]", "[b, a, a]", "row c", "minus"),
     "neither method nor delta": ("label: two, method: tepo", "label: two", "row b", "either"),
-    "unknown key": ("label: two", "lable: two", "lable", "nearest: label"),
-    "key twice": ("label: two", "label: two, label: too", "label", "twice"),
-    "unknown condition": ("label: two,", "label: two, when: never,", "when", "'never'"),
+    "method and delta": ("delta: [b, a]", "delta: [b, a], method: gpg", "row c", "either"),
+    "same method in other words": ("method: tepo}", "method: grpo+high=0.28}", "rows a and b", "the same"),
+    "unknown option": ("method: tepo", "method: tepo+bета=1", "row b", "beta"),
+    "mean of one": ("mean: [d, e]", "mean: [d]", "row f", "two rows"),
+    "mean of a row that is not there": ("mean: [d, e]", "mean: [d, a]", "row f", "'a'"),
+    "mean of an untrained model": (
+        "second, method: gspo, seeds: [2]",
+        "second, method: base",
+        "row f",
+        "no trained row",
+    ),
+    "mean over one seed twice": ("seeds: [2]", "seeds: [1], step: 3", "row f", "more than the seed"),
+    "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f", "more than the seed"),
+    "mean of rows of all seeds": (
+        "second, method: gspo, seeds: [2]",
+        "second, method: gspo",
+        "row f",
+        "different seeds",
+    ),
+    "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f", "different seeds"),
+    "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds belongs to the rows"),
+    "seeds are no list": ("seeds: [2]", "seeds: 2", "row e", "list of whole numbers"),
+    "no seed": ("seeds: [2]", "seeds: []", "row e", "list of whole numbers"),
+    "a seed twice": ("seeds: [2]", "seeds: [2, 2]", "row e", "twice"),
+    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "row e", "`long`", "'lang'"),
+    "step zero": ("seeds: [2]", "seeds: [2], step: 0", "row e", "number of rollouts"),
+    "unknown baseline": ("baseline: a", "baseline: x", "blocks.1.baseline", "'x'"),
+    "a difference as baseline": ("baseline: a", "baseline: c", "blocks.1.baseline", "'c'"),
+    "a baseline of another model": ("- model: q7\n        rows", "- model: q14\n        rows", "baseline", "'a'"),
 }
 
 
@@ -51,13 +86,35 @@ BROKEN = {
 def test_a_broken_table_is_refused_with_the_place_in_the_error(case: str, spec_file: Callable[[str], Path]) -> None:
     old, new, *words = BROKEN[case]
     assert old in TABLE
-    path = spec_file(TABLE.replace(old, new))
+    path = spec_file(TABLE.replace(old, new, 1))
     with pytest.raises(BenchError) as error:
         spec.table("mine", path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     for word in words:
         assert word in str(error.value)
+
+
+TWINS = {  # rows that claim to be printed ones
+    "another method": ("{id: T1.7, label: x, method: gpg}", "T1.7: method 'gpg', but the printed row is 'gspo'"),
+    "another option": ("{id: T3.4, label: x, method: tepo_kl_all}", "'tepo_kl_all', but", "'tepo_kl_all+beta=0.01'"),
+    "another model": ("{id: T1.17, label: x, method: tepo+beta=1}", "T1.17: model 'q7'", "'q14'"),
+    "another variant": ("{id: T1.7, label: x, method: gspo@hot}", "T1.7: method 'gspo@hot'", "'gspo'"),
+    "another seed": ("{id: T1.7, label: x, method: gspo, seeds: [1]}", "T1.7: seeds (1,)", "(2,)"),
+    "another step": ("{id: T4.4, label: x, method: grpo, seeds: [2]}", "T4.4: step None", "'long'"),
+    "another kind": ("{id: T1.1, label: x, method: gpg}", "T1.1: kind 'run'", "'base'"),
+    "other rows": ("{id: T1.9, label: x, delta: [b, a]}", "T1.9: made of ('b', 'a')", "('T1.8', 'T1.2')"),
+    "no printed row": ("{id: T3.99, label: x, method: gpg}", "'T3.99'", "nearest: T3.9"),
+}
+
+
+@pytest.mark.parametrize("case", TWINS)
+def test_a_row_with_a_printed_id_must_be_that_run(case: str, spec_file: Callable[[str], Path]) -> None:
+    row, *words = TWINS[case]
+    path = spec_file(TABLE.replace("{id: c, label: gain, delta: [b, a]}", row))
+    with pytest.raises(ConfigError) as error:
+        spec.table("mine", path)
+    assert all(word in str(error.value) for word in (str(path), *words)), error.value
 
 
 def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
@@ -77,6 +134,36 @@ def test_table_1_has_the_papers_rows_in_the_papers_order() -> None:
         assert (tepo.label, grpo.label) == ("TEPO", "w. GRPO/DAPO")
 
 
-def test_every_row_is_a_catalog_method() -> None:
-    for name in (row.method for row in spec.table("1").rows if row.method):
-        spec.check_method(name, "report", "method")
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
+def test_every_printed_row_is_declared_once_in_printed_order(key: str) -> None:
+    declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
+    assert declared == [row.id for row in read().values() if row.table == key]
+
+
+def test_panels_hold_the_rows_that_the_paper_puts_there() -> None:
+    paper = read()
+    for block in spec.table("3").blocks:
+        letter = block.title[6] if block.title and block.title.startswith("Panel ") else ""
+        assert {paper[row.id].panel for row in block.rows if row.id in paper} <= {letter}
+
+
+@pytest.mark.skipif(not PRINTED.is_file(), reason=f"the paper's text is not at {PRINTED}")
+def test_panel_titles_are_printed_so() -> None:
+    text = PRINTED.read_text(encoding="utf-8")
+    titles = [block.title for block in spec.table("3").blocks if block.title and block.title.startswith("Panel")]
+    assert len(titles) == 5
+    assert all(f"<i>{title}</i>" in text for title in titles)
+
+
+BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "T3.15": "T3.13", "T4.9": "T4.7"}
+
+
+@pytest.mark.parametrize("row", BASELINES)
+def test_rows_are_held_against_what_the_paper_compares_them_with(row: str) -> None:
+    blocks = [block for key in "1234" for block in spec.table(key).blocks if row in {r.id for r in block.rows}]
+    assert [block.baseline for block in blocks] == [BASELINES[row]]
+
+
+def test_the_hot_table_is_there_only_where_something_is_trained_hot() -> None:
+    assert spec.keys_for(["grpo", "tepo"]) == ["1", "2", "3", "4"]
+    assert spec.keys_for(["grpo", "tepo@hot"]) == ["1", "2", "3", "4", "hot"]

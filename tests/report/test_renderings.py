@@ -1,0 +1,230 @@
+"""Five renderings of one filled table say the same; each is right for what reads it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report import cells, fragment, latex, markdown, render, spec
+from report.filled import FilledTable
+from report.results import Tree
+from report.shown import shown
+
+TABLES = ("1", "2", "3", "4", "hot")
+EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
+
+
+def fill(tree: Tree, key: str) -> FilledTable:
+    return cells.fill(spec.table(key), tree)
+
+
+def tidy(filled: FilledTable) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render.tidy_table(filled))))
+
+
+def named(filled: FilledTable, name: str) -> FilledTable:
+    """The table with everything that comes from outside called `name`."""
+    blocks = [
+        replace(
+            block,
+            model={**block.model, "title": name},
+            rows=tuple(replace(row, label=name) for row in block.rows),
+            title=name,
+        )
+        for block in filled.blocks
+    ]
+    columns = [replace(column, heading=name, stands_for=name, title=name) for column in filled.columns]
+    return replace(
+        filled, table=replace(filled.table, title=name), blocks=tuple(blocks), columns=tuple(columns), notes=(name,)
+    )
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_the_tidy_table_holds_every_cell_with_its_comparison(key: str, embedded: Tree) -> None:
+    filled = fill(embedded, key)
+    lines = {(line["row"], line["column"]): line for line in tidy(filled)}
+    assert len(lines) == len(filled.cells)
+    for cell in filled.cells:
+        line = lines[cell.row, cell.column]
+        assert float(line["value"]) == cell.value
+        assert line["inside_noise"] == ("" if cell.inside_noise is None else str(cell.inside_noise))
+        assert line["printed"] == ("" if cell.printed is None else str(cell.printed))
+        assert line["comparable"] == ("" if cell.printed is None else str(cell.comparable))
+        assert line["runs"] == " ".join(c.path.as_posix() for c in cell.checkpoints)
+        if cell.versus is None:
+            assert {line[name] for name in line if name.startswith("versus")} | {line["baseline"]} == {""}
+        else:
+            assert line["baseline"] == cell.versus.baseline
+            assert float(line["versus"]) == cell.versus.comparison.difference
+            assert int(line["versus_n"]) == cell.versus.comparison.n
+
+
+def test_the_tidy_table_says_which_seed_collapsed_and_when(embedded: Tree) -> None:
+    said = {line["row"]: line["collapsed"] for line in tidy(fill(embedded, "3")) if line["collapsed"]}
+    assert said == {"T3.2": "seed2:6/16"}
+
+
+def numbers(filled: FilledTable) -> list[str]:
+    return [shown(row.cells[c.slot], b, row).number for b in filled.blocks for row in b.rows for c in filled.columns]
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, embedded: Tree) -> None:
+    filled = fill(embedded, key)
+    plain = [text for line in list(csv.reader(io.StringIO(render.csv_table(filled))))[1:] for text in line[2:]]
+    assert [number.lstrip("+") for number in numbers(filled)] == plain
+    for text in (markdown.markdown(filled), latex.latex(filled), fragment.html(filled)):
+        text = text.replace("$-$", "-").replace("−", "-")
+        found = re.findall(r"(?:\*\*|\\textbf\{|<b>|[>|&] ?)([+-]?\d+\.\d\d)\b", text)
+        assert found == numbers(filled)
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_best_and_mark_stand_in_every_rendering(key: str, embedded: Tree) -> None:
+    filled = fill(embedded, key)
+    words = [shown(row.cells[c.slot], b, row) for b in filled.blocks for row in b.rows for c in filled.columns]
+    best, marked = sum(w.best for w in words), sum(bool(w.mark) for w in words)
+    assert best >= len(filled.columns)
+    assert marked > 0
+    body = markdown.markdown(filled).split("Percent of responses")[0]
+    assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
+    assert sum(line.count(mark) for line in body.splitlines() for mark in "≈↑↓?") == marked
+    assert latex.latex(filled).count(r"\textbf{") == best
+    assert sum(fragment.html(filled).count(f'<small class="mark">{mark}</small>') for mark in "≈↑↓?") == marked
+
+
+def test_the_papers_number_stands_beside_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
+    for rendering in (markdown.markdown, latex.latex, fragment.html):
+        assert not re.search(r"paper \d", rendering(fill(embedded, "3")))
+        assert "paper 77.40" in rendering(fill(paper, "3"))
+        assert "paper 2.77" not in rendering(fill(paper, "2")), "an average that counts absent benchmarks as wrong"
+
+
+# Markdown.
+
+
+def test_markdown_links_lead_to_the_runs(embedded: Tree) -> None:
+    filled = fill(embedded, "3")
+    links = set(re.findall(r"\]\(([^)]*)\)", markdown.markdown(filled)))
+    assert len(links) == 2 * len({row.method for row in filled.rows}), "two seeds of each method"
+    for link in links:
+        assert (embedded.layout.tables / link).resolve().is_dir(), link
+
+
+def test_markdown_names_the_number_of_seeds_and_the_baseline(embedded: Tree) -> None:
+    text = markdown.markdown(fill(embedded, "3"))
+    assert text.count("<br>2 seeds: [seed 1](../runs/tiny_qwen2/") == 26
+    assert text.count("Marks compare with TEPO-w/o. KL.") == 5
+    assert text.count("Marks compare with w. GRPO/DAPO (token-level).") == 1
+
+
+def test_markdown_keeps_outside_text_as_text(embedded: Tree) -> None:
+    text = markdown.markdown(named(fill(embedded, "1"), EVIL))
+    assert "<script" not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 11 for line in rows)
+
+
+# LaTeX.
+
+
+@pytest.fixture(scope="module")
+def pdflatex() -> str:
+    found = shutil.which("pdflatex")
+    if found is None:
+        pytest.skip("pdflatex is not installed")
+    return found
+
+
+def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
+    """The log of a document that takes `text` in; fails when it does not compile."""
+    (folder / "table.tex").write_text(text, encoding="utf-8")
+    (folder / "document.tex").write_text(latex.wrapper("table"), encoding="utf-8")
+    for _ in range(2):  # the second time the reference to the table is known
+        done = subprocess.run(
+            [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex"],
+            cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-3000:]
+    assert (folder / "document.pdf").stat().st_size > 5000
+    return done.stdout
+
+
+@pytest.mark.parametrize("key", TABLES)
+@pytest.mark.parametrize("scale", ["embedded", "scored"])
+def test_latex_compiles(key: str, scale: str, pdflatex: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    log = compile_latex(pdflatex, tmp_path, latex.latex(fill(request.getfixturevalue(scale), key)))
+    assert "undefined references" not in log
+    assert "Overfull" not in log
+    assert "Missing character" not in log
+
+
+def test_latex_takes_any_text_as_text(embedded: Tree, pdflatex: str, tmp_path: Path) -> None:
+    text = latex.latex(named(fill(embedded, "2"), EVIL))
+    assert "[U+5B66]" in text, "a character that pdflatex cannot set is named"
+    compile_latex(pdflatex, tmp_path, text)
+
+
+# HTML.
+
+
+class Elements(HTMLParser):
+    """Tags, attributes and text; every element that is opened must be closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def attributes(self, name: str) -> Iterator[str]:
+        return (value for _, attributes in self.tags if (value := attributes.get(name)) is not None)
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_the_html_fragment_stands_alone(key: str, embedded: Tree) -> None:
+    parsed = Elements(fragment.html(fill(embedded, key)))
+    assert {tag for tag, _ in parsed.tags} <= {
+        "style", "div", "section", "h2", "table", "caption", "thead", "tbody", "tr", "th", "td", "b", "small", "a", "p"
+    }  # fmt: skip
+    ids = list(parsed.attributes("id"))
+    assert len(ids) == len(set(ids))
+    for link in parsed.attributes("href"):
+        assert link == f"table{key}.tidy.csv" or (embedded.layout.tables / link).resolve().is_file(), link
+
+
+def test_html_keeps_outside_text_as_text(embedded: Tree) -> None:
+    text = fragment.html(named(fill(embedded, "1"), EVIL))
+    assert "<script" not in text
+    assert EVIL in "".join(Elements(text).words)
+
+
+def test_every_cell_says_how_it_was_made(embedded: Tree) -> None:
+    titles = list(Elements(fragment.html(fill(embedded, "1"))).attributes("title"))
+    assert len(titles) == 19 * 9
+    assert any(
+        re.search(r"seed level: Student-t over 2 seeds; -?\d+\.\d\d to T1.2 \(seed level: paired t", t) for t in titles
+    )

@@ -1,0 +1,246 @@
+"""Every cell against its baseline: the right two compared, corrected once per column, never beyond what is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evals import score
+from evals.score import read_scores
+from evals.stats import seeds
+from evals.stats.holm import holm
+from records.layout import Checkpoint, Run
+from report import cells, shown, spec, twins
+from report.filled import Cell, FilledTable
+from report.results import Tree
+
+TABLES = {"1", "2", "3", "4", "hot"}
+
+
+def fill(tree: Tree, key: str) -> FilledTable:
+    return cells.fill(spec.table(key), tree)
+
+
+def cell(filled: FilledTable, row: str, column: str) -> Cell:
+    return next(c for c in filled.cells if (c.row, c.column) == (row, column))
+
+
+def by_seed(tree: Tree, model: str, method: str, step: int, benchmark: str) -> dict[int, float]:
+    table = read_scores(tree.layout.scores)
+    wanted = (table.model == model) & (table.method == method) & (table.step == step) & (table.benchmark == benchmark)
+    chosen = table[wanted]
+    return dict(zip(chosen.seed, chosen.score, strict=True))
+
+
+COMPARED = {  # row, table -> method of the row and of its baseline, both at their step
+    ("T1.3", "1"): (("clip_cov+fraction=0.01", 8), ("grpo", 8)),
+    ("T1.8", "1"): (("tepo", 8), ("grpo", 8)),
+    ("T1.9", "1"): (("tepo", 8), ("grpo", 8)),
+    ("T3.5", "3"): (("tepo_kl_all", 8), ("tepo_nokl", 8)),
+    ("T3.10", "3"): (("clip_cov+fraction=0.01", 8), ("tepo_nokl", 8)),
+    ("T3.16", "3"): (("prefix_is", 8), ("grpo", 8)),
+    ("T4.8", "4"): (("grpo", 15), ("grpo", 8)),
+    ("T4.9", "4"): (("tepo", 8), ("grpo", 8)),
+    ("H.gpg-hot", "hot"): (("gpg@hot", 8), ("grpo@hot", 8)),
+}
+
+
+@pytest.mark.parametrize(("row", "key"), COMPARED)
+@pytest.mark.parametrize("column", ["amc", "avg_macro"])
+def test_two_seeds_are_compared_seed_by_seed_with_the_baseline_of_the_block(
+    row: str, key: str, column: str, embedded: Tree
+) -> None:
+    (method, step), (other, at) = COMPARED[row, key]
+    found = cell(fill(embedded, key), row, column)
+    a = by_seed(embedded, "tiny_qwen2", method, step, found.benchmark or "")
+    b = by_seed(embedded, "tiny_qwen2", other, at, found.benchmark or "")
+    assert len(a) == 2
+    assert found.versus is not None
+    assert found.versus.comparison == seeds.compare_seeds(a, b)
+    assert found.versus.comparison.level == "seed"
+
+
+def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
+    gspo, grpo = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
+    expected = score.paired(scored.layout, gspo, grpo, [b["key"] for b in scored.benchmarks])
+    for column, benchmark in {"aime24": "syn_mix3", "avg_pooled": "avg_pooled"}.items():
+        found = cell(fill(scored, "1"), "T1.7", column).versus
+        assert found is not None
+        assert found.comparison == expected[benchmark]
+        assert found.comparison.level == "problem"
+
+
+def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
+    mean, several = (cell(fill(embedded, key), row, "minerva") for key, row in (("4", "T4.9"), ("1", "T1.8")))
+    assert (mean.value, mean.low, mean.high, mean.level, mean.n, mean.seeds, mean.checkpoints) == (
+        several.value, several.low, several.high, several.level, several.n, several.seeds, several.checkpoints
+    )  # fmt: skip
+    parts = [cell(fill(embedded, "4"), row, "minerva").value for row in ("T4.5", "T4.6")]
+    assert mean.value == pytest.approx(sum(filter(None, parts)) / 2, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("key", "row"),
+    [("1", "T1.1"), ("1", "T1.2"), ("3", "T3.1"), ("3", "T3.13"), ("3", "T3.19"), ("4", "T4.1"), ("4", "T4.7")],
+)
+def test_base_models_baselines_and_their_own_runs_are_not_compared(key: str, row: str, embedded: Tree) -> None:
+    found = cell(fill(embedded, key), row, "amc")
+    assert found.value is not None
+    assert (found.versus, found.inside_noise, shown.mark(found)) == (None, None, "")
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_p_is_corrected_once_per_column_over_distinct_comparisons(key: str, embedded: Tree) -> None:
+    filled = fill(embedded, key)
+    for column in filled.columns:
+        family: dict[object, Cell] = {}
+        for row in filled.rows:
+            found = row.cells[column.slot]
+            if found.versus is not None:
+                baseline = cell(filled, found.versus.baseline, column.slot)
+                own = cell(filled, row.row.delta[0], column.slot) if row.row.delta else found
+                family.setdefault((own.checkpoints, baseline.checkpoints), found)
+        tested = [found.versus for found in family.values() if found.versus is not None]
+        expected = holm([versus.comparison.p for versus in tested])
+        assert [versus.p_holm for versus in tested] == expected
+        assert {versus.tests for versus in tested} == {sum(p is not None for p in expected)}
+
+
+def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None:
+    filled = fill(embedded, "1")
+    tepo, gain = (cell(filled, row, "amc").versus for row in ("T1.8", "T1.9"))
+    assert tepo is not None
+    assert gain is not None
+    assert (gain.comparison, gain.p_holm) == (tepo.comparison, tepo.p_holm)
+    assert tepo.tests == 13, "6 rows of the first model besides its baseline and the row of Table 3, 6 of the second"
+
+
+@pytest.mark.parametrize(
+    ("p", "difference", "inside", "mark"),
+    [
+        (0.2, 0.1, True, "≈"),
+        (0.05, 0.1, True, "≈"),
+        (0.049, 0.1, False, "↑"),
+        (0.0, -0.1, False, "↓"),
+        (None, 0.1, None, "?"),
+    ],
+)
+def test_the_mark_says_what_the_corrected_p_says(
+    p: float | None, difference: float, inside: bool | None, mark: str, embedded: Tree
+) -> None:
+    found = cell(fill(embedded, "1"), "T1.8", "amc")
+    assert found.versus is not None
+    gain = replace(found.versus.comparison, difference=difference, low=difference - 0.1, high=difference + 0.1)
+    found = replace(found, versus=replace(found.versus, comparison=gain, p_holm=p))
+    assert (found.inside_noise, shown.mark(found)) == (inside, mark)
+
+
+def test_without_grades_one_seed_cannot_be_said_to_be_inside_noise(scored_copy: Tree) -> None:
+    shutil.rmtree(scored_copy.root / "grades")
+    found = cell(fill(scored_copy, "1"), "T1.8", "amc")
+    assert found.versus is not None
+    assert found.versus.comparison.difference is not None
+    assert (found.versus.p_holm, found.inside_noise, shown.mark(found)) == (None, None, "?")
+
+
+def test_a_baseline_without_scores_compares_nothing(embedded: Tree, tmp_path: Path) -> None:
+    shutil.copytree(embedded.root, tmp_path / "embedded")
+    lines = embedded.layout.scores.read_text().splitlines(keepends=True)
+    (tmp_path / "embedded/scores.csv").write_text("".join(x for x in lines if ",grpo," not in x))
+    filled = fill(Tree(tmp_path / "embedded"), "1")
+    assert cell(filled, "T1.8", "amc").versus is None
+    assert {cell(filled, row, "amc").state for row in ("T1.2", "T1.9", "T1.18")} == {"missing"}
+
+
+# What the paper prints.
+
+
+def test_the_printed_value_stands_in_the_papers_rows_only(embedded: Tree) -> None:
+    filled = fill(embedded, "3")
+    assert str(cell(filled, "T3.2", "amc").printed) == "0.0000"
+    assert str(cell(filled, "T3.22", "math500").printed) == "0.7740", "digits are kept"
+    assert str(cell(filled, "T3.22", "avg_pooled").printed) == "0.3259"
+    assert cell(filled, "T3.22", "avg_macro").printed is None, "the paper does not print it"
+    assert cell(filled, "X3.k1", "amc").printed is None, "not the paper's row"
+    assert cell(fill(embedded, "2"), "T2.6", "aime24").printed is None, "printed as -"
+    assert str(cell(fill(embedded, "1"), "T1.9", "amc").printed) == "0.0568", "as printed, whatever it should be"
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_nothing_embedded_is_comparable_with_the_paper(key: str, embedded: Tree) -> None:
+    assert not any(c.comparable for c in fill(embedded, key).cells)
+
+
+@pytest.mark.parametrize("key", TABLES - {"hot"})
+def test_the_papers_models_and_benchmarks_are(key: str, paper: Tree) -> None:
+    for found in fill(paper, key).cells:
+        if found.printed is not None and found.state == "measured":
+            mistral = found.row in ("T2.4", "T2.5", "T2.6")
+            assert found.comparable == (not mistral or found.column != "avg_pooled"), found.row
+
+
+def changed(tree: Tree, folder: Path, change: object) -> Tree:
+    shutil.copytree(tree.root, folder)
+    matrix = json.loads(tree.layout.matrix.read_text())
+    change(matrix)  # type: ignore[operator]
+    (folder / "matrix.json").write_text(json.dumps(matrix))
+    return Tree(folder)
+
+
+def test_an_average_over_other_benchmarks_is_not_comparable(paper: Tree, tmp_path: Path) -> None:
+    filled = fill(changed(paper, tmp_path / "paper", lambda m: m["benchmarks"].pop()), "1")
+    assert cell(filled, "T1.8", "amc").comparable
+    assert not cell(filled, "T1.8", "avg_pooled").comparable
+
+
+def test_a_stand_in_of_a_paper_model_is_not_comparable(paper: Tree, tmp_path: Path) -> None:
+    def stand_in(matrix: dict) -> None:
+        matrix["models"][0]["title"] = "a smaller one"
+
+    filled = fill(changed(paper, tmp_path / "paper", stand_in), "1")
+    assert not any(c.comparable for row in filled.blocks[0].rows for c in row.cells.values())
+    assert filled.blocks[0].stands_for == "Qwen2.5-7B"
+    assert filled.blocks[1].stands_for is None
+    assert cell(filled, "T1.17", "amc").comparable
+
+
+def test_every_printed_cell_is_found_through_its_row() -> None:
+    from report.paper.printed import read
+
+    for row in read().values():
+        assert {slot: twins.value(row.id, slot) for slot in ("amc", "avg_pooled")} == {
+            "amc": None if row.cells["amc"] is None else row.cells["amc"] / 100, "avg_pooled": row.avg / 100
+        }  # fmt: skip
+        assert twins.whole(row.id) == (row.model != "m7")
+
+
+# Collapse.
+
+
+def test_a_collapsed_run_is_marked_and_said_with_seed_and_rollout(embedded: Tree) -> None:
+    filled = fill(embedded, "3")
+    collapsed = [row for row in filled.rows if row.collapsed]
+    assert [row.row.id for row in collapsed] == ["T3.2"]
+    assert shown.label(collapsed[0]) == "w. β = 1 †"
+    note = "† w. β = 1 (tiny Qwen2): seed 2 collapsed at rollout 6 of 16; scored is what was left of the policy."
+    assert note in filled.notes
+
+
+def test_a_collapse_after_the_checkpoint_is_said_to_be_later(embedded: Tree, tmp_path: Path) -> None:
+    shutil.copytree(embedded.root, tmp_path / "embedded")
+    path = tmp_path / "embedded/runs/tiny_qwen2/grpo/seed1/run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"collapsed_at": 12}))
+    notes = fill(Tree(tmp_path / "embedded"), "4").notes
+    late = [note for note in notes if "collapsed" in note]
+    assert late == [
+        "† GRPO/DAPO (8 steps, seed1) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; scored is rollout 8.",
+        "† GRPO/DAPO (15 steps, seed1) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; "
+        "scored is what was left of the policy.",
+        "† GRPO/DAPO (8 steps, mean) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; scored is rollout 8.",
+        "† GRPO/DAPO (15 steps, mean) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; "
+        "scored is what was left of the policy.",
+    ]
