@@ -1,0 +1,221 @@
+"""The manifest says what is there and how it came to be; verify names everything that is no longer so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from records.layout import Checkpoint, Run
+from records.write import write_json
+from report import chain, manifest, verify
+from report.results import Tree
+from tests.report import synthetic
+from tests.report.finished import COMMIT, edit, finish, replace
+from tests.workflow.conftest import copy_of, run_snakemake
+
+Command = Callable[..., tuple[int, str, str]]
+TEPO, GRPO = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("tepo", "grpo"))
+RUN = f"runs/{TEPO.run.path.as_posix()}"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A complete tree with its manifest."""
+    root = tmp_path_factory.mktemp("finished") / "quick"
+    tree = finish(Tree(synthetic.write_tree(root)))
+    tree.layout.tables.mkdir()
+    (tree.layout.tables / "table1.md").write_text("| a table |\n")
+    write_json(root / manifest.NAME, manifest.build(tree))
+    return tree
+
+
+@pytest.fixture
+def broken(finished: Tree, tmp_path: Path) -> Path:
+    """The root of a copy to break."""
+    shutil.copytree(finished.root, tmp_path / "quick")
+    return tmp_path / "quick"
+
+
+def flip_a_byte(root: Path) -> None:
+    path = root / RUN / "curve.csv"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def truncate_a_parquet(root: Path) -> None:
+    path = root / "samples" / TEPO.path / "syn_as3.parquet"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def swap(root: Path, *kinds: str) -> None:
+    for kind in kinds:
+        one, two = (root / kind / checkpoint.path for checkpoint in (TEPO, GRPO))
+        one.rename(root / "aside")
+        two.rename(one)
+        (root / "aside").rename(two)
+
+
+def edit_a_score(root: Path) -> None:
+    replace(
+        root / "scores.csv",
+        r"(tiny_qwen2,tepo,1,12,avg_macro,(?:[^,]*,){4}0\.\d\d)(\d)",
+        lambda m: m[1] + str(9 - int(m[2])),
+    )
+
+
+def edit_an_interval(root: Path) -> None:
+    replace(root / "scores.csv", r"(tiny_qwen2,tepo,1,12,syn_as3,(?:[^,]*,){6})0\.\d+", r"\g<1>0.0001")
+
+
+def cut_the_weights(root: Path) -> None:
+    (root / RUN / "checkpoints/step12/model.safetensors").write_text("x")
+
+
+BROKEN = {
+    "a byte flipped": (flip_a_byte, [f"differs: {RUN}/curve.csv: sha256 ", "curve.csv: not the curve that "]),
+    "a parquet truncated": (truncate_a_parquet, ["differs: samples/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet: "]),
+    "two grades folders swapped": (
+        lambda root: swap(root, "grades"),
+        [
+            "differs: grades/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet: ",
+            "differs: grades/tiny_qwen2/grpo/seed1/step12/syn_as3.parquet: ",
+            "tepo/seed1/step12/grades.json: syn_as3: graded other samples than those of ",
+        ],
+    ),
+    "a file added": (lambda root: (root / "tables/notes.txt").write_text("?"), ["extra: tables/notes.txt"]),
+    "a run deleted": (
+        lambda root: shutil.rmtree(root / RUN),
+        [f"missing: {RUN}/run.json", f"missing: {RUN}/curve.csv", f"missing: {RUN}/checkpoints/step12"],
+    ),
+    "a score edited": (edit_a_score, ["differs: scores.csv: ", "chain: "]),
+    "weights cut short": (cut_the_weights, [f"differs: {RUN}/checkpoints/step12: 2 files, 3 bytes; "]),
+    "a checkpoint added": (
+        lambda root: shutil.copytree(root / RUN / "checkpoints/step12", root / RUN / "checkpoints/step9"),
+        [f"extra: {RUN}/checkpoints/step9"],
+    ),
+    "a record that is no JSON": (
+        lambda root: (root / "grades" / TEPO.path / "grades.json").write_text("{"),
+        ["differs: grades/tiny_qwen2/tepo/seed1/step12/grades.json: ", "chain: "],
+    ),
+}
+
+
+def test_a_finished_tree_stands(finished: Tree, command: Command) -> None:
+    assert verify.problems(finished, weights=True) == []
+    code, out, err = command(verify.main, "--results", finished.root, "--weights")
+    assert (code, err) == (0, "")
+    assert out.rstrip().endswith("everything stands (91 files, 4 checkpoints listed)")
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_was_done_to_a_tree_is_named(case: str, broken: Path, command: Command) -> None:
+    act, expected = BROKEN[case]
+    act(broken)
+    code, out, err = command(verify.main, "--results", broken)
+    assert (code, err) == (1, "")
+    for words in expected:
+        assert any(words in line for line in out.splitlines()), f"{words!r} not in:\n{out}"
+
+
+def test_weights_of_the_right_size_are_read_only_when_asked(broken: Path) -> None:
+    path = broken / RUN / "checkpoints/step12/model.safetensors"
+    path.write_text(path.read_text().swapcase())
+    assert verify.problems(Tree(broken)) == []
+    (line,) = verify.problems(Tree(broken), weights=True)
+    assert line.startswith("differs: ")
+    assert f"{RUN}/checkpoints/step12: differs from its sha256 in " in line
+
+
+UNCHAINED = {
+    "an average edited": (edit_a_score, r"tepo/seed1/step12 avg_macro: score is 0\.\d+, the grades give 0\.\d+"),
+    "an interval edited": (edit_an_interval, r"tepo/seed1/step12 syn_as3: low is 0\.0001, the grades give 0\.\d+"),
+    "samples and grades of two checkpoints swapped": (
+        lambda root: swap(root, "samples", "grades"),
+        r"tepo/seed1/step12/samples\.json: model: drawn from .*grpo.*, expected .*tepo/seed1/checkpoints/step12",
+    ),
+    "samples of another base model": (
+        lambda root: edit(root / "samples/tiny_qwen2/base/seed0/step0/samples.json", weights_sha256="b" * 64),
+        r"base/seed0/step0/samples\.json: drawn from another base model than tiny_qwen2/grpo/seed1 was trained from",
+    ),
+    "a checkpoint that its run does not list": (
+        lambda root: edit(root / RUN / "run.json", outputs={"curve.csv": "c" * 64}),
+        r"run\.json has no checkpoint step12",
+    ),
+    "a row for something that was not graded": (
+        lambda root: shutil.rmtree(root / "grades" / TEPO.path),
+        r"tepo/seed1/step12: scored, but nothing was graded",
+    ),
+    "grades without a row": (
+        lambda root: replace(root / "scores.csv", r"(?:tiny_qwen2,tepo,1,12,.*\n)+", ""),
+        r"tepo/seed1/step12 syn_mix3: no such row, though it was graded",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNCHAINED)
+def test_no_manifest_is_written_over_a_broken_chain(case: str, broken: Path, command: Command) -> None:
+    act, expected = UNCHAINED[case]
+    act(broken)
+    before = (broken / manifest.NAME).read_text()
+    code, out, _ = command(manifest.main, "--results", broken)
+    assert code == 1
+    assert "no manifest written" in out
+    assert re.search(expected, out), out
+    assert (broken / manifest.NAME).read_text() == before
+
+
+def test_equal_trees_give_equal_manifests(finished: Tree) -> None:
+    one, two = (manifest.build(Tree(finished.root)) for _ in range(2))
+    assert {**one, "written": None} == {**two, "written": None}
+
+
+def test_every_entry_says_what_it_is_and_where_it_came_from(finished: Tree) -> None:
+    content = manifest.read(finished.root)
+    parquet = content["files"]["grades/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet"]
+    assert (parquet["kind"], parquet["of"]) == ("grades", "tiny_qwen2/tepo/seed1/step12")
+    assert {entry["kind"] for entry in content["files"].values()} == {
+        "plan", "scores", "table", "run record", "curve", "samples", "samples record", "grades", "grades record"
+    }  # fmt: skip
+    run, checkpoint = content["runs"]["tiny_qwen2/tepo/seed1"], content["checkpoints"][parquet["of"]]
+    assert content["environments"][run["environment"]]["commit"] == COMMIT
+    assert (run["device"], run["finished_at"], run["method_code"]) == ("cpu", "2026-01-02T03:04:05Z", None)
+    assert (checkpoint["seed"], checkpoint["backend"], checkpoint["grader"]) == (1234, "hf", None)
+    assert (content["commits"], content["dirty"]) == ([COMMIT], False)
+    assert content["missing"] == {"runs": [], "checkpoints": []}
+
+
+def test_what_is_not_finished_is_listed_as_missing(broken: Path) -> None:
+    (broken / RUN / "run.json").unlink()
+    shutil.rmtree(broken / "grades" / TEPO.path)
+    content = manifest.build(Tree(broken))
+    assert content["missing"] == {"runs": [TEPO.run.path.as_posix()], "checkpoints": [TEPO.path.as_posix()]}
+
+
+def test_a_run_left_over_from_another_plan_is_listed_too(broken: Path) -> None:
+    tree = Tree(broken)
+    edit(tree.layout.matrix, runs=[run for run in tree.matrix["runs"] if run["method"] != "tepo"])
+    content = manifest.build(Tree(broken))
+    assert content["runs"].keys() >= {TEPO.run.path.as_posix()}
+    assert chain.problems(Tree(broken)) == []
+
+
+def test_without_a_manifest_there_is_nothing_to_hold_against(broken: Path, command: Command) -> None:
+    (broken / manifest.NAME).unlink()
+    code, _, err = command(verify.main, "--results", broken)
+    assert code == 2
+    assert "manifest (python -m report.manifest writes it) is missing" in err
+
+
+@pytest.mark.slow
+def test_snakemake_verify_fails_when_verify_does(tmp_path: Path) -> None:
+    """Through `| tee {log}`: a rule whose command fails must fail."""
+    clone = copy_of(tmp_path / "clone")
+    synthetic.write_tree(clone / "results/quick")
+    done = run_snakemake(clone, "verify", "--configfile", "config/quick.yaml")
+    assert "manifest.json: manifest (python -m report.manifest writes it) is missing" in done.stdout + done.stderr
+    assert done.returncode != 0
