@@ -64,6 +64,17 @@ def test_two_seeds_are_compared_seed_by_seed_with_the_baseline_of_the_block(
     assert found.versus.comparison.level == "seed"
 
 
+def test_two_seeds_give_an_interval_of_12_7_standard_errors(embedded: Tree) -> None:
+    a, b = (by_seed(embedded, "tiny_qwen2", method, 8, "syn_add2") for method in ("tepo", "grpo"))
+    one, two = a[1] - b[1], a[2] - b[2]
+    mean, se = (one + two) / 2, abs(one - two) / 2  # sd/sqrt(2) of two numbers
+    found = cell(fill(embedded, "1"), "T1.8", "amc").versus
+    assert found is not None
+    assert found.comparison.difference == pytest.approx(mean, abs=1e-15)
+    assert found.comparison.low == pytest.approx(max(-1.0, mean - 12.706204736 * se), abs=1e-9)
+    assert found.comparison.high == pytest.approx(min(1.0, mean + 12.706204736 * se), abs=1e-9)
+
+
 def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
     gspo, grpo = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
     expected = score.paired(scored.layout, gspo, grpo, [b["key"] for b in scored.benchmarks])
