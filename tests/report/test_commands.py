@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from report import build, figure, show, table
+from records.layout import Checkpoint, Run
+from records.provenance import sha256_file
+from report import build, cells, figure, show, shown, spec, table
 from report.results import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., tuple[int, str, str]]
 
 
-def test_table_writes_three_files_and_prints_their_paths(copy: Tree, command: Command) -> None:
-    shown = {path.name: path.read_bytes() for path in copy.layout.tables.iterdir()}
-    for path in copy.layout.tables.iterdir():
-        path.unlink()
-    code, out, err = command(table.main, "--results", copy.root, "--table", 1)
+SUFFIXES = (".csv", ".html", ".md", ".tex", ".tidy.csv")
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3", "4", "hot"])
+def test_table_writes_every_rendering_and_prints_its_path(key: str, scored_copy: Tree, command: Command) -> None:
+    code, out, err = command(table.main, "--results", scored_copy.root, "--table", key)
     assert (code, err) == (0, "")
-    assert {path.name: path.read_bytes() for path in copy.layout.tables.iterdir()} == shown
-    assert set(shown) == {"table1.csv", "table1.md", "table1.tidy.csv"}
-    assert all(str(copy.layout.tables / name) in out for name in shown)
+    written = sorted(scored_copy.layout.tables.iterdir())
+    assert [path.name for path in written] == [f"table{key}{suffix}" for suffix in SUFFIXES]
+    assert all(str(path) in out for path in written)
+    before = {path: path.read_bytes() for path in written}
+    command(table.main, "--results", scored_copy.root, "--table", f"table{key}")
+    assert {path: path.read_bytes() for path in written} == before
 
 
-def test_figure_writes_three_files(copy: Tree, command: Command) -> None:
+def test_figure_writes_two_pictures_and_their_numbers(copy: Tree, command: Command) -> None:
     for path in copy.layout.figures.iterdir():
         path.unlink()
     code, _, err = command(figure.main, "--results", copy.root, "--figure", "figure2")
     assert (code, err) == (0, "")
-    assert {path.name for path in copy.layout.figures.iterdir()} == {"figure2.csv", "figure2.png", "figure2.svg"}
+    assert {path.name for path in copy.layout.figures.iterdir()} == {
+        "figure2.csv", "figure2.seeds.csv", "figure2.png", "figure2.svg",
+    }  # fmt: skip
 
 
 def test_build_writes_the_page(copy: Tree, command: Command) -> None:
@@ -43,38 +53,97 @@ def test_build_writes_the_page(copy: Tree, command: Command) -> None:
     assert str(copy.layout.report) in out
 
 
-def test_show_prints_values_intervals_and_where_the_report_lies(copy: Tree, command: Command) -> None:
-    code, out, _ = command(show.main, "table1", "--results", copy.root)
+def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
+    scored_copy.layout.report.touch()
+    filled = cells.fill(spec.table("1"), scored_copy)
+    code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
     assert code == 0
     assert out.startswith("Quick scale: this shows that the thing runs, not who wins.")
-    value = next(
-        line for line in (copy.layout.tables / "table1.csv").read_text().splitlines() if line.startswith("T1.2,")
-    )
-    printed = next(line for line in out.splitlines() if line.startswith("w. GRPO/DAPO"))
-    assert [cell.rstrip("*") for cell in printed.split()[2:]] == value.split(",")[2:]
+    row = next(row for row in filled.rows if row.row.id == "T1.7")
+    printed = next(line for line in out.splitlines() if line.startswith("w. GSPO"))
+    words = [shown.shown(row.cells[c.slot], filled.blocks[0], row) for c in filled.columns]
+    assert printed.split()[2:] == [w.number + "*" * w.best + w.mark for w in words]
     assert "not run at this scale: w. CLIP-Cov, w. KL-Cov" in out
-    assert str(copy.layout.report) in out
-    assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 110
+    assert str(scored_copy.layout.report) in out
+    assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 115
+
+
+@pytest.mark.parametrize("key", ["2", "3", "4", "hot"])
+def test_show_prints_any_table(key: str, embedded: Tree, command: Command) -> None:
+    code, out, err = command(show.main, f"table{key}", "--results", embedded.root)
+    assert (code, err) == (0, "")
+    assert spec.table(key).heading in out
+    for block in spec.table(key).blocks:
+        assert (block.title or "") in out
+
+
+def damage_a_grade(tree: Tree) -> str:
+    path = tree.layout.grades(Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)) / "syn_mul4.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    return rf"{path}: sha256 is"
+
+
+def drop_a_response(tree: Tree) -> str:
+    """As if a job had been cut off: one row fewer, and a record that agrees with the file."""
+    folder = tree.layout.samples(Checkpoint(Run("tiny_qwen2", "tepo", 1), 12))
+    path, record = folder / "syn_mul4.parquet", json.loads((folder / "samples.json").read_text())
+    pq.write_table(pq.read_table(path).slice(1), path)
+    record["benchmarks"]["syn_mul4"] |= {"sha256": sha256_file(path), "rows": 99}
+    (folder / "samples.json").write_text(json.dumps(record))
+    return "syn_mul4"
+
+
+def edit_a_score(tree: Tree) -> str:
+    path = tree.layout.scores
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    number = next(n for n, line in enumerate(lines) if line[:5] == ["tiny_qwen2", "tepo", "1", "12", "syn_mul4"])
+    right = lines[0].index("correct")
+    lines[number][right] = str(int(lines[number][right]) + 1)
+    path.write_text("\n".join(",".join(line) for line in lines) + "\n")
+    return f"{path}: row {number + 1}: verdicts do not add up"
+
+
+def forget_a_column(tree: Tree) -> str:
+    path = tree.layout.scores
+    path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
+    return f"{path}: column 'timeout_high' is missing"
+
+
+@pytest.mark.parametrize("damage", [damage_a_grade, drop_a_response, edit_a_score, forget_a_column])
+def test_damaged_results_are_one_line_that_names_the_file(
+    damage: Callable[[Tree], str], scored_copy: Tree, command: Command
+) -> None:
+    words = damage(scored_copy)
+    code, _, err = command(table.main, "--results", scored_copy.root, "--table", "1")
+    assert code == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert words in err
+    assert not scored_copy.layout.tables.exists(), "nothing is written of a table that cannot be trusted"
 
 
 WRONG = {
     "unknown table": (table.main, ("--table", "9"), "tables: unknown value '9'; allowed: 1"),
     "unknown figure": (figure.main, ("--figure", "figur2"), "nearest: figure2"),
-    "unknown thing to show": (show.main, ("tabel1",), "allowed: table1; nearest: table1"),
+    "unknown thing to show": (
+        show.main,
+        ("tabel1",),
+        "allowed: table1, table2, table3, table4, tablehot; nearest: table1",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistyped_name_is_one_line_and_exit_code_2(case: str, copy: Tree, command: Command) -> None:
+def test_a_mistyped_name_is_one_line_and_exit_code_2(case: str, scored_copy: Tree, command: Command) -> None:
     main, arguments, words = WRONG[case]
-    code, _, err = command(main, *arguments, "--results", copy.root)
+    code, _, err = command(main, *arguments, "--results", scored_copy.root)
     assert code == 2
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert words in err
 
 
-@pytest.mark.parametrize("name", ["table", "figure", "build", "show"])
+@pytest.mark.parametrize("name", ["table", "figure", "convergence_files", "build", "show"])
 def test_help_is_quick_because_nothing_heavy_is_imported(name: str) -> None:
     heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
     code = f"import sys, report.{name}; print(*(m for m in {heavy} if m in sys.modules))"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ SLOTS = {
 }
 
 
+@cache
 def fill(tree: Tree, key: str) -> FilledTable:
     return cells.fill(spec.table(key), tree)
 

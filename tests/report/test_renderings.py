@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ TABLES = ("1", "2", "3", "4", "hot")
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
 
 
+@cache
 def fill(tree: Tree, key: str) -> FilledTable:
     return cells.fill(spec.table(key), tree)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from report.results import Tree
 TABLES = {"1", "2", "3", "4", "hot"}
 
 
+@cache
 def fill(tree: Tree, key: str) -> FilledTable:
     return cells.fill(spec.table(key), tree)
 
@@ -29,6 +31,7 @@ def cell(filled: FilledTable, row: str, column: str) -> Cell:
     return next(c for c in filled.cells if (c.row, c.column) == (row, column))
 
 
+@cache
 def by_seed(tree: Tree, model: str, method: str, step: int, benchmark: str) -> dict[int, float]:
     table = read_scores(tree.layout.scores)
     wanted = (table.model == model) & (table.method == method) & (table.step == step) & (table.benchmark == benchmark)
