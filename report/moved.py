@@ -168,8 +168,8 @@ def _against(
         if any(abs(a[arm][s] - b[arm][s]) > EQUAL for s in seeds):
             x, y = (_mean([side[arm][s] for s in seeds]) for side in (a, b))
             gain = interval((y - x) / scale[arm], len(seeds))
-            if not relative:  # shares of 1 differ by at most 1
-                gain = replace(gain, low=max(-1.0, gain.low or 0.0), high=min(1.0, gain.high or 0.0))
+            if not relative and gain.low is not None and gain.high is not None:  # shares of 1 differ by at most 1
+                gain = replace(gain, low=max(-1.0, gain.low), high=min(1.0, gain.high))
             yield arm, Cell(f"{arm}, {len(seeds)} seeds", figure, relative, x, y, gain, True)
 
 
@@ -184,7 +184,7 @@ def _largest(methods: Sequence[Mapping[int, float]]) -> Interval | None:
     largest = max((max(values) - min(values) for values in several), default=0.0)
     if largest <= EQUAL:
         return None
-    how = f"{BAND:g} x the largest difference between two seeds of one method, of {len(several)} methods"
+    how = f"{BAND:g} x the largest of {len(several)} differences between seeds of one method"
     if len(several) < FEW:
         how += ": few, so seeds may differ by more"
 

@@ -1,0 +1,240 @@
+"""Two results trees: equal is said to be equal, noise to be noise, a change to be a change, and what cannot be compared
+is refused by name."""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from records.layout import Checkpoint, Run
+from report import compare, moved, overlap
+from report.moved import Arm
+from report.results import Tree
+from tests.report import synthetic
+from tests.report.finished import edit, finish, replace
+
+Command = Callable[..., tuple[int, str, str]]
+TEPO, BASE = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12), Checkpoint.base("tiny_qwen2")
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("one") / "quick")))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("two") / "quick", seeds=(1, 2))))
+
+
+@pytest.fixture
+def other(one: Tree, tmp_path: Path) -> Tree:
+    """A copy of the tree with one seed, to change."""
+    return Tree(shutil.copytree(one.root, tmp_path / "quick"))
+
+
+@pytest.fixture
+def others(two: Tree, tmp_path: Path) -> Tree:
+    """A copy of the tree with two seeds, to change."""
+    return Tree(shutil.copytree(two.root, tmp_path / "quick"))
+
+
+def rewrite(path: Path, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    """Change rows of a CSV file."""
+    with open(path, encoding="utf-8", newline="") as stream:
+        rows = [change(row) for row in csv.DictReader(stream)]
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -> None:
+    """Turn the first `wrong` right answers into wrong ones, and score again."""
+    from evals.score import rows
+    from evals.stats.scorefile import write_scores
+    from tests.stats import fixtures
+
+    graded = {}
+    for place, entry in enumerate(synthetic.BENCHMARKS):
+        draw = random.Random(f"{checkpoint.path} {entry['key']}")
+        centre = 0.31 if checkpoint == BASE else synthetic.METHODS[checkpoint.run.method][1]
+        mean = min(0.97, max(0.03, draw.gauss(centre, 0.06)))
+        right = fixtures.beta(entry["items"], entry["samples"], mean, seed=place, spread=2.0).tolist()
+        places = [(i, k) for i, answers in enumerate(right) for k, ok in enumerate(answers) if ok]
+        for i, k in places[: wrong if entry["key"] == benchmark else 0]:
+            right[i][k] = False
+        graded[entry["key"]] = fixtures.responses(right)
+    fixtures.write(tree.root, checkpoint, graded)
+    write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))
+
+
+def retrain(tree: Tree, runs: list[Run], change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    """Give runs other curves and other weights."""
+    for run in runs:
+        rewrite(tree.layout.run(run) / "curve.csv", change)
+        edit(tree.layout.run(run) / "run.json", outputs={"checkpoints/step12": f"another {run.path}"})
+
+
+def test_a_tree_equals_its_copy_whatever_the_times(one: Tree, other: Tree, command: Command) -> None:
+    for run in other.runs:
+        rewrite(other.layout.run(run) / "curve.csv", lambda row: row | {"seconds_update": "99.0"})
+    code, out, err = command(compare.main, one.root, other.root)
+    assert (code, err) == (0, "")
+    assert "curves (apart from times) 4 of 4, checkpoints' weights 4 of 4, checkpoints' scores 5 of 5" in out
+    assert out.endswith("verdict: no figure differs\n")
+
+
+@pytest.mark.parametrize(("wrong", "expected"), [(3, 0), (60, 1)])
+def test_a_grader_change_is_held_against_the_sampling_of_problems(
+    wrong: int, expected: int, one: Tree, other: Tree, command: Command, tmp_path: Path
+) -> None:
+    grade_anew(other, TEPO, "syn_as3", wrong)
+    code, out, _ = command(compare.main, one.root, Tree(other.root).root, "--csv", tmp_path / "cells.csv")
+    assert code == expected, out
+    assert "weights 4 of 4, checkpoints' scores 4 of 5" in out
+    with open(tmp_path / "cells.csv", encoding="utf-8", newline="") as stream:
+        cells = {(row["where"], row["figure"]): row for row in csv.DictReader(stream)}
+    cell = cells["tiny_qwen2/tepo/seed1/step12", "syn_as3"]
+    assert float(cell["difference"]) == pytest.approx(-wrong / 100, abs=1e-12)
+    assert (cell["level"], cell["moved"]) == ("problem", "yes" if expected else "no")
+    assert cell["how"].startswith("paired t over 100 problems")
+    assert cells.keys() == {("tiny_qwen2/tepo/seed1/step12", key) for key in ("syn_as3", "avg_pooled", "avg_macro")}
+
+
+def test_without_grades_scores_are_compared_by_their_intervals(one: Tree, other: Tree) -> None:
+    grade_anew(other, TEPO, "syn_as3", 60)
+    paired = {cell.figure: cell for cell in moved.cells(overlap.overlap(one, Tree(other.root)))}
+    shutil.rmtree(other.root / "grades")
+    unpaired = {cell.figure: cell for cell in moved.cells(overlap.overlap(one, Tree(other.root)))}
+    assert unpaired.keys() == paired.keys()
+    for figure, cell in unpaired.items():
+        assert cell.gain.how.startswith("not paired (no grades)")
+        assert cell.gain.difference == pytest.approx(paired[figure].gain.difference, abs=1e-12)
+        assert cell.gain.high - cell.gain.low > paired[figure].gain.high - paired[figure].gain.low
+    assert unpaired["syn_as3"].moved
+
+
+def test_a_retrained_method_is_held_against_the_seeds(two: Tree, others: Tree, command: Command) -> None:
+    runs = [run for run in others.runs if run.method == "tepo"]
+    retrain(others, runs, lambda row: row | {"grad_norm": str(3 * float(row["grad_norm"])),
+                                             "entropy": str(1.001 * float(row["entropy"]))})  # fmt: skip
+    code, out, _ = command(compare.main, two.root, others.root)
+    assert code == 1, out
+    table = [line for line in out.splitlines() if line.startswith("tiny_qwen2/tepo, 2 seeds")]
+    assert [("gradient norm" in line, line.endswith("moved")) for line in table] == [(True, True), (False, False)]
+    assert "curves (apart from times) 6 of 8, checkpoints' weights 6 of 8" in out
+    assert "2 x the largest of 5 differences between seeds of one method: few, so seeds may differ by more" in out
+    assert "verdict: MOVED: 1 of 2 figures" in out
+
+
+def test_one_seed_cannot_know_the_noise_of_training(one: Tree, other: Tree, command: Command) -> None:
+    retrain(other, [TEPO.run], lambda row: row | {"grad_norm": "99.0"})
+    grade_anew(other, TEPO, "syn_as3", 60)
+    code, out, _ = command(compare.main, one.root, other.root)
+    assert code == 1
+    words = " ".join(out.splitlines()[-3:])
+    assert "1 more differ, for which no noise is known" in words
+    assert "another seed of the same code may have moved as far" in words
+
+
+CANNOT = {
+    "another scale": (lambda t: edit(t.layout.matrix, scale="embedded"), r"is of scale quick, .* of scale embedded"),
+    "another benchmark": (
+        lambda t: replace(t.layout.matrix, '"syn_seq1"', '"syn_seq2"'),
+        "benchmark syn_seq1: .* has 100 problems x 1, .* has none",
+    ),
+    "other problems": (
+        lambda t: replace(t.layout.matrix, r'"items": 100', '"items": 50'),
+        "benchmark syn_as3: .* has 100 problems x 1, .* has 50 problems x 1",
+    ),
+    "nothing in common": (
+        lambda t: replace(t.layout.scores, "(?s)tiny_qwen2,.*", lambda m: m[0].replace("tiny_qwen2,", "tiny_other,")),
+        "have no scored checkpoint in common",
+    ),
+    "no scores": (lambda t: t.layout.scores.unlink(), r"scores\.csv: scores are missing"),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT)
+def test_what_cannot_be_compared_is_named(case: str, one: Tree, other: Tree, command: Command) -> None:
+    act, expected = CANNOT[case]
+    act(other)
+    code, _, err = command(compare.main, one.root, other.root)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert re.search(expected, err), err
+
+
+def test_other_settings_and_what_only_one_side_has_are_listed(two: Tree, others: Tree, command: Command) -> None:
+    gone = Run("tiny_qwen2", "gspo", 2)
+    (others.layout.run(gone) / "run.json").unlink()
+    for run in others.runs:
+        if run != gone:
+            replace(others.layout.run(run) / "run.json", '"passes": 2', '"passes": 3')
+            replace(others.layout.run(run) / "run.json", r'"torch": "2\.13\.0"', '"torch": "2.14.0"')
+    code, out, _ = command(compare.main, two.root, others.root)
+    assert code == 0
+    assert "training.passes: 2 -> 3 (7 runs)" in out
+    assert "torch: A 2.13.0; B 2.14.0" in out
+    assert "only in A (1): tiny_qwen2/gspo/seed2" in out
+
+
+SHAPES: dict[str, Callable[[random.Random, int], float]] = {
+    "all alike": lambda draw, place: draw.gauss(0.8, 0.05),
+    "spreads from 0.001 to 0.25": lambda draw, place: draw.gauss(0.6, (0.001, 0.01, 0.03, 0.1, 0.25)[place % 5]),
+    "some learn or do not": lambda draw, place: draw.gauss(draw.choice((0.2, 0.9)) if place % 8 == 0 else 0.9, 0.01),
+}
+
+
+def _series(draw: random.Random, shape: str, models: int = 5, methods: int = 10, shift: float = 0.0) -> moved.Series:
+    return {
+        Arm(f"m{model}", f"k{place}", 8): {seed: SHAPES[shape](draw, place) - shift for seed in (1, 2)}
+        for model in range(models)
+        for place in range(methods)
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_equal_code_on_other_random_numbers_seldom_moves(shape: str) -> None:
+    """50 methods on 2 seeds: at most one comparison in ten has any figure of a method beyond its band."""
+    draw, alarms = random.Random(shape), 0
+    for _ in range(100):
+        a, b = _series(draw, shape), _series(draw, shape)
+        cells = moved.seed_cells("figure", a, b, lambda arm: True, relative=False)
+        alarms += any(cell.moved for arm, cell in cells.items() if not arm.method.startswith("mean of"))
+    assert alarms <= 10
+
+
+def test_a_change_larger_than_seeds_make_is_seen() -> None:
+    draw = random.Random(0)
+    a, b = (_series(draw, "all alike", shift=shift) for shift in (0.0, 0.6))
+    cells = moved.seed_cells("figure", a, b, lambda arm: True, relative=False)
+    assert all(cell.moved for arm, cell in cells.items() if not arm.method.startswith("mean of"))
+
+
+def test_the_mean_of_methods_sees_what_no_single_method_shows() -> None:
+    draw = random.Random(0)
+    a, b = (_series(draw, "all alike", shift=shift) for shift in (0.0, 0.12))
+    cells = moved.seed_cells("figure", a, b, lambda arm: True, relative=False)
+    means = [cell for arm, cell in cells.items() if arm.method == "mean of 10 methods"]
+    assert len(means) == 5
+    assert sum(cell.gain.p < 0.05 / len(cells) for cell in means) >= 4
+    assert not any(cell.moved for arm, cell in cells.items() if arm.method != "mean of 10 methods")
+
+
+def test_methods_that_were_not_trained_again_lend_their_seeds_and_have_no_cell() -> None:
+    draw = random.Random(1)
+    a = _series(draw, "all alike")
+    arm = next(iter(a))
+    b = a | {arm: {seed: value - 1.0 for seed, value in a[arm].items()}}
+    cells = moved.seed_cells("figure", a, b, {arm}.__contains__, relative=False)
+    assert cells.keys() == {arm}
+    assert cells[arm].moved
+    assert "of 51 differences" in cells[arm].gain.how
