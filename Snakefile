@@ -11,6 +11,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/plan.smk"
 
 
 localrules:
@@ -24,6 +25,7 @@ localrules:
     figure2,
     figure3,
     figure_entropy,
+    figures,
 
 
 rule all:
@@ -70,3 +72,9 @@ rule figure3:
 rule figure_entropy:
     input:
         f"{RESULTS.figures}/entropy.svg",
+
+
+rule figures:
+    input:
+        expand(rules.figure.output, figure=FIGURES),
+        rules.convergence.output,

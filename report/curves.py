@@ -1,129 +1,162 @@
-"""Learning curves by rollout: read curve.csv strictly, make one point of a rollout's updates, join seeds."""
+"""What a figure shows: its declaration filled from the finished runs, seeds joined, what is missing said in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
+from itertools import zip_longest
 
-from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from records.errors import ConfigError, MissingInputError
 from records.layout import Run
-from report.columns import read_csv, to_csv
-from report.figure_spec import Figure, Panel
+from report import figure_spec
+from report.columns import to_csv
+from report.curve import Curve, read_curve
+from report.figure_spec import Block, Figure, LineSpec, Panel
 from report.results import Tree
+from report.styles import ALONE
 
-INDEX = ("rollout", "update", "minibatch")
-HEADER = ("figure", "panel", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band", "unit")
+HEADER = (
+    "figure", "panel", "quantity", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band",
+    "unit",
+)  # fmt: skip
+SEED_HEADER = ("figure", "panel", "quantity", "model", "method", "title", "seed", "rollout", "value", "unit")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One drawn point: mean over `seeds` seeds; from two on, also smallest and largest. None: not defined."""
+    """Mean over all seeds of a line, from two on with the smallest and largest. None: not defined, or one has ended."""
 
     rollout: int
     value: float | None
     low: float | None
     high: float | None
-    seeds: int
+    seeds: int  # that have a value here
 
 
 @dataclass(frozen=True)
 class Line:
-    """A method in one panel. `place` is its place in the specification: colour and line style follow it."""
+    """A method in a panel. by_seed: what is drawn of each seed, by rollout; ended: seeds that collapsed, and where."""
 
     panel: Panel
+    spec: LineSpec
     model: str
     method: str
     title: str
-    place: int
-    seeds: tuple[int, ...]
-    points: tuple[Point, ...]
+    by_seed: Mapping[int, tuple[float | None, ...]]
+    ended: Mapping[int, int]
+
+    @property
+    def place(self) -> int:
+        """In `report.styles.STYLES`; of a line that its panel is named after: ink."""
+        return ALONE if self.spec is self.panel.alone or self.spec.style is None else self.spec.style
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        columns = zip_longest(*self.by_seed.values())
+        return tuple(_point(rollout, values) for rollout, values in enumerate(columns, 1))
+
+
+@dataclass(frozen=True)
+class DrawnPanel:
+    """setting: of its variant, in words; empty: the scale's own."""
+
+    panel: Panel
+    title: str
+    setting: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class DrawnBlock:
+    """`cells`: row by row, `across` to a row; None where this scale has nothing to draw."""
+
+    block: Block
+    cells: tuple[DrawnPanel | None, ...]
+    across: int
+
+    @property
+    def panels(self) -> list[DrawnPanel]:
+        return [cell for cell in self.cells if cell is not None]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """All that a figure shows, and what it could not show (`notes`)."""
+    """All that a figure shows (`models`: titles of the scale's models in it), and what it could not show (`notes`)."""
 
     figure: Figure
     scale: str
-    model: Mapping[str, object]
-    lines: tuple[Line, ...]
+    models: tuple[str, ...]
+    blocks: tuple[DrawnBlock, ...]
     notes: tuple[str, ...]
 
+    @property
+    def panels(self) -> list[DrawnPanel]:
+        return [panel for block in self.blocks for panel in block.panels]
 
-def read_curve(path: Path | str) -> list[list[dict[str, str]]]:
-    """Rows of curve.csv grouped by rollout; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
-    rows = read_csv(path, "the learning curve", INDEX)
-    rollouts: list[list[dict[str, str]]] = []
-    try:
-        numbered = [(int(row["rollout"]), int(row["update"]), row) for row in rows]
-    except ValueError as error:
-        raise CorruptInputError(f"{path}: rollout and update must be whole numbers ({error})") from error
-    for number, (_, update, _row) in enumerate(numbered):
-        if update != number:
-            raise CorruptInputError(f"{path}: update {number} is missing: line {number + 2} has update {update}")
-    for number, (rollout, group) in enumerate(groupby(numbered, key=lambda item: item[0]), 1):
-        if rollout != number:
-            raise CorruptInputError(f"{path}: rollout {number} is missing: after rollout {number - 1} comes {rollout}")
-        rollouts.append([row for _, _, row in group])
-    return rollouts
-
-
-def series(path: Path | str, columns: Sequence[str], aggregate: str) -> list[float | None]:
-    """One value per rollout from the curve at `path`; None where the curve has no figure for it."""
-    rollouts = read_curve(path)
-    for column in columns:
-        if column not in rollouts[0][0]:
-            raise unknown(str(path), "column wanted", column, rollouts[0][0])
-    return [_aggregate(path, rows, columns, aggregate) for rows in rollouts]
+    @property
+    def lines(self) -> list[Line]:
+        return [line for panel in self.panels for line in panel.lines]
 
 
 def draw_data(figure: Figure, tree: Tree) -> Drawing:
-    """Every line of every panel. Raises when the scale has no model or none of the methods of the figure."""
-    model = tree.model_for(figure.model, figure.models[figure.model])
-    if model is None:
-        have = ", ".join(str(m["key"]) for m in tree.models)
-        raise ConfigError(
-            f"{figure.source}: figures.{figure.key}.model: no model of {tree.layout.matrix} stands for "
-            f"{figure.models[figure.model]}; models there: {have}"
-        )
-    chosen = _chosen(figure, tree, str(model["key"]))
-    lines, notes = [], []
-    for place, method, runs in chosen:
-        ready = []
-        for run in runs:
-            if (tree.layout.run(run) / "curve.csv").is_file():
-                ready.append(run)
-            else:
-                notes.append(f"Not drawn, not run yet: {run.path.as_posix()}.")
-        if ready:
-            title = str(tree.methods[method]["title"])
-            lines += [_line(panel, title, place, ready, tree) for panel in figure.panels]
-    if not lines:
-        raise MissingInputError(f"{tree.root / 'runs'}: no learning curve of {model['key']} for {figure.key}")
-    return Drawing(figure, tree.scale, model, tuple(lines), tuple(notes))
+    """Every line of every panel that this scale plans and has finished; the rest is left out and noted.
+
+    Raises when nothing is left: no model, none of the methods, or no finished run.
+    """
+    notes = _Notes()
+    curves: dict[Run, Curve] = {}
+    blocks = []
+    for block in figure.blocks:
+        panels = [drawn for panel in block.panels if (drawn := _drawn(figure, panel, tree, curves, notes))]
+        if panels:
+            blocks.append(_arranged(block, panels))
+    if not blocks:
+        _nothing(figure, tree)
+    shown = {line.model for block in blocks for drawn in block.panels for line in drawn.lines}
+    models = tuple(str(model["title"]) for model in tree.models if model["key"] in shown)
+    return Drawing(figure, tree.scale, models, tuple(blocks), notes.sentences())
+
+
+def _arranged(block: Block, panels: Sequence[DrawnPanel]) -> DrawnBlock:
+    """Several panels repeated for each model or line are a row each, with its models or lines in columns."""
+    rows = dict.fromkeys(drawn.panel.row for drawn in panels)
+    if not block.repeated or len(rows) == 1:
+        return DrawnBlock(block, tuple(panels), min(block.across, len(panels)))
+    columns = [
+        name for name in dict.fromkeys(p.column for p in block.panels) if any(d.panel.column == name for d in panels)
+    ]
+    by_place = {(drawn.panel.row, drawn.panel.column): drawn for drawn in panels}
+    return DrawnBlock(block, tuple(by_place.get((row, name)) for row in rows for name in columns), len(columns))
+
+
+def runs(figure: Figure, tree: Tree) -> list[Run]:
+    """The planned runs that a figure is made of, each once, in the matrix's order."""
+    found: set[Run] = set()
+    for panel in figure.panels:
+        if panel.alone is None or _planned(figure, panel, panel.alone, tree):
+            found.update(run for line in panel.lines for run in _planned(figure, panel, line, tree))
+    return [run for run in tree.runs if run in found]
+
+
+def offered(tree: Tree) -> list[Figure]:
+    """The figures that the plan has something for: what each is about, as the specification says."""
+    return [figure for figure in figure_spec.figures() if runs(figure, tree) and _about(figure, tree)]
 
 
 def csv_text(drawing: Drawing) -> str:
-    """Exactly what is drawn, one row per point."""
+    """Means and bands, one row per point; an empty value where not every seed has one."""
     return to_csv(
         HEADER,
         (
-            {
-                "figure": drawing.figure.key,
-                "panel": line.panel.id,
-                "model": line.model,
-                "method": line.method,
-                "title": line.title,
+            _names(drawing, line)
+            | {
                 "rollout": point.rollout,
                 "value": point.value,
                 "low": point.low,
                 "high": point.high,
                 "seeds": point.seeds,
-                "band": "smallest to largest seed" if point.seeds > 1 else "",
-                "unit": line.panel.label,
+                "band": "smallest to largest seed" if point.low is not None else "",
             }
             for line in drawing.lines
             for point in line.points
@@ -131,55 +164,133 @@ def csv_text(drawing: Drawing) -> str:
     )
 
 
-def _chosen(figure: Figure, tree: Tree, model: str) -> list[tuple[int, str, list[Run]]]:
-    chosen = []
-    for place, name in enumerate(figure.lines):
-        method = tree.method_for(name)
-        runs = [run for run in tree.runs if (run.model, run.method) == (model, method)]
-        if method is not None and runs:
-            chosen.append((place, method, runs))
-    if not chosen:
-        raise ConfigError(
-            f"{figure.source}: lines: none of {', '.join(figure.lines)} is trained here; {tree.layout.matrix} has: "
-            f"{', '.join(tree.methods) or 'no method'}"
-        )
-    return chosen
+def seeds_csv_text(drawing: Drawing) -> str:
+    """The same for each seed alone, as far as its run goes."""
+    return to_csv(
+        SEED_HEADER,
+        (
+            _names(drawing, line) | {"seed": seed, "rollout": rollout, "value": value}
+            for line in drawing.lines
+            for seed, values in line.by_seed.items()
+            for rollout, value in enumerate(values, 1)
+        ),
+    )
 
 
-def _line(panel: Panel, title: str, place: int, runs: Sequence[Run], tree: Tree) -> Line:
-    by_seed = [series(tree.layout.run(run) / "curve.csv", panel.columns, panel.aggregate) for run in runs]
-    points = []
-    for number in range(max(map(len, by_seed))):
-        values = [v * panel.scale for values in by_seed if number < len(values) and (v := values[number]) is not None]
-        several = len(values) > 1
-        points.append(
-            Point(
-                rollout=number + 1,
-                value=math.fsum(values) / len(values) if values else None,
-                low=min(values) if several else None,
-                high=max(values) if several else None,
-                seeds=len(values),
-            )
-        )
-    return Line(panel, runs[0].model, runs[0].method, title, place, tuple(run.seed for run in runs), tuple(points))
+def _names(drawing: Drawing, line: Line) -> dict[str, object]:
+    return {
+        "figure": drawing.figure.key,
+        "panel": line.panel.id,
+        "quantity": line.panel.quantity.key,
+        "model": line.model,
+        "method": line.method,
+        "title": line.title,
+        "unit": line.panel.quantity.label,
+    }
 
 
-def _aggregate(path: Path | str, rows: Sequence[Mapping[str, str]], columns: Sequence[str], how: str) -> float | None:
-    values = []
-    for row in rows[:1] if how == "first" else rows:
-        for column in columns:
-            if row[column]:
-                values.append(_number(path, row, column))
-    if not values:
+class _Notes:
+    """What is left out, gathered so that a scale that plans little says so in one sentence per reason."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, None]] = {}
+
+    def add(self, reason: str, what: str) -> None:
+        self._found.setdefault(reason, {})[what] = None
+
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(f"{reason}: {', '.join(what)}." for reason, what in self._found.items())
+
+
+def _drawn(figure: Figure, panel: Panel, tree: Tree, curves: dict[Run, Curve], notes: _Notes) -> DrawnPanel | None:
+    model = tree.model_for(panel.model, figure.models[panel.model])
+    if model is None:
+        notes.add("Left out, no model of this scale stands for", figure.models[panel.model])
         return None
-    return math.fsum(values) / (len(values) if how == "mean" else 1)
+    lines = []
+    for spec in panel.lines:
+        planned = _planned(figure, panel, spec, tree)
+        if not planned:
+            notes.add(f"Not trained here with {model['title']}", _with(spec.methods[0], panel.variant))
+        finished = [run for run in planned if tree.record(run) is not None]
+        for run in planned:
+            if run not in finished:
+                notes.add("Not drawn, not finished", run.path.as_posix())
+        if finished:
+            lines.append(_line(panel, spec, finished, tree, curves, notes))
+    if not lines or (panel.alone and lines[-1].spec is not panel.alone):
+        return None
+    title = panel.title or (lines[-1].title if panel.alone else str(model["title"]))
+    return DrawnPanel(panel, title, _setting(panel, tree), tuple(lines))
 
 
-def _number(path: Path | str, row: Mapping[str, str], column: str) -> float:
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise CorruptInputError(f"{path}: update {row['update']}: {column} is {row[column]!r}, not a finite number")
-    return value
+def _setting(panel: Panel, tree: Tree) -> str:
+    return str(tree.matrix["variants"][panel.variant]["title"]) if panel.variant else ""
+
+
+def _planned(figure: Figure, panel: Panel, spec: LineSpec, tree: Tree) -> list[Run]:
+    """Runs of the first of the line's methods that the panel's model is trained with under the panel's settings."""
+    model = tree.model_for(panel.model, figure.models[panel.model])
+    for name in spec.methods if model else ():
+        method = tree.method_for(_with(name, panel.variant))
+        found = [run for run in tree.runs if model and (run.model, run.method) == (model["key"], method)]
+        if found:
+            return found
+    return []
+
+
+def _with(method: str, variant: str | None) -> str:
+    return f"{method}@{variant}" if variant else method
+
+
+def _line(
+    panel: Panel, spec: LineSpec, finished: Sequence[Run], tree: Tree, curves: dict[Run, Curve], notes: _Notes
+) -> Line:
+    by_seed, ended = {}, {}
+    for run in finished:
+        if run not in curves:
+            curves[run] = read_curve(tree.layout.run(run) / "curve.csv")
+        values = curves[run].series(panel.quantity.columns, panel.quantity.aggregate)
+        by_seed[run.seed] = tuple(None if value is None else value * panel.quantity.scale for value in values)
+        collapsed_at = (tree.record(run) or {}).get("collapsed_at")
+        if collapsed_at is not None:
+            ended[run.seed] = collapsed_at
+            notes.add("Collapsed, training stopped there", f"{run.path.as_posix()} at rollout {collapsed_at}")
+    of_method = str(tree.methods[finished[0].method]["title"])
+    title = spec.label or of_method.removesuffix(f", {_setting(panel, tree)}")
+    return Line(panel, spec, finished[0].model, finished[0].method, title, by_seed, ended)
+
+
+def _point(rollout: int, values: Sequence[float | None]) -> Point:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return Point(rollout, None, None, None, len(known))
+    several = len(known) > 1
+    return Point(
+        rollout=rollout,
+        value=math.fsum(known) / len(known),
+        low=min(known) if several else None,
+        high=max(known) if several else None,
+        seeds=len(known),
+    )
+
+
+def _about(figure: Figure, tree: Tree) -> bool:
+    about = figure.about
+    planned = {line.name for panel in figure.panels for line in panel.lines if _planned(figure, panel, line, tree)}
+    models = {slot for slot in about.get("models", ()) if tree.model_for(slot, figure.models[slot])}
+    variants = {run.variant for run in tree.runs} & set(about.get("variants", ()))
+    return not about or bool(models or variants or planned & set(about.get("lines", ())))
+
+
+def _nothing(figure: Figure, tree: Tree) -> None:
+    """Say why a figure is empty: the plan has nothing for it, or nothing is finished."""
+    if runs(figure, tree):
+        raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}")
+    models = ", ".join(dict.fromkeys(figure.models[panel.model] for panel in figure.panels))
+    have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
+    names = dict.fromkeys(_with(line.methods[0], panel.variant) for panel in figure.panels for line in panel.lines)
+    raise ConfigError(
+        f"{figure.source}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows {', '.join(names)} "
+        f"with {models}; planned are {', '.join(tree.methods) or 'no method'} with {have or 'no model'}"
+    )

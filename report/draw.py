@@ -1,46 +1,41 @@
-"""Draw a figure: SVG and PNG, the same bytes for the same data.
-
-Colours are Okabe and Ito's (distinguishable with the common colour-vision deficiencies); every line also has its own
-dash pattern, so a grey print still tells them apart.
-"""
+"""Draw a figure: SVG and PNG, the same bytes for the same data. How lines look is in `report.styles`."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from report.curves import Drawing, Line
-from report.figure_spec import Panel
+from report.curves import Drawing, DrawnBlock, DrawnPanel, Line
+from report.styles import ALONE, GRID, INK, PAPER, SOFT, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
-# Colour, dash pattern (on, off, ...; empty: solid), width in points. Line n of figures.yaml takes entry n everywhere.
-STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
-    ("#0072b2", (), 1.5),
-    ("#d55e00", (), 2.2),
-    ("#009e73", (5, 1.6), 1.5),
-    ("#cc79a7", (1.2, 1.4), 2.0),
-    ("#e69f00", (6, 1.5, 1.2, 1.5), 1.5),
-    ("#56b4e9", (3, 1.2), 1.5),
-    ("#7f7f7f", (8, 2, 1.2, 2, 1.2, 2), 1.5),
-)
-INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
-LEGEND_CHARACTERS, HANDLE_CHARACTERS = 112, 8  # one line below a figure of this width; a handle and its gaps
+WIDTH = 6.5  # inches: the text width of a letter or A4 page, so that print keeps the sizes below
+TEXT = 8.0  # points, the smallest
+ROW, NARROW_ROW, HEADER = 1.95, 1.45, 0.25  # inches: a row of panels, of repeated ones; a line of words above
+LEGEND_ROW, LEGEND_GAP = 0.19, 0.12
+CHARACTER = 5.3  # points: a wide average of the smallest text
+LEGEND_CHARACTERS, HANDLE_CHARACTERS = 96, 8  # one line below a block of this width; a handle and its gaps
 SETTINGS: Any = {
     "svg.hashsalt": "tepo-bench",
     "svg.fonttype": "none",  # text stays text: sharp, selectable, read aloud
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
-    "font.size": 9.0,
+    "font.size": TEXT,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": SOFT,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
-    "axes.titlesize": 9.5,
+    "axes.titlesize": TEXT + 0.5,
+    "axes.labelsize": TEXT,
+    "xtick.labelsize": TEXT,
+    "ytick.labelsize": TEXT,
+    "legend.fontsize": TEXT,
     "axes.linewidth": 0.7,
     "legend.frameon": False,
     "path.simplify": False,
@@ -60,77 +55,141 @@ def render(drawing: Drawing) -> dict[str, bytes]:
     return {"svg": svg.getvalue(), "png": png.getvalue()}
 
 
-def css_colours() -> dict[str, str]:
-    """Colour in our SVG files -> variable of the page's style sheet, which has light and dark values for it."""
-    lines = {colour: f"--line-{place}" for place, (colour, _, _) in enumerate(STYLES)}
-    return {INK: "--ink", SOFT: "--soft", GRID: "--grid", PAPER: "--paper", **lines}
-
-
 def _figure(drawing: Drawing) -> Figure:
     from matplotlib.figure import Figure
 
-    panels = drawing.figure.panels
-    across = 2
-    down = -(-len(panels) // across)
-    figure = Figure(figsize=(7.4, 0.75 + 2.35 * down), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False).ravel()
-    for letter, panel, axis in zip("abcdefgh", panels, axes, strict=False):
-        lines = [line for line in drawing.lines if line.panel == panel]
-        _panel(axis, panel, lines, f"({letter}) {panel.title}")
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
-    handles, labels = axes[0].get_legend_handles_labels()
-    widths = [len(label) + HANDLE_CHARACTERS for label in labels]
-    fitting = len(labels) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=fitting,
-        handlelength=3.2,
-        columnspacing=1.6,
-    )
-    figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=7.5, color=SOFT)
+    heights = [_height(block) for block in drawing.blocks]
+    figure = Figure(figsize=(WIDTH, HEADER + sum(heights)), layout="constrained")
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+    letters = iter("abcdefghijklmnop")
+    for part, block in zip(parts, drawing.blocks, strict=True):
+        _block(part, block, letters)
+    figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
     return figure
+
+
+def _height(block: DrawnBlock) -> float:
+    rows = -(-len(block.cells) // block.across)
+    legend_rows = -(-len(_entries(block)) // _abreast(block))
+    title = HEADER if block.block.title else 0.0
+    return rows * (NARROW_ROW if block.block.repeated else ROW) + legend_rows * LEGEND_ROW + LEGEND_GAP + title
 
 
 def _origin(drawing: Drawing) -> str:
     """A figure taken out of its page still says where it comes from and what its bands are."""
-    several = any(len(line.seeds) > 1 for line in drawing.lines)
-    band = "band: smallest to largest seed; " if several else ""
-    return f"{band}{drawing.scale} scale, {drawing.model['title']}"
+    counts = sorted({len(line.by_seed) for line in drawing.lines})
+    seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
+    bands = [block.block.bands for block in drawing.blocks]
+    if counts[-1] > 1:
+        how = "mean and range of " if all(bands) else "each of " if not any(bands) else "of "
+        seeds = how + seeds
+    marks = ["×: collapsed"] if any(line.ended for line in drawing.lines) else []
+    models = [drawing.models[0]] if len(drawing.models) == 1 else []
+    return "; ".join([seeds, *marks, ", ".join([f"{drawing.scale} scale", *models])])
 
 
-def _panel(axis: Axes, panel: Panel, lines: Sequence[Line], title: str) -> None:
+def _block(part: SubFigure, drawn: DrawnBlock, letters: Iterator[str]) -> None:
+    across, cells = drawn.across, drawn.cells
+    axes = part.subplots(-(-len(cells) // across), across, squeeze=False).ravel()
+    for place, axis in enumerate(axes):
+        cell = cells[place] if place < len(cells) else None
+        if cell is None:
+            axis.set_visible(False)
+            continue
+        above = cells[place - across] if place >= across else None
+        title = cell.title if drawn.block.repeated else f"({next(letters)}) {cell.title}"
+        _panel(axis, cell, drawn, "" if above and above.title == title else title)
+        if place + across < len(cells) and cells[place + across] is not None:
+            axis.tick_params(labelbottom=False)
+        else:
+            axis.set_xlabel("rollout")
+        if not drawn.block.repeated or not any(cells[place - place % across : place]):
+            axis.set_ylabel("\n".join(filter(None, (cell.panel.quantity.label, cell.setting))))
+        else:
+            axis.tick_params(labelleft=False)
+    for quantity in dict.fromkeys(cell.panel.quantity for cell in drawn.panels):
+        same = [axis for axis, cell in zip(axes, cells, strict=False) if cell and cell.panel.quantity == quantity]
+        _share(same, log=quantity.log)
+    if drawn.block.title:
+        part.suptitle(drawn.block.title, x=0.01, ha="left", fontsize=TEXT + 0.5)
+    entries = _entries(drawn)
+    part.legend(
+        list(_handles(entries.values())), list(entries), loc="outside lower center", ncols=_abreast(drawn),
+        handlelength=3.2, columnspacing=1.6,
+    )  # fmt: skip
+
+
+def _entries(block: DrawnBlock) -> dict[str, int]:
+    """Text and style of every line in the legend; lines that stand alone are named by their panels' titles."""
+    lines = [(line, line.spec is drawn.panel.alone) for drawn in block.panels for line in drawn.lines]
+    found = {line.title: line.place for line, alone in lines if not alone}
+    return {**found, "the method above the panel": ALONE} if any(alone for _, alone in lines) else found
+
+
+def _abreast(block: DrawnBlock) -> int:
+    """Legend entries in one row: all where they fit, or as many as fit at the widest one's width."""
+    widths = [len(label) + HANDLE_CHARACTERS for label in _entries(block)]
+    return len(widths) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
+
+
+def _handles(places: Any) -> Iterator[Any]:
+    from matplotlib.lines import Line2D
+
+    for place in places:
+        yield Line2D([], [], **_style(place))
+
+
+def _style(place: int) -> dict[str, Any]:
+    colour, dashes, width = STYLES[place]
+    style: dict[str, Any] = {"color": colour, "linewidth": width}
+    return {**style, "dashes": dashes} if dashes else {**style, "solid_capstyle": "round"}
+
+
+def _panel(axis: Axes, cell: DrawnPanel, drawn: DrawnBlock, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for line in lines:
-        colour, dashes, width = STYLES[line.place % len(STYLES)]
-        x = [point.rollout for point in line.points]
-        style: dict[str, Any] = {"color": colour, "linewidth": width, "solid_capstyle": "round"}
-        if dashes:
-            style["dashes"] = dashes
-        axis.plot(x, _floats(p.value for p in line.points), label=legend(line), **style)
-        if any(point.low is not None for point in line.points):
-            low, high = _floats(p.low for p in line.points), _floats(p.high for p in line.points)
-            axis.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-    axis.set_title(title, loc="left")
-    axis.set_xlabel("rollout")
-    axis.set_ylabel(panel.label)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    axis.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    narrow = drawn.across > 2
+    for line in cell.lines:
+        _line(axis, line, bands=drawn.block.bands and not line.ended)
+    if cell.panel.quantity.log:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")  # powers would be set smaller than the rest
+        axis.yaxis.set_minor_formatter("")
+    else:
+        axis.yaxis.set_major_locator(MaxNLocator(nbins=4 if narrow else 5, steps=[1, 2, 2.5, 5, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=4 if narrow else 8, steps=[1, 2, 4, 5, 10]))
+    width = int(WIDTH * 72 / drawn.across / CHARACTER)
+    axis.set_title(textwrap.fill(title, width), loc="left", fontsize=TEXT if narrow else TEXT + 0.5)
     axis.grid(axis="y", color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
-    if all((p.value or 0) >= 0 for line in lines for p in line.points):
-        axis.set_ylim(bottom=0)
     axis.margins(x=0.02)
 
 
-def legend(line: Line) -> str:
-    """`TEPO (1 seed)`: a single seed is said to be one."""
-    return f"{line.title} ({len(line.seeds)} seed{'s' if len(line.seeds) > 1 else ''})"
+def _line(axis: Axes, line: Line, *, bands: bool) -> None:
+    """Mean and band, or every seed for itself; always so where a run collapsed: its mean would end there too."""
+    style = _style(line.place)
+    if bands:
+        x = [point.rollout for point in line.points]
+        axis.plot(x, _floats(p.value for p in line.points), **style)
+        if any(point.low is not None for point in line.points):
+            low, high = _floats(p.low for p in line.points), _floats(p.high for p in line.points)
+            axis.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
+        return
+    single = style | {"linewidth": style["linewidth"] * (0.7 if len(line.by_seed) > 1 else 1.0)}
+    for seed, values in line.by_seed.items():
+        axis.plot(range(1, len(values) + 1), _floats(values), **single)
+        if seed in line.ended:
+            axis.plot([len(values)], _floats(values[-1:]), marker="x", markersize=6, color=style["color"], zorder=5)
+
+
+def _share(axes: Sequence[Axes], *, log: bool) -> None:
+    """The same range for every panel of one quantity; from 0 where nothing lies below it, with room to see a 0."""
+    low, high = min(axis.get_ylim()[0] for axis in axes), max(axis.get_ylim()[1] for axis in axes)
+    from_zero = not log and all(axis.dataLim.y0 >= 0 for axis in axes)
+    for axis in axes:
+        axis.set_ylim(-0.03 * high if from_zero else low, high)
 
 
 def _floats(values: Any) -> list[float]:

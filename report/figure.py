@@ -1,4 +1,4 @@
-"""`python -m report.figure --results results/quick --figure 2`: a figure as SVG and PNG, and what it draws as CSV."""
+"""`python -m report.figure --results results/quick --figure 2`: a figure as SVG and PNG, and its numbers as CSV."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 
 def write(drawing: Drawing, layout: Results) -> list[Path]:
-    """Write `figures/<key>.{svg,png,csv}`; returns the paths."""
+    """Write `figures/<key>.{svg,png,csv}` and `<key>.seeds.csv`; returns the paths."""
     from records.write import atomic, write_text
     from report import curves, draw
 
-    name = layout.figures / drawing.figure.key
-    paths = [name.with_suffix(".csv")]
-    write_text(paths[0], curves.csv_text(drawing))
+    key = drawing.figure.key
+    paths = [layout.figures / f"{key}{end}" for end in (".csv", ".seeds.csv")]
+    for path, text in zip(paths, (curves.csv_text(drawing), curves.seeds_csv_text(drawing)), strict=True):
+        write_text(path, text)
     for kind, data in draw.render(drawing).items():
-        paths.append(name.with_suffix(f".{kind}"))
+        paths.append(layout.figures / f"{key}.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(data)
     return paths
@@ -32,7 +33,7 @@ def write(drawing: Drawing, layout: Results) -> list[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw a figure of report/figures.yaml from finished runs.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
-    parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), figure3, entropy")
+    parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), models")
     parser.add_argument(
         "--spec", type=Path, default=figure_spec.FIGURES, help="another specification file of the same form"
     )

@@ -1,175 +1,360 @@
-"""Curves: what is drawn is what was logged, by rollout; a broken curve stops the figure."""
+"""Curves: what is drawn is what was logged, by rollout; what is missing is said; a broken curve stops the figure."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import defaultdict
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from records.errors import BenchError
-from report import curves, draw, figure_spec
+from records.layout import Results, Run
+from report import captions, curves, draw, figure_spec, styles
 from report.results import Tree
+from workflow import config as configuration
+from workflow import matrix as plan
+
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+ROLLOUTS, UPDATES = 4, 2
+KEYS = [declared.key for declared in figure_spec.figures()]
+COLUMNS = (
+    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "ratio_spread", "entropy",
+    "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
+)  # fmt: skip
 
 
-def logged(tree: Tree, method: str, seed: int = 1) -> dict[int, list[dict[str, str]]]:
-    rollouts: dict[int, list[dict[str, str]]] = defaultdict(list)
-    path = tree.root / f"runs/tiny_qwen2/{method}/seed{seed}/curve.csv"
-    for row in csv.DictReader(path.open(newline="")):
-        rollouts[int(row["rollout"])].append(row)
+def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_at: int | None = None) -> None:
+    """An invented run: no two figures are equal, the ratio spread is unknown in each rollout's first update."""
+    invented, folder = random.Random(run.path.as_posix()), layout.run(run)
+    rows = []
+    for rollout in range(1, rollouts + 1):
+        shared = {"rollout": rollout, "reward": invented.random(), "response_tokens": 20 * invented.random()}
+        for minibatch in range(UPDATES):
+            row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
+            row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
+            rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "curve.csv", "w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+def write_tree(root: Path, *configs: str, curves_too: bool = True, **changes: Any) -> Tree:
+    """Everything that configurations plan, finished."""
+    content = configuration.load([CONFIG / name for name in configs])
+    layout = Results(root)
+    root.mkdir(parents=True)
+    layout.matrix.write_text(json.dumps(plan.matrix({**content, **changes})))
+    tree = Tree(root)
+    for run in tree.runs if curves_too else ():
+        write_curve(layout, run)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The embedded matrix."""
+    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml")
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return write_tree(tmp_path_factory.mktemp("curves") / "quick", "embedded.yaml", "quick.yaml")
+
+
+@pytest.fixture
+def mine(quick: Tree, tmp_path: Path) -> Tree:
+    """A quick tree of one's own to break."""
+    shutil.copytree(quick.root, tmp_path / "quick")
+    return Tree(tmp_path / "quick")
+
+
+def drawing(key: str, tree: Tree) -> curves.Drawing:
+    return curves.draw_data(figure_spec.figure(key), tree)
+
+
+def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
+    rollouts: dict[int, list[dict[str, str]]] = {}
+    for row in csv.DictReader((tree.layout.run(run) / "curve.csv").open(newline="")):
+        rollouts.setdefault(int(row["rollout"]), []).append(row)
     return rollouts
 
 
-def by_hand(rows: list[dict[str, str]], panel: str) -> float:
-    """The drawn value of a panel, written out again without the code under test."""
+def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
+    """The drawn value of a quantity, written out again without the code under test."""
     numbers = {c: [float(r[c]) for r in rows if r[c]] for c in rows[0]}
     return {
-        "2a": 100 * sum(numbers["clip_fraction_tokens"]) / 8,
-        "2b": sum(numbers["seconds_update"]) + numbers["seconds_rollout"][0],
-        "3a": 100 * numbers["reward"][0],
-        "3b": sum(numbers["grad_norm"]) / 8,
-        "entropy": sum(numbers["entropy"]) / 8,
+        "clip": 100 * sum(numbers["clip_fraction_tokens"]) / 2,
+        "time": sum(numbers["seconds_update"]) + numbers["seconds_rollout"][0],
+        "reward": 100 * numbers["reward"][0],
+        "norm": sum(numbers["grad_norm"]) / 2,
+        "log_norm": sum(numbers["grad_norm"]) / 2,
+        "entropy": sum(numbers["entropy"]) / 2,
         "length": numbers["response_tokens"][0],
-        "spread": sum(numbers["ratio_spread"]) / 8,
-        "kl": sum(numbers["kl_old"]) / 8,
-    }[panel]
+        "spread": numbers["ratio_spread"][0],
+        "kl": sum(numbers["kl_old"]) / 2,
+    }[quantity]
 
 
-@pytest.mark.parametrize("key", figure_spec.figure_keys())
-def test_every_point_is_the_logged_value(key: str, one_seed: Tree) -> None:
-    drawing = curves.draw_data(figure_spec.figure(key), one_seed)
-    assert {line.method for line in drawing.lines} == {"grpo", "gspo", "tepo_nokl", "tepo"}
-    for line in drawing.lines:
-        rollouts = logged(one_seed, line.method)
-        assert [point.rollout for point in line.points] == list(rollouts)
+@pytest.mark.parametrize("key", KEYS)
+def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(key: str, full: Tree) -> None:
+    for line in drawing(key, full).lines:
+        by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in (1, 2)}
+        assert list(line.by_seed) == [1, 2]
+        assert [point.rollout for point in line.points] == [1, 2, 3, 4]
         for point in line.points:
-            assert point.value == pytest.approx(by_hand(rollouts[point.rollout], line.panel.id), rel=1e-12)
-            assert (point.low, point.high, point.seeds) == (None, None, 1)
+            values = [by_hand(by_seed[seed][point.rollout], line.panel.quantity.key) for seed in (1, 2)]
+            assert [line.by_seed[seed][point.rollout - 1] for seed in (1, 2)] == pytest.approx(values, rel=1e-12)
+            assert point.value == pytest.approx(sum(values) / 2, rel=1e-12)
+            assert (point.low, point.high) == pytest.approx((min(values), max(values)), rel=1e-12)
+            assert point.seeds == 2
 
 
-def test_two_seeds_give_the_mean_and_a_band_from_smallest_to_largest(two_seeds: Tree) -> None:
-    drawing = curves.draw_data(figure_spec.figure("3"), two_seeds)
-    line = next(x for x in drawing.lines if (x.method, x.panel.id) == ("tepo", "3a"))
-    for point in line.points:
-        values = [by_hand(logged(two_seeds, "tepo", seed)[point.rollout], "3a") for seed in (1, 2)]
-        assert point.value == pytest.approx(sum(values) / 2)
-        assert (point.low, point.high) == (pytest.approx(min(values)), pytest.approx(max(values)))
+@pytest.mark.parametrize("key", KEYS)
+def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tree) -> None:
+    made, declared = drawing(key, full), figure_spec.figure(key)
+    assert made.notes == ()
+    assert [drawn.panel for drawn in made.panels] == declared.panels
+    assert all(len(drawn.lines) == len(drawn.panel.lines) for drawn in made.panels)
+    assert captions.paragraphs(key)
 
 
-@pytest.mark.parametrize("key", figure_spec.figure_keys())
-def test_the_csv_holds_exactly_what_is_drawn(key: str, two_seeds: Tree) -> None:
-    drawing = curves.draw_data(figure_spec.figure(key), two_seeds)
-    written = list(csv.DictReader((two_seeds.layout.figures / f"{key}.csv").open(newline="")))
-    drawn = [
-        (line.panel.id, line.method, str(p.rollout), repr(p.value), repr(p.low), repr(p.high))
-        for line in drawing.lines
+def test_the_paper_matrix_has_the_papers_figures(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "paper", "embedded.yaml", "paper.yaml", curves_too=False)
+    assert {"figure2", "figure3", "models", "methods", "panel_a"} <= {one.key for one in curves.offered(tree)}
+    for key in ("figure2", "figure3"):
+        assert {run.method for run in curves.runs(figure_spec.figure(key), tree)} >= {"grpo", "tepo"}
+
+
+def test_the_quick_run_is_offered_what_it_has_something_for(quick: Tree) -> None:
+    keys = [one.key for one in curves.offered(quick)]
+    assert keys == ["figure2", "figure3", "entropy", "methods", "methods_clip", "methods_norm"]
+
+
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [("grpo", ["figure2", "figure3", "entropy"]), ("clip_cov", ["methods", "methods_clip", "methods_norm"])],
+)
+def test_nothing_is_offered_that_would_be_empty(method: str, keys: list[str], tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=[method])
+    offered = curves.offered(tree)
+    assert [one.key for one in offered] == keys
+    assert all(curves.draw_data(one, tree).lines for one in offered)
+
+
+def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
+    needed = curves.runs(figure_spec.figure("figure3"), full)
+    assert {run.model for run in needed} == {"tiny_qwen2"}
+    assert {run.method for run in needed} == {"grpo", "tepo", "gspo", "tepo_nokl"}
+    assert {run.variant for run in curves.runs(figure_spec.figure("hot"), full)} == {None, "hot"}
+    assert Run("tiny_qwen3", "tepo+beta=1", 1) in curves.runs(figure_spec.figure("models"), full)
+
+
+def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree) -> None:
+    made = drawing("models", full)
+    points, seeds = (
+        list(csv.DictReader(io.StringIO(text))) for text in (curves.csv_text(made), curves.seeds_csv_text(made))
+    )
+    names = ("panel", "model", "method", "rollout", "value", "low", "high", "seeds")
+    assert [tuple(row[name] for name in names) for row in points] == [
+        (line.panel.id, line.model, line.method, str(p.rollout), repr(p.value), repr(p.low), repr(p.high), "2")
+        for line in made.lines
         for p in line.points
     ]
-    assert [tuple(row[c] for c in ("panel", "method", "rollout", "value", "low", "high")) for row in written] == drawn
+    assert [(row["panel"], row["method"], row["seed"], row["rollout"], row["value"]) for row in seeds] == [
+        (line.panel.id, line.method, str(seed), str(rollout), repr(value))
+        for line in made.lines
+        for seed, values in line.by_seed.items()
+        for rollout, value in enumerate(values, 1)
+    ]
 
 
-def curve_with(tree: Tree, change: object) -> Path:
+def test_one_seed_has_no_band(quick: Tree) -> None:
+    points = [point for line in drawing("2", quick).lines for point in line.points]
+    assert {(point.low, point.high, point.seeds) for point in points} == {(None, None, 1)}
+
+
+def change_curve(tree: Tree, change: Callable[[list[list[str]]], list[list[str]]]) -> Path:
     path = tree.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
-    lines = list(csv.reader(path.open(newline="")))
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(change(lines))  # type: ignore[operator]
+    csv.writer(out, lineterminator="\n").writerows(change(list(csv.reader(path.open(newline="")))))
     path.write_text(out.getvalue())
     return path
 
 
-def without_column(name: str) -> object:
+def without_column(name: str) -> Callable[[list[list[str]]], list[list[str]]]:
     return lambda lines: [[v for v, head in zip(line, lines[0], strict=True) if head != name] for line in lines]
 
 
-def with_value(row: int, name: str, value: str) -> object:
+def with_value(line: int, name: str, value: str) -> Callable[[list[list[str]]], list[list[str]]]:
     def change(lines: list[list[str]]) -> list[list[str]]:
-        lines[row][lines[0].index(name)] = value
+        lines[line - 1][lines[0].index(name)] = value
         return lines
 
     return change
 
 
-BROKEN = {
-    "a rollout is missing": (
-        lambda lines: lines[:1] + [[*line] for line in renumbered(line for line in lines[1:] if line[0] != "3")],
-        "rollout 3 is missing",
-    ),
+def without_rollout(number: str) -> Callable[[list[list[str]]], list[list[str]]]:
+    def change(lines: list[list[str]]) -> list[list[str]]:
+        kept = [line for line in lines[1:] if line[0] != number]
+        return [lines[0], *([line[0], str(n), *line[2:]] for n, line in enumerate(kept))]
+
+    return change
+
+
+BROKEN: Mapping[str, tuple[Callable[[list[list[str]]], list[list[str]]], str]] = {
+    "a rollout is missing": (without_rollout("3"), "rollout 3 is missing: after rollout 2 comes 4"),
+    "the first rollout is missing": (without_rollout("1"), "rollout 1 is missing: after rollout 0 comes 2"),
     "an update is missing": (lambda lines: lines[:5] + lines[6:], "update 4 is missing: line 6 has update 5"),
-    "a column is missing": (without_column("grad_norm"), "'grad_norm'"),
-    "a value is not a number": (with_value(4, "grad_norm", "oops"), "update 3: grad_norm is 'oops'"),
-    "a value is not finite": (with_value(4, "grad_norm", "nan"), "update 3: grad_norm is 'nan'"),
-    "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 97: 5 fields"),
+    "an update stands twice": (lambda lines: lines[:5] + lines[4:], "update 4 is missing: line 6 has update 3"),
+    "a column is missing": (without_column("grad_norm"), "column wanted: unknown value 'grad_norm'"),
+    "no rollouts": (without_column("rollout"), "column wanted: unknown value 'rollout'"),
+    "a value is not a number": (with_value(5, "grad_norm", "oops"), "line 5: grad_norm is 'oops', not a finite number"),
+    "a value is nan": (with_value(6, "grad_norm", "nan"), "line 6: grad_norm is 'nan', not a finite number"),
+    "a value is infinite": (with_value(2, "reward", "inf"), "line 2: reward is 'inf', not a finite number"),
+    "a rollout is no number": (with_value(3, "rollout", "x"), "line 3: rollout is 'x', not a whole number"),
+    "an update is negative": (with_value(2, "update", "-1"), "line 2: update is '-1', not a whole number"),
+    "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 12"),
     "there are no rows": (lambda lines: lines[:1], "holds no rows"),
+    "there is nothing": (lambda lines: [], "is empty"),
 }
 
 
-def renumbered(lines: object) -> list[list[str]]:
-    return [[line[0], str(n), *line[2:]] for n, line in enumerate(lines)]  # type: ignore[call-overload]
-
-
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, copy: Tree) -> None:
+def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, mine: Tree) -> None:
     change, words = BROKEN[case]
-    path = curve_with(copy, change)
+    path = change_curve(mine, change)
     with pytest.raises(BenchError) as error:
-        curves.draw_data(figure_spec.figure("3"), copy)
+        drawing("3", mine)
     assert str(error.value).startswith(str(path))
     assert words in str(error.value)
 
 
-def test_a_value_that_is_not_defined_is_a_gap_and_not_a_zero(copy: Tree) -> None:
-    def empty(lines: list[list[str]]) -> list[list[str]]:
-        column = lines[0].index("ratio_spread")
-        return [lines[0]] + [[*line[:column], "", *line[column + 1 :]] for line in lines[1:]]
+def test_the_curve_of_a_finished_run_must_be_there(mine: Tree) -> None:
+    path = mine.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    path.unlink()
+    with pytest.raises(BenchError, match=re.escape(f"{path}: the learning curve is missing")):
+        drawing("2", mine)
 
-    curve_with(copy, empty)
-    drawing = curves.draw_data(figure_spec.figure("entropy"), copy)
-    line = next(x for x in drawing.lines if (x.method, x.panel.id) == ("tepo", "spread"))
+
+def test_a_value_that_is_not_defined_is_a_gap_and_not_a_zero(mine: Tree) -> None:
+    column = COLUMNS.index("ratio_spread")
+    change_curve(mine, lambda lines: [lines[0], *([*x[:column], "", *x[column + 1 :]] for x in lines[1:])])
+    line = next(x for x in drawing("entropy", mine).lines if (x.method, x.panel.id) == ("tepo", "spread"))
     assert {point.value for point in line.points} == {None}
+    assert {point.seeds for point in line.points} == {0}
 
 
-def test_a_run_without_a_curve_is_noted_and_the_others_are_drawn(copy: Tree) -> None:
-    (copy.root / "runs/tiny_qwen2/tepo/seed1/curve.csv").unlink()
-    drawing = curves.draw_data(figure_spec.figure("2"), copy)
-    assert drawing.notes == ("Not drawn, not run yet: tiny_qwen2/tepo/seed1.",)
-    assert len({line.method for line in drawing.lines}) == 3
+def test_a_run_that_is_not_finished_is_noted_and_the_others_are_drawn(mine: Tree) -> None:
+    (mine.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
+    made = drawing("2", mine)
+    assert made.notes == ("Not drawn, not finished: tiny_qwen2/tepo/seed1.",)
+    assert {line.method for line in made.lines} == {"grpo", "gspo", "tepo_nokl"}
 
 
-def test_no_curve_at_all_is_an_error(copy: Tree) -> None:
-    for path in copy.root.glob("runs/*/*/*/curve.csv"):
+def test_a_missing_model_method_or_variant_leaves_its_part_out_with_a_note(quick: Tree) -> None:
+    made = drawing("models", quick)
+    assert {line.model for line in made.lines} == {"tiny_qwen2"}
+    assert any(note.startswith("Left out, no model of this scale stands for: Qwen3-14B, ") for note in made.notes)
+    made = drawing("hot", quick)
+    assert {line.panel.variant for line in made.lines} == {None}
+    assert any("grpo@hot" in note for note in made.notes)
+    made = drawing("methods", quick)
+    assert [drawn.title for drawn in made.panels] == ["TEPO", "TEPO without KL", "GSPO"]
+    assert made.notes[0].startswith("Not trained here with tiny Qwen2: gpg, cispo, ")
+
+
+def test_a_panel_named_after_a_line_is_not_drawn_without_it(mine: Tree) -> None:
+    (mine.root / "runs/tiny_qwen2/gspo/seed1/run.json").unlink()
+    assert [drawn.title for drawn in drawing("methods", mine).panels] == ["TEPO", "TEPO without KL"]
+
+
+def test_rows_of_repeated_panels_keep_their_columns_when_one_is_missing(full: Tree, tmp_path: Path) -> None:
+    shutil.copytree(full.root, tmp_path / "mine")
+    for seed in (1, 2):
+        (tmp_path / f"mine/runs/tiny_qwen2/gspo/seed{seed}/run.json").unlink()
+    (block,) = drawing("hot", Tree(tmp_path / "mine")).blocks
+    columns = [[cell and cell.title for cell in block.cells[n : n + block.across]] for n in range(0, 30, block.across)]
+    assert columns[0] == ["TEPO", "TEPO without KL", None, "GPG", "CISPO"]
+    assert columns[1] == ["TEPO", "TEPO without KL", "GSPO", "GPG", "CISPO"]
+
+
+def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick: Tree, mine: Tree) -> None:
+    for path in mine.root.glob("runs/*/*/*/run.json"):
         path.unlink()
-    with pytest.raises(BenchError, match="no learning curve of tiny_qwen2 for figure2"):
-        curves.draw_data(figure_spec.figure("2"), copy)
+    with pytest.raises(BenchError, match="no finished run of figure2"):
+        drawing("2", mine)
+    declared = figure_spec.figure("models")
+    others = replace(declared, blocks=tuple(replace(b, panels=b.panels[1:5]) for b in declared.blocks))
+    with pytest.raises(BenchError, match=r"plans nothing of it\. It shows grpo, tepo with Qwen3-14B, .*tiny_qwen2 for"):
+        curves.draw_data(others, quick)
 
 
-def test_drawing_twice_gives_the_same_bytes_without_a_date(one_seed: Tree) -> None:
-    drawing = curves.draw_data(figure_spec.figure("2"), one_seed)
-    first, second = draw.render(drawing), draw.render(drawing)
-    assert first == second
-    assert first["svg"] == (one_seed.layout.figures / "figure2.svg").read_bytes()
-    assert b"<dc:date>" not in first["svg"]
-    assert first["png"].startswith(b"\x89PNG")
+@pytest.fixture(scope="module")
+def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Where one of two seeds of k1 ended after its second rollout."""
+    root = tmp_path_factory.mktemp("collapsed") / "embedded"
+    shutil.copytree(full.root, root)
+    run = Run("tiny_qwen2", "tepo_kl_all+beta=1+kl-estimator=k1", 2)
+    write_curve(Results(root), run, rollouts=2, collapsed_at=2)
+    return Tree(root)
+
+
+def test_a_collapsed_seed_ends_its_lines_mean_and_is_marked_and_noted(collapsed: Tree) -> None:
+    made = drawing("panel_a", collapsed)
+    line = next(x for x in made.lines if x.spec.name == "k1")
+    assert (line.ended, [len(values) for values in line.by_seed.values()]) == ({2: 2}, [4, 2])
+    assert [(point.value is None, point.seeds) for point in line.points] == [(False, 2)] * 2 + [(True, 1)] * 2
+    name = "tiny_qwen2/tepo_kl_all+beta=1+kl-estimator=k1/seed2"
+    assert made.notes == (f"Collapsed, training stopped there: {name} at rollout 2.",)
+
+
+@pytest.fixture(scope="module")
+def rendered(full: Tree, collapsed: Tree) -> dict[str, dict[str, bytes]]:
+    """One figure of each kind of layout."""
+    trees = {"figure2": full, "models": full, "panel_a": collapsed}
+    return {key: draw.render(drawing(key, tree)) for key, tree in trees.items()}
+
+
+def test_drawing_twice_gives_the_same_bytes_without_a_date(rendered: Any, collapsed: Tree) -> None:
+    assert draw.render(drawing("panel_a", collapsed)) == rendered["panel_a"]
+    for pictures in rendered.values():
+        assert b"<dc:date>" not in pictures["svg"]
+        assert pictures["png"].startswith(b"\x89PNG")
+
+
+def test_no_text_is_smaller_than_8_points_at_the_width_of_a_page(rendered: Any) -> None:
+    for pictures in rendered.values():
+        svg = pictures["svg"].decode()
+        assert float(re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)[0]) <= 6.5 * 72
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)]
+        assert sizes
+        assert min(sizes) >= 8
+
+
+def test_a_figure_says_its_seeds_scale_and_collapses(rendered: Any) -> None:
+    assert b"mean and range of 2 seeds; embedded scale, tiny Qwen2" in rendered["figure2"]["svg"]
+    assert b"mean and range of 2 seeds; embedded scale<" in rendered["models"]["svg"]
+    assert "each of 2 seeds; ×: collapsed; embedded scale".encode() in rendered["panel_a"]["svg"]
 
 
 def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
-    assert len({colour for colour, _, _ in draw.STYLES}) == len(draw.STYLES)
-    assert len({(dashes, width) for _, dashes, width in draw.STYLES}) == len(draw.STYLES)
+    assert len({colour for colour, _, _ in styles.STYLES}) == len(styles.STYLES)
+    assert len({(dashes, width) for _, dashes, width in styles.STYLES}) == len(styles.STYLES)
 
 
-def test_a_method_keeps_its_style_when_others_are_not_run(copy: Tree, one_seed: Tree) -> None:
-    (copy.root / "runs/tiny_qwen2/grpo/seed1/curve.csv").unlink()
-    places = [
-        {line.method: line.place for line in curves.draw_data(figure_spec.figure("2"), tree).lines}
-        for tree in (one_seed, copy)
-    ]
-    assert places[1]["tepo"] == places[0]["tepo"]
-
-
-@pytest.mark.parametrize(("tree", "words"), [("one_seed", "(1 seed)"), ("two_seeds", "(2 seeds)")])
-def test_the_legend_says_how_many_seeds(tree: str, words: str, request: pytest.FixtureRequest) -> None:
-    root = request.getfixturevalue(tree).layout.figures
-    svg = (root / "figure2.svg").read_text()
-    assert svg.count(words) == 4
-    assert ("band: smallest to largest seed" in svg) == (tree == "two_seeds")
+def test_a_method_keeps_its_style_when_others_are_not_run(mine: Tree, quick: Tree) -> None:
+    (mine.root / "runs/tiny_qwen2/grpo/seed1/run.json").unlink()
+    places = [{line.method: line.place for line in drawing("2", tree).lines} for tree in (quick, mine)]
+    assert places[1] == {method: place for method, place in places[0].items() if method != "grpo"}

@@ -1,8 +1,12 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
-from report import spec
+from report import curves, figure_spec, spec
+from report.results import Tree
 
-# The tables that this configuration has runs for.
+# The tables and figures that this configuration has runs for.
 TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
+TREE = Tree(RESULTS.root)
+TREE.matrix = matrix.matrix(config)  # as matrix.json will say
+FIGURES = [figure.key for figure in curves.offered(TREE)]
 
 
 localrules:
@@ -12,6 +16,7 @@ localrules:
     verify,
     table,
     figure,
+    convergence,
 
 
 rule matrix:
@@ -54,16 +59,21 @@ rule table:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
 
 
+def curves_of(wc):
+    drawn = curves.runs(figure_spec.figure(wc.figure), TREE)
+    return [f"{RESULTS.run(run)}/{name}" for run in drawn for name in ("run.json", "curve.csv")]
+
+
 rule figure:
     input:
+        curves_of,
         matrix=RESULTS.matrix,
-        curves=[f"{RESULTS.run(planned.run)}/curve.csv" for planned in PLAN.values()],
     output:
-        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".csv"),
+        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".csv", ".seeds.csv"),
     log:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
-        figure="figure2|figure3|entropy",
+        figure="|".join(figure.key for figure in figure_spec.figures()),
     conda:
         "../../environment.yml"
     params:
@@ -73,16 +83,31 @@ rule figure:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
 
 
+rule convergence:
+    input:
+        matrix=RESULTS.matrix,
+        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+    output:
+        multiext(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", ".md"),
+    log:
+        f"{LOGS}/convergence.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    shell:
+        "python -m report.convergence_files --results {params.root} 2>&1 | tee {log}"
+
+
 rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
         tables=expand(rules.table.output, number=TABLES),
-        figures=expand(
-            f"{RESULTS.figures}/{{figure}}.svg",
-            figure=["figure2", "figure3", "entropy"],
-        ),
+        figures=expand(rules.figure.output, figure=FIGURES),
+        convergence=rules.convergence.output,
     output:
         RESULTS.report,
     log:
