@@ -2,7 +2,7 @@
 import os
 
 # Not on the command line: Snakemake repeats that when the plan ends with exit code 1.
-os.environ["TEPO_CONFIG"] = json.dumps(config, sort_keys=True)
+os.environ.update(TEPO_CONFIG=json.dumps(config, sort_keys=True))
 
 
 localrules:
