@@ -13,15 +13,20 @@ from report.paper.printed import HEADINGS, Paper, Row, measured
 RARE = 0.05
 
 
-def check(paper: Paper) -> list[Finding]:
-    """One line per benchmark and pair of distinct runs that differ in their seed only."""
-    pairs = {
+def pairs(paper: Paper) -> list[tuple[Row, Row]]:
+    """Distinct runs that differ in their seed only."""
+    found = {
         frozenset((a.run, b.run)): (a, b)
         for a, b in combinations(measured(paper), 2)
         if a.run and b.run and a.run.seed != b.run.seed and a.run._replace(seed=None) == b.run._replace(seed=None)
     }  # the last wins: a table of seeds comes after the one that prints a single seed
+    return list(found.values())
+
+
+def check(paper: Paper) -> list[Finding]:
+    """One line per benchmark and pair of runs."""
     return [
-        _pair(a, b, key, n) for a, b in pairs.values() for key, n in COLUMN.items() if a.cells[key] and b.cells[key]
+        _pair(a, b, key, n) for a, b in pairs(paper) for key, n in COLUMN.items() if a.cells[key] and b.cells[key]
     ]
 
 

@@ -11,6 +11,7 @@ FIGURES = [figure.key for figure in curves.offered(TREE)]
 
 localrules:
     audit,
+    claims,
     manifest,
     matrix,
     verify,
@@ -61,7 +62,11 @@ rule table:
 
 def curves_of(wc):
     drawn = curves.runs(figure_spec.figure(wc.figure), TREE)
-    return [f"{RESULTS.run(run)}/{name}" for run in drawn for name in ("run.json", "curve.csv")]
+    return [
+        f"{RESULTS.run(run)}/{name}"
+        for run in drawn
+        for name in ("run.json", "curve.csv")
+    ]
 
 
 rule figure:
@@ -163,3 +168,21 @@ rule verify:
         root=RESULTS.root,
     shell:
         "python -m report.verify --results {params.root} 2>&1 | tee {log}"
+
+
+rule claims:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+    output:
+        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
+    log:
+        f"{LOGS}/claims.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    shell:
+        "python -m report.claims --results {params.root} 2>&1 | tee {log}"

@@ -1,0 +1,147 @@
+"""Ledgers as files: claims.csv with every field, claims.md to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from report import captions
+from report.claims.entry import COLUMNS, MEANING, Entry, amount, row
+from report.columns import to_csv
+
+if TYPE_CHECKING:
+    from report.results import Tree
+
+COMMAND = "python -m report.claims --page docs/claims.md"
+SHORT = {"not testable at this scale": "not testable here"}
+
+
+def as_csv(entries: Iterable[Entry]) -> str:
+    return to_csv(COLUMNS, (row(entry) for entry in entries))
+
+
+def results_page(tree: Tree, printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
+    """claims.md of a results tree. Links lead to the runs beside it."""
+    head = ["# Claims", *captions.scale(tree.scale, str(tree.matrix.get("note", ""))), *captions.paragraphs("claims")]
+    sections = ["\n\n".join(head), _summary(printed, ours)]
+    for claim in printed:
+        mine = [entry for entry in ours if entry.id == claim.id]
+        sections.append("\n\n".join([_title(claim), _told(claim, "Printed"), *map(_told, mine)]))
+    return "\n\n".join(sections) + "\n"
+
+
+def paper_page(printed: Sequence[Entry]) -> str:
+    """docs/claims.md: how verdicts are made, and the ledger of the printed numbers."""
+    lines = [(e.id, _verdict(e), _figure(e), e.tested, e.reason) for e in printed]
+    words = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
+    head = HEAD.replace("VERDICTS", words).replace("COMMAND", COMMAND).replace("COUNT", _counts(printed))
+    table = _table(("claim", "verdict", "estimate", "of", "why"), lines)
+    claims = "\n\n".join(f"{_title(claim)}\n\nTested: {claim.statement}" for claim in printed)
+    return f"{head}\n{table}\n\n## The claims\n\n{claims}\n"
+
+
+HEAD = """# Claims and verdicts
+
+`report/paper/claims.yaml` lists the sentences of the paper that an experiment or a computation can test: quote, place,
+statement, kind of test and the data it needs. Each gets verdicts in two ledgers that never mix:
+
+- **printed**: are the paper's own numbers outside chance? Below; needs no run.
+- **runs**: what do the runs of a results tree say? `python -m report.claims --results results/embedded` (or the target
+  `claims`) writes `claims.csv` and `claims.md` there, one entry per claim and learning rate, with links to the runs.
+
+VERDICTS
+
+## How a verdict comes about
+
+A test turns into contrasts, each with an estimate, a 95 % interval, p, and the smallest distance from its null that it
+would have found in 80 % of repetitions. A claim about several ("highest of all") holds when all hold: the weakest
+decides, at its own p. It fails when one is on the other side, at the p of that one after Holm over all of them. Holm
+then corrects over the claims of a family, under each learning rate apart. Kinds of test: `report/claims/kinds.py`.
+
+**Runs.** Seeds are paired (equal seeds share initial weights and prompts); Student-t over seeds where the claim is
+about one model. A claim about all models is tested over the means of the models, so that the interval covers other
+models too. One seed gives no verdict. A missing run gives `undecided`, and the entry names the run. Where tiny models
+stand in for the paper's, the claim's `embedded` statement is tested, which speaks of the tiny models only; accuracy of
+the paper's models on the paper's problems is not testable there, and figures beside that verdict are observations.
+Rollouts until a reward are compared as ratios; a run that never gets there counts as one rollout more than it had, so
+that its ratio is a lower bound.
+
+**Printed.** Two estimates of chance, and the wider interval counts. (1) Generation alone, from the counts that the
+percentages decode to ([audit.md](audit.md)), with problems of unequal difficulty as described there; normal law. (2)
+The three pairs of seeds of Table 4: their mean squared distance over the one that generation alone predicts is a
+column's factor, carried over to rows and models that have one seed; Student-t with 3 degrees of freedom. Assumed: the
+decoded counts, that spread of difficulty, and that other rows and models vary between seeds as the two methods of Table
+4 do on Qwen2.5-7B. Where a printed average does not follow from its row's cells, the claim is tested with both; if the
+verdicts differ it is undecided, and the entry says so. What is only drawn (Figures 2 and 3) cannot be tested from
+print.
+
+**Formulas** (Lemmas, Equation 1, the covariance rule) are evaluated on 2,000 random softmax policies, and no run is
+involved; a formula that is meant to hold always is held against 99 %.
+
+## Printed numbers
+
+COUNT. Differences in percentage points with 95 % intervals. Written by `COMMAND`.
+"""
+
+
+def _counts(entries: Sequence[Entry]) -> str:
+    found = Counter(entry.verdict for entry in entries)
+    return f"{len(entries)} claims: " + ", ".join(
+        f"{found[verdict]} {verdict}" for verdict in MEANING if found[verdict]
+    )
+
+
+def _summary(printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
+    settings = list(dict.fromkeys(_setting(entry) for entry in ours if entry.reading is None))
+    lines = []
+    for claim in printed:
+        mine = {_setting(entry): _verdict(entry) for entry in ours if entry.id == claim.id}
+        readings = [f"{name}: {said}" for name, said in mine.items() if name not in settings]
+        link = f"[{claim.id}](#{claim.id.replace('.', '')})"
+        lines.append((link, _verdict(claim), *(mine.get(name, "") for name in settings), "; ".join(readings)))
+    return _table(("claim", "printed", *(f"runs, {name}" for name in settings), "runs, other readings"), lines)
+
+
+def _title(entry: Entry) -> str:
+    return f"### {entry.id}\n\n> {' '.join(entry.quote.split())}\n>\n> {entry.where}"
+
+
+def _told(entry: Entry, name: str = "") -> str:
+    """One ledger's answer in a few lines."""
+    lines = [f"**{name or _sentence(_setting(entry))}: {entry.verdict}.** {entry.statement}"]
+    if entry.estimate is not None:
+        corrected = "" if entry.p_holm is None else f", p {entry.p_holm:.2g} after Holm over {entry.tests}"
+        null = f"{amount(entry.null, entry.unit)} (claimed {entry.claimed})"
+        lines += [f"{entry.tested}: {_figure(entry)} against {null}{corrected}.", f"Level {entry.level}: {entry.how}."]
+    if entry.reason and entry.reason not in entry.how:
+        lines.append(f"{_sentence(entry.reason)}.")
+    if any(run.startswith("runs/") for run in entry.runs):
+        lines.append("Runs: " + ", ".join(f"[{run.removeprefix('runs/')}]({run}/run.json)" for run in entry.runs) + ".")
+    return "  \n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _setting(entry: Entry) -> str:
+    rate = "" if entry.learning_rate is None else f"learning rate {entry.learning_rate:g}"
+    return entry.reading or " ".join(part for part in (entry.variant, f"({rate})" if entry.variant else rate) if part)
+
+
+def _verdict(entry: Entry) -> str:
+    return SHORT.get(entry.verdict, entry.verdict)
+
+
+def _figure(entry: Entry) -> str:
+    if entry.estimate is None:
+        return ""
+    value = f"{amount(entry.estimate, entry.unit)} {entry.unit}"
+    low, high = amount(entry.low, entry.unit), amount(entry.high, entry.unit)
+    return f"{value} [{low}, {high}]" if low else value
+
+
+def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in rows)

@@ -1,0 +1,121 @@
+"""claims.yaml: every claim quotes the paper, names kinds and rows that are there, and says what tiny models test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from records.errors import ConfigError
+from report.claims import declared
+from report.claims.declared import CLAIMS, Question
+from report.claims.kinds import KINDS, rows_of
+from report.paper import printed
+from tests.paper.test_printed import TEXT, _plain
+
+ALL = {claim.id: claim for claim in declared.read()}
+
+
+@pytest.mark.parametrize("id", ALL)
+def test_quotes_stand_in_the_paper(id: str) -> None:
+    if not TEXT.is_file():
+        pytest.skip(f"the paper's text is not at {TEXT}")
+    plain = _plain(TEXT.read_text(encoding="utf-8")).replace("**", "")
+    assert [quote for _, quote in ALL[id].quotes if _plain(quote) not in plain] == []
+
+
+def test_every_kind_tests_some_claim() -> None:
+    tests = [test for claim in ALL.values() for test in (claim.test, claim.printed) if isinstance(test, Question)]
+    assert {test.kind for test in tests} == set(KINDS)
+
+
+def test_every_row_of_the_tables_is_part_of_some_claim() -> None:
+    tests = [test for claim in ALL.values() for test in (claim.test, claim.printed) if isinstance(test, Question)]
+    named = {id for test in tests for id in rows_of(test.keys)}
+    trained = [row for row in printed.measured(printed.read()) if row.run and row.run.method != "base"]
+    named |= {part for id in named for part in printed.read()[id].of}
+    assert {row.run for row in trained} - {printed.read()[id].run for id in named} == set()
+
+
+TINY = re.compile(r"tiny model|stand-in|stands in|generated|softmax policies|machine of these runs")
+
+
+@pytest.mark.parametrize("id", ALL)
+def test_embedded_statement_speaks_of_the_tiny_models(id: str) -> None:
+    statement = ALL[id].embedded
+    assert TINY.search(statement)
+    assert "paper" not in statement
+    assert statement != ALL[id].says
+
+
+ACCURACY = ("difference_of_rows", "highest", "ordering", "rank")
+
+
+@pytest.mark.parametrize("id", [id for id, claim in ALL.items() if claim.test.kind in ACCURACY])
+def test_accuracy_is_not_testable_with_tiny_models_but_for_convergence(id: str) -> None:
+    assert ALL[id].untestable or ALL[id].family == "convergence"
+
+
+def _content(edit: Callable[[dict], None], folder: Path) -> Path:
+    content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+    edit(content)
+    path = folder / "claims.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return path
+
+
+def _named(content: dict, id: str) -> dict:
+    return next(claim for claim in content["claims"] if claim["id"] == id)
+
+
+BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
+    "unknown kind": (
+        lambda c: _named(c, "gain-q7").update(test={"diference_of_rows": {}}),
+        ("gain-q7", "diference_of_rows", "nearest: difference_of_rows"),
+    ),
+    "unknown row": (
+        lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].update(left="T1.88"),
+        ("gain-q7", "T1.88", "nearest: T1.8"),
+    ),
+    "row of differences": (
+        lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].update(left="T1.9"),
+        ("gain-q7", "T1.9"),
+    ),
+    "duplicate id": (lambda c: c["claims"].append(_named(c, "gain-q7")), ("gain-q7", "twice")),
+    "unknown key of a kind": (
+        lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].update(rigth="T1.2"),
+        ("gain-q7", "rigth", "nearest: right"),
+    ),
+    "missing key of a kind": (
+        lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].pop("right"),
+        ("gain-q7", "right is missing"),
+    ),
+    "unknown column": (
+        lambda c: _named(c, "aime-q14")["test"]["highest"].update(columns=["aime26"]),
+        ("aime-q14", "aime26"),
+    ),
+    "unknown measure": (
+        lambda c: _named(c, "higher-gradient-norm")["test"]["curve_mean_difference"].update(measure="grad_nrm"),
+        ("higher-gradient-norm", "grad_nrm", "nearest: grad_norm"),
+    ),
+    "unknown reason": (lambda c: _named(c, "stability").update(print="drwan"), ("stability", "nearest: drawn")),
+    "unknown key": (lambda c: _named(c, "stability").update(quotes="x"), ("stability", "nearest: quote")),
+    "no quote": (lambda c: _named(c, "stability").pop("quote"), ("stability", "quote is missing")),
+    "no statement": (lambda c: _named(c, "stability").update(embedded={}), ("stability", "statement is missing")),
+    "reading of another row": (
+        lambda c: _named(c, "collapse-of-beta-1").update(readings={"k1": {"T3.3": "x"}}),
+        ("collapse-of-beta-1", "T3.3"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_bad_claims_are_refused_by_name(tmp_path: Path, case: str) -> None:
+    edit, words = BROKEN[case]
+    with pytest.raises(ConfigError) as caught:
+        declared.read(_content(lambda content: edit(content) and None, tmp_path))
+    for word in ("claims.yaml", *words):
+        assert word in str(caught.value)

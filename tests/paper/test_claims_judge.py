@@ -1,0 +1,176 @@
+"""Contrasts to verdicts: weakest link, Holm, bounds, and never a verdict without an interval that excludes the null."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from evals.stats import seeds
+from report.claims import judge, lemmas
+from report.claims.contrast import MODELS, Contrast, Gap, over_runs
+from report.claims.entry import Entry
+from report.claims.kinds import Outcome
+from report.claims.spreads import ratio_of_sds
+
+ENDLESS = (-math.inf, math.inf)
+
+
+def contrast(value: float | None, p: float | None, *, null: float = 0.0, at_least: bool = False) -> Contrast:
+    """An interval that excludes the null exactly when p < .05."""
+    if value is None or p is None:
+        return Contrast("x", value, null, None, None, p, None, "points", "seed", "one seed", 1)
+    half = abs(value - null) * (0.9 if p < 0.05 else 1.1) or 0.1
+    return Contrast(
+        "x", value, null, value - half, value + half, p, 0.1, "points", "seed", "invented", 2, at_least=at_least
+    )
+
+
+UP, DOWN, UNSURE_UP, UNSURE_DOWN = contrast(1, 0.001), contrast(-1, 0.001), contrast(1, 0.4), contrast(-1, 0.4)
+
+ONE_CLAIM = {
+    "clearly above": (Outcome((UP,)), "supported"),
+    "clearly below": (Outcome((DOWN,)), "contradicted"),
+    "clearly below, as claimed": (Outcome((DOWN,), "below"), "supported"),
+    "clearly above, claimed below": (Outcome((UP,), "below"), "contradicted"),
+    "inside noise": (Outcome((UNSURE_UP,)), "undecided"),
+    "inside noise on the other side": (Outcome((UNSURE_DOWN,)), "undecided"),
+    "exactly at the null": (Outcome((contrast(0.0, 1.0),)), "undecided"),
+    "above 0 but below its own null": (Outcome((contrast(1.0, 0.001, null=2.0),)), "contradicted"),
+    "no interval": (Outcome((contrast(5.0, None),)), "undecided"),
+    "no figure": (Outcome((contrast(None, None),)), "undecided"),
+    "all of several": (Outcome((UP, UP, UP)), "supported"),
+    "all of several but one unsure": (Outcome((UP, UNSURE_UP, UP)), "undecided"),
+    "one of several clearly fails": (Outcome((UP, DOWN, UP)), "contradicted"),
+    "one of several fails, unsure": (Outcome((UP, UNSURE_DOWN, UP)), "undecided"),
+    "one of several has no interval": (Outcome((UP, contrast(1.0, None))), "undecided"),
+    "one of many fails by p .03: Holm": (Outcome((contrast(-1, 0.03), UNSURE_UP, UNSURE_UP)), "undecided"),
+    "third place: two above": (Outcome((DOWN, DOWN, UP, UP), allow=2), "supported"),
+    "third place: three above": (Outcome((DOWN, DOWN, DOWN, UP), allow=2), "contradicted"),
+    "third place: the third above is unsure": (Outcome((DOWN, DOWN, UNSURE_DOWN, UP), allow=2), "undecided"),
+    "third place: one of the needed is unsure": (Outcome((DOWN, DOWN, UNSURE_UP, UP), allow=2), "undecided"),
+    "a lower bound above what is claimed": (Outcome((contrast(1, 0.001, at_least=True),), "below"), "contradicted"),
+    "a lower bound below proves nothing": (Outcome((contrast(-1, 0.001, at_least=True),), "below"), "undecided"),
+}
+
+
+@pytest.mark.parametrize("case", ONE_CLAIM)
+def test_verdict_of_one_claim(case: str) -> None:
+    outcome, expected = ONE_CLAIM[case]
+    ((verdict, _),) = judge.family([judge.direction(outcome)])
+    assert verdict == expected
+
+
+def test_holm_over_a_family() -> None:
+    """p .03 alone is a verdict; beside another test of p .04 it is not. Untested claims do not count."""
+    alone, beside, untested = contrast(1, 0.03), contrast(1, 0.04), contrast(1, None)
+    claims = [judge.direction(Outcome((c,))) for c in (alone, beside, untested)]
+    assert [verdict for verdict, _ in judge.family(claims[::2])] == ["supported", "undecided"]
+    assert judge.family(claims) == [("undecided", 0.06), ("undecided", 0.06), ("undecided", None)]
+
+
+@pytest.mark.parametrize("verdict", ["supported", "contradicted"])
+@pytest.mark.parametrize("ends", [(None, None), (-0.1, 0.2), (0.0, 0.2)])
+def test_an_entry_without_an_interval_outside_the_null_has_no_verdict(
+    verdict: str, ends: tuple[float | None, float | None]
+) -> None:
+    words = dict.fromkeys(("id", "family", "where", "quote", "statement", "scale", "kind", "reason"), "x")
+    with pytest.raises(ValueError, match="interval"):
+        Entry(
+            "ours", variant=None, learning_rate=None, reading=None, verdict=verdict, estimate=0.1, null=0.0,
+            low=ends[0], high=ends[1], **words,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_one_model_is_tested_over_seeds_as_tables_are() -> None:
+    a, b = {1: 0.61, 2: 0.64, 3: 0.66}, {1: 0.52, 2: 0.57, 3: 0.55}
+    found = seeds.compare_seeds(a, b)
+    made = over_runs("x", {"m": {s: a[s] - b[s] for s in a}}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
+    assert (made.value, made.low, made.high, made.p, made.detectable) == pytest.approx(
+        (found.difference, found.low, found.high, found.p, found.detectable)
+    )
+    assert (made.level, made.n) == ("seed", 3)
+
+
+def test_several_models_are_tested_over_their_means() -> None:
+    """Seeds of a model that agree closely do not make three models more than three."""
+    values = {"a": {1: 0.1, 2: 0.1}, "b": {1: 0.2, 2: 0.2}, "c": {1: 0.3, 2: 0.3, 3: 0.3}}
+    made = over_runs("x", values, null=0.05, unit="points", bounds=(-1, 1), runs=[])
+    half = 4.302652729911275 * 0.1 / math.sqrt(3)
+    assert (made.value, made.low, made.high) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+    assert (made.level, made.n, made.null) == (MODELS, 3, 0.05)
+
+
+@pytest.mark.parametrize(("values", "words"), [({1: 0.5}, "one seed"), ({1: 0.5, 2: 0.5}, "agree exactly")])
+def test_without_spread_there_is_no_interval(values: dict[int, float], words: str) -> None:
+    made = over_runs("x", {"m": values}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
+    assert made.low is None
+    assert made.p is None
+    assert words in made.how
+
+
+def test_ratio_of_sds_by_f() -> None:
+    """Two groups of two against one of three: variances .02 and .005, 2 and 2 degrees of freedom, F(.975) = 39."""
+    made = ratio_of_sds("x", [[0.0, 0.2], [0.5, 0.7]], [[0.0, 0.0707106781, -0.0707106781]], runs=[])
+    assert (made.value, made.low, made.high) == pytest.approx((2.0, 2 / math.sqrt(39), 2 * math.sqrt(39)), rel=1e-6)
+    assert made.p == pytest.approx(2 * (1 / (1 + 4)))  # P(F(2, 2) > f) = 1/(1 + f)
+    with pytest.raises(Gap, match="one seed"):
+        ratio_of_sds("x", [[0.5]], [[0.1, 0.2]], runs=[])
+
+
+def test_ratio_of_sds_finds_what_it_says_in_80_percent() -> None:
+    draw, n = np.random.default_rng(0), 4
+    seen = 1 - (ratio_of_sds("x", [[0.0, 1.0, 2.0, 3.0, 5.0]], [[0.0, 1.0, 2.0, 3.0, 5.0]], runs=[]).detectable or 0)
+    found = 0
+    for _ in range(2000):
+        sides = draw.normal(size=(2, n + 1)) * np.array([[seen], [1.0]])
+        made = ratio_of_sds("x", [sides[0].tolist()], [sides[1].tolist()], runs=[])
+        found += made.high is not None and made.high < 1
+    assert abs(found / 2000 - 0.8) < 4 * math.sqrt(0.16 / 2000)
+
+
+FORMULAS = {
+    "tilting": "supported",
+    "covariance": "supported",
+    "entropy_gradient": "contradicted",
+    "entropy_signs": "contradicted",
+}
+
+
+@pytest.mark.parametrize("check", lemmas.CHECKS)
+def test_formulas_on_random_policies(check: str) -> None:
+    ((verdict, _),) = judge.family([judge.direction(Outcome((lemmas.share(check, 0.99),)))])
+    assert verdict == FORMULAS[check]
+
+
+def test_lemma_3_2_agrees_with_a_real_step() -> None:
+    """Another path: take the small step on the logits and look at the entropy."""
+    log_NA = lemmas.policies()[:300]
+    p_NA = np.exp(log_NA)
+    draw = np.random.default_rng(2)  # the actions and advantages of `entropy_signs`
+    action_N = [
+        int(np.searchsorted(np.cumsum(p), u)) for p, u in zip(p_NA, draw.uniform(size=(300, 1))[:, 0], strict=True)
+    ]
+    advantage_N = draw.choice([-1.0, 1.0], size=300)
+
+    def entropy(phi: np.ndarray) -> float:
+        p = np.exp(phi - phi.max())
+        p /= p.sum()
+        return float(-(p * np.log(p)).sum())
+
+    holds = []
+    for log_A, p_A, a, advantage in zip(log_NA, p_NA, action_N, advantage_N, strict=True):
+        step_A = -p_A * advantage
+        step_A[a] += advantage
+        change = entropy(log_A + 1e-4 * step_A) - entropy(log_A - 1e-4 * step_A)
+        holds.append(np.sign(change) == -np.sign(advantage))
+    ours = lemmas.entropy_signs(log_NA)
+    assert np.mean(np.array(holds) == ours) > 0.99
+
+
+def test_a_formula_that_is_turned_round_changes_its_verdict() -> None:
+    """The negative of Equation 1 is right everywhere; a policy tilted the wrong way is beaten by its neighbours."""
+    log_NA = lemmas.policies()
+    assert not lemmas.entropy_gradient(log_NA).any()
+    assert lemmas.share("entropy_gradient", 0.99).value == 0.0

@@ -1,0 +1,254 @@
+"""The ledger of a results tree: invented trees whose verdicts are known, and edits that must turn them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.layout import Checkpoint, Run
+from report import estimates
+from report.claims import declared, ledgers
+from report.claims.entry import Entry
+from report.results import Tree
+from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
+
+CLAIMS = {claim.id: claim for claim in declared.read()}
+
+
+def ledger(found: Tree) -> list[Entry]:
+    return ledgers.ours(found, CLAIMS.values())
+
+
+def verdicts(root: Path, runs: Mapping[tuple[str, str], Any], **how: Any) -> dict[str, Entry]:
+    """Entries under the scale's own settings, by claim."""
+    return {e.id: e for e in ledger(tree(root, runs, **how)) if e.variant is None and e.reading is None}
+
+
+def three(**columns: tuple[float, float, float]) -> list[Figures]:
+    """Figures of three seeds."""
+    return [{name: values[seed] for name, values in columns.items()} for seed in range(3)]
+
+
+def rising(to: float, wiggle: float = 0.0) -> list[float]:
+    """Reward that reaches its end at rollout `to` and stays; from rollout to rollout it falls back by `wiggle`."""
+    return [min(1.0, n / to) * 0.8 + (wiggle if n % 2 else 0.0) for n in range(1, ROLLOUTS + 1)]
+
+
+HIGH, LOW = (0.700, 0.711, 0.705), (0.600, 0.612, 0.603)
+APART: dict[str, tuple[str, tuple[Any, Any, Any], tuple[Any, Any, Any]]] = {
+    "gain-q7": ("score", HIGH, LOW),
+    "peak-at-72": ("score", HIGH, LOW),
+    "higher-gradient-norm": ("grad_norm", (2.1, 2.3, 2.2), (1.0, 1.1, 1.05)),
+    "lower-clip-ratio": ("clip_fraction_tokens", (0.001, 0.002, 0.001), (0.010, 0.012, 0.011)),
+    "faster-reward": ("reward", (0.70, 0.71, 0.705), (0.60, 0.615, 0.603)),
+    "keeps-exploring": ("entropy", (0.30, 0.31, 0.30), (0.10, 0.12, 0.11)),
+    "seconds-per-step": ("seconds_update", (0.10, 0.11, 0.10), (0.50, 0.52, 0.51)),
+    "shorter-reasoning": ("response_tokens", (20.0, 21.0, 20.0), (40.0, 42.0, 41.0)),
+    "stability": ("reward", tuple(rising(8, w) for w in (0, 0.001, 0)), tuple(rising(8, w) for w in (0.1, 0.11, 0.1))),
+    "half-the-time": ("reward", tuple(map(rising, (3, 4, 3))), tuple(map(rising, (14, 15, 14)))),
+    "trades-more-entropy": (
+        "entropy",
+        tuple([1.0 - x * n for n in range(ROLLOUTS)] for x in (0.05, 0.051, 0.05)),
+        tuple([1.0 - x * n for n in range(ROLLOUTS)] for x in (0.02, 0.022, 0.021)),
+    ),
+}  # fmt: skip
+"""Claim -> a figure in which TEPO (first) is on the claimed side of GRPO/DAPO, clearly."""
+
+
+@pytest.mark.parametrize("id", APART)
+def test_clear_differences_have_the_verdict_of_their_side(tmp_path: Path, id: str) -> None:
+    """Swapping the two methods' numbers turns the verdict."""
+    name, tepo, grpo = APART[id]
+    as_claimed = verdicts(tmp_path / "a", both(three(**{name: tepo}), three(**{name: grpo})))[id]
+    swapped = verdicts(tmp_path / "b", both(three(**{name: grpo}), three(**{name: tepo})))[id]
+    assert (as_claimed.verdict, swapped.verdict) == ("supported", "contradicted")
+    for entry in (as_claimed, swapped):
+        assert entry.seeds == (1, 2, 3)
+        assert entry.level == "seed"
+        assert entry.detectable is not None
+        assert {f"runs/q7/{m}/seed{s}" for m in ("tepo", "grpo") for s in (1, 2, 3)} == set(entry.runs)
+
+
+NOISY = (0.2, 0.9, 0.5)
+
+
+@pytest.mark.parametrize("id", ["gain-q7", "higher-gradient-norm", "faster-reward"])
+def test_noise_is_undecided_and_says_what_would_have_been_seen(tmp_path: Path, id: str) -> None:
+    name = APART[id][0]
+    entry = verdicts(tmp_path / "t", both(three(**{name: NOISY}), three(**{name: NOISY[::-1]})))[id]
+    assert entry.verdict == "undecided"
+    assert "would have found" in entry.reason
+    assert entry.low is not None
+    assert entry.null is not None
+    assert entry.high is not None
+    assert entry.low <= entry.null <= entry.high
+
+
+def test_a_missing_run_is_named(tmp_path: Path) -> None:
+    runs = both([*three(score=HIGH)[:2], None], three(score=LOW))
+    entries = verdicts(tmp_path / "t", runs)
+    for id in ("gain-q7", "higher-gradient-norm", "theorem-3.1"):
+        assert (entries[id].verdict, entries[id].estimate) == ("undecided", None)
+        assert "missing runs/q7/tepo/seed3" in entries[id].reason
+
+
+def test_missing_scores_are_named_and_curves_still_speak(tmp_path: Path) -> None:
+    found = tree(tmp_path / "t", both(three(grad_norm=(2.1, 2.3, 2.2)), three(grad_norm=(1.0, 1.1, 1.05))))
+    found.layout.scores.unlink()
+    entries = {e.id: e for e in ledger(found)}
+    assert entries["gain-q7"].reason == "missing scores.csv"
+    assert entries["higher-gradient-norm"].verdict == "supported"
+
+
+def test_what_a_scale_does_not_have_is_said(tmp_path: Path) -> None:
+    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
+    for id, row in (("gain-q14", "T1.17"), ("kl-mask", "T3.19"), ("collapse-of-beta-1", "T3.2")):
+        assert entries[id].verdict == "undecided"
+        assert entries[id].reason.startswith("not part of this scale")
+        assert row in entries[id].reason
+
+
+def test_one_seed_gives_no_verdict(tmp_path: Path) -> None:
+    entries = verdicts(tmp_path / "t", both([{"score": 0.9}], [{"score": 0.1}]))
+    tested = [e for e in entries.values() if CLAIMS[e.id].test.kind != "algebra"]
+    assert {e.verdict for e in tested} == {"undecided"}
+    assert "one seed" in entries["gain-q7"].reason
+    assert entries["gain-q7"].estimate == pytest.approx(0.8)
+
+
+def test_a_table_difference_is_the_one_of_the_tables(tmp_path: Path) -> None:
+    found = tree(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
+    entry = next(e for e in ledger(found) if e.id == "gain-q7")
+    sides = [[Checkpoint(Run("q7", m, s), STEP) for s in (1, 2, 3)] for m in ("tepo", "grpo")]
+    shown = estimates.difference(found, "avg_pooled", *sides)
+    assert shown is not None
+    assert (entry.low, entry.high, entry.p) == pytest.approx((shown.low, shown.high, shown.p))
+
+
+def test_later_steps_are_those_of_the_long_run(tmp_path: Path) -> None:
+    """GRPO/DAPO overtakes TEPO's 72 steps by 132: the convergence claim fails, the gain stays."""
+    grpo = three(score=LOW, long=(0.80, 0.812, 0.803))
+    entries = verdicts(tmp_path / "t", both(three(score=HIGH), grpo))
+    assert (entries["gain-q7"].verdict, entries["peak-at-72"].verdict) == ("supported", "contradicted")
+    assert STEP < LONG
+
+
+STAND_INS: dict[str, Callable[[Entry], bool]] = {
+    "accuracy is not testable": lambda e: CLAIMS[e.id].untestable is None or e.verdict == "not testable at this scale",
+    "its reason is given": lambda e: CLAIMS[e.id].untestable in (None, e.reason),
+    "the statement is the embedded one": lambda e: e.statement == CLAIMS[e.id].embedded,
+}
+
+
+@pytest.mark.parametrize("case", STAND_INS)
+def test_tiny_models_never_speak_for_the_papers(tmp_path: Path, case: str) -> None:
+    runs = both(three(score=HIGH), three(score=LOW))
+    assert all(map(STAND_INS[case], verdicts(tmp_path / "t", runs, stand_ins=True).values()))
+
+
+def test_untestable_claims_show_what_was_measured_and_count_in_no_family(tmp_path: Path) -> None:
+    entry = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)), stand_ins=True)["gain-q7"]
+    assert entry.estimate == pytest.approx(0.1, abs=0.01)
+    assert entry.low is not None
+    assert (entry.p_holm, entry.tests) == (None, None)
+
+
+def test_models_of_the_papers_own_are_tested_with_the_papers_statement(tmp_path: Path) -> None:
+    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
+    assert all(e.statement == CLAIMS[e.id].says for e in entries.values())
+
+
+def test_five_models_are_one_sample_of_models(tmp_path: Path) -> None:
+    tepo = {m: "tepo+beta=1" if m == "q14" else "tepo" for m in MODELS}
+    norms = dict(zip(MODELS, (2.0, 2.1, 2.4, 1.9, 2.2), strict=True))
+    runs = {(m, tepo[m]): [{"grad_norm": norms[m]}, {"grad_norm": norms[m] + 0.1}] for m in MODELS}
+    runs |= {(m, "grpo"): [{"grad_norm": 1.0}, {"grad_norm": 1.2}] for m in MODELS}
+    entry = verdicts(tmp_path / "t", runs)["higher-gradient-norm"]
+    assert (entry.verdict, entry.level, entry.n, len(entry.runs)) == ("supported", "model and seed", 5, 20)
+    runs["m7", "grpo"] = [{"grad_norm": 5.0}, {"grad_norm": 5.2}]  # one model the other way is enough doubt
+    assert verdicts(tmp_path / "u", runs)["higher-gradient-norm"].verdict == "undecided"
+
+
+AGREEMENT = {
+    "all": ((0.999, 0.998, 0.999), "supported", "supported"),
+    "most": ((0.80, 0.81, 0.80), "contradicted", "supported"),
+    "half": ((0.45, 0.55, 0.50), "contradicted", "undecided"),
+    "few": ((0.20, 0.21, 0.20), "contradicted", "contradicted"),
+}
+
+
+@pytest.mark.parametrize("case", AGREEMENT)
+def test_theorem_against_always_and_against_a_coin(tmp_path: Path, case: str) -> None:
+    shares, always, coin = AGREEMENT[case]
+    same = three(theorem_sign_agreement=shares)
+    entries = verdicts(tmp_path / "t", both(same, same))
+    assert (entries["theorem-3.1"].verdict, entries["theorem-3.1-tendency"].verdict) == (always, coin)
+
+
+COLLAPSE = {
+    "collapsed": ([{"reward": [0.001 * s] * ROLLOUTS, "collapsed": 7} for s in (0, 1, 2)], "supported"),
+    "alive": ([{"reward": rising(8 + s)} for s in (0, 1, 2)], "contradicted"),
+    "one of three": (
+        [{"reward": [0.0] * ROLLOUTS, "collapsed": 7}, {"reward": rising(8)}, {"reward": rising(9)}],
+        "undecided",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COLLAPSE)
+def test_collapse_of_beta_1(tmp_path: Path, case: str) -> None:
+    figures, expected = COLLAPSE[case]
+    for n, figure in enumerate(figures):  # no two runs end exactly alike
+        figure["reward"] = [r + 0.002 * n for r in figure["reward"]]
+    assert verdicts(tmp_path / "t", {("q7", "tepo_kl_all+beta=1"): figures})["collapse-of-beta-1"].verdict == expected
+
+
+def test_readings_are_entries_of_their_own(tmp_path: Path) -> None:
+    key = "tepo_kl_all+beta=1+kl-estimator=k1"
+    runs = {("q7", "tepo_kl_all+beta=1"): COLLAPSE["alive"][0], ("q7", key): COLLAPSE["collapsed"][0]}
+    found = [e for e in ledger(tree(tmp_path / "t", runs)) if e.id == "collapse-of-beta-1"]
+    assert [(e.reading, e.verdict) for e in found] == [
+        (None, "contradicted"),
+        ("the KL estimate k1 as a loss", "supported"),
+    ]
+    assert all(key in run for run in found[1].runs)
+
+
+def test_hot_and_calm_are_two_entries(tmp_path: Path) -> None:
+    runs = both(three(grad_norm=(2.1, 2.3, 2.2)), three(grad_norm=(1.0, 1.1, 1.05)))
+    runs |= {("q7", f"{method}@hot"): runs["q7", other] for method, other in (("tepo", "grpo"), ("grpo", "tepo"))}
+    variants = {"hot": {"title": "hot", "changes": {"training.learning_rate": 2e-4}}}
+    found = [e for e in ledger(tree(tmp_path / "t", runs, variants=variants)) if e.id == "higher-gradient-norm"]
+    assert [(e.variant, e.learning_rate, e.verdict) for e in found] == [
+        (None, 1e-4, "supported"),
+        ("hot", 2e-4, "contradicted"),
+    ]
+    assert all("@hot" in run for run in found[1].runs)
+    assert not any("@hot" in run for run in found[0].runs)
+
+
+def test_a_run_that_never_gets_there_counts_as_later_than_its_end(tmp_path: Path) -> None:
+    never = [[0.1 + 0.001 * n] * ROLLOUTS for n in range(3)]
+    runs = both([{"reward": r} for r in never], [{"reward": rising(x)} for x in (9, 11, 10)])
+    entry = verdicts(tmp_path / "t", runs)["half-the-time"]
+    assert entry.verdict == "contradicted"
+    assert "3 of 3 never get there" in entry.how
+    assert entry.estimate is not None
+    assert entry.estimate > 1
+
+
+def test_steadier_seeds_are_seen_with_many_models(tmp_path: Path) -> None:
+    tepo = {m: "tepo+beta=1" if m == "q14" else "tepo" for m in MODELS}
+    runs: dict[tuple[str, str], Any] = {
+        (m, tepo[m]): three(score=(0.5, 0.501 + 0.001 * n, 0.502)) for n, m in enumerate(MODELS)
+    }
+    runs |= {(m, "grpo"): three(score=(0.4, 0.5 + 0.01 * n, 0.6)) for n, m in enumerate(MODELS)}
+    assert verdicts(tmp_path / "t", runs)["robust-over-seeds"].verdict == "supported"
+
+
+def test_every_claim_has_an_entry_in_both_ledgers(tmp_path: Path) -> None:
+    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
+    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.paper(CLAIMS.values())]
