@@ -4,7 +4,7 @@
     samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
     grades/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet      one row per response
     scores.csv                                                       one row per checkpoint and benchmark
-    tables/table<n>.{csv,md,tidy.csv}   figures/figure<n>.{svg,png,csv}   report.html
+    tables/table<n>.{csv,tidy.csv,md,tex,html}   figures/figure<n>.{svg,png,csv}   report.html
 
 `step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, seed 0, step 0.
 A method trained under other settings than the scale's own is followed by the name of that variant: `tepo@hot`.

@@ -15,10 +15,11 @@ from report import spec
 if TYPE_CHECKING:
     from report.filled import Cell, FilledBlock, FilledRow, FilledTable
 
-GAP = "  "
+GAP = " "
 LEGEND = (
     "Percent, 95 % intervals below; * best of its column. Against the block's baseline: ≈ inside noise, ↑ ↓ outside, "
-    "? cannot be said, no mark: not compared. † a run behind the row collapsed."
+    "? cannot be said, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
+    "† a run behind the row collapsed."
 )
 
 
@@ -47,7 +48,8 @@ def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
     out += [_line("", heads, label, widths), "-" * (label + sum(widths) + len(GAP) * len(widths))]
     for name, cells in grid:
         out.append(_line(name, [value for value, _ in cells], label, widths))
-        out.append(_line("", [bounds for _, bounds in cells], label, widths))
+        if any(bounds for _, bounds in cells):
+            out.append(_line("", [bounds for _, bounds in cells], label, widths))
     absent = [row.label for row in block.rows if not row.ran]
     if absent:
         out.append(f"not run at this scale: {', '.join(absent)}")

@@ -40,13 +40,17 @@ def shown(cell: Cell, block: FilledBlock, row: FilledRow) -> Shown:
 
 
 def mark(cell: Cell) -> str:
-    """What the cell's difference to its baseline is: inside noise, above or below it, or impossible to say."""
+    """What the cell's difference to its baseline is: inside noise, above or below it, or impossible to say.
+
+    In brackets where it is over problems: it then speaks of two checkpoints and not of two methods.
+    """
     if cell.versus is None:
         return ""
     if cell.inside_noise is None:
         return UNKNOWN
     above = (cell.versus.comparison.difference or 0.0) > 0
-    return INSIDE if cell.inside_noise else ABOVE if above else BELOW
+    sign = INSIDE if cell.inside_noise else ABOVE if above else BELOW
+    return sign if cell.versus.comparison.level == "seed" else f"({sign})"
 
 
 def how(cell: Cell) -> str:

@@ -86,6 +86,7 @@ def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) ->
         assert found is not None
         assert found.comparison == expected[benchmark]
         assert found.comparison.level == "problem"
+    assert shown.mark(cell(fill(scored, "1"), "T1.7", "aime24")) == "(≈)", "two checkpoints, not two methods"
 
 
 def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
