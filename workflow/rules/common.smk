@@ -1,6 +1,7 @@
 # What every stage needs: the checked configuration, the plan, the paths. The logic lives in workflow/*.py and has tests.
 import json
 import sys
+from functools import cache
 
 from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Results
@@ -43,10 +44,12 @@ wildcard_constraints:
     benchmark="|".join(BENCHMARKS),
 
 
+@cache
 def base_folder(model):
     return CACHE / "models" / matrix.base_name(config, model)
 
 
+@cache
 def prompts_file(model):
     return CACHE / "prompts" / matrix.prompts_name(config, model)
 
