@@ -1,0 +1,208 @@
+"""A reference: small, whole, without a trace of the machine, and read by every command that reads results."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from records.provenance import ROOT
+from records.write import write_json
+from report import (
+    build,
+    cells,
+    compare,
+    curves,
+    figure,
+    figure_spec,
+    manifest,
+    reference,
+    render,
+    show,
+    spec,
+    table,
+    verify,
+)
+from report.results import Tree
+from tests.report import synthetic
+from tests.report.finished import COMMIT, edit, finish, replace
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A finished tree with a table, figures, a page and a manifest."""
+    root = tmp_path_factory.mktemp("checkout") / "results/quick"
+    tree = finish(Tree(synthetic.write_tree(root)))
+    render.write(cells.fill(spec.table("1"), tree), tree.layout)
+    drawn = figure.write(curves.draw_data(figure_spec.figure("figure2"), tree), tree.layout)
+    for offered in curves.offered(tree):  # one drawing stands for all: drawing takes longest here
+        for path in drawn:
+            if not (copy := path.with_stem(offered.key)).exists():
+                shutil.copyfile(path, copy)
+    tree.layout.report.write_text("<!doctype html>")
+    write_json(root / manifest.NAME, manifest.build(tree))
+    return tree
+
+
+@pytest.fixture
+def source(whole: Tree, tmp_path: Path) -> Path:
+    """The root of a copy to change."""
+    return Path(shutil.copytree(whole.root, tmp_path / "results/quick"))
+
+
+@pytest.fixture
+def made(whole: Tree, tmp_path: Path) -> Path:
+    reference.make(whole, tmp_path / "reference/quick")
+    return tmp_path / "reference/quick"
+
+
+def anew(root: Path) -> Tree:
+    """The tree after a change, with a manifest that knows of it."""
+    write_json(root / manifest.NAME, manifest.build(Tree(root)))
+    return Tree(root)
+
+
+def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path) -> None:
+    names = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
+    run = "runs/tiny_qwen2/tepo/seed1"
+    assert names >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg", "figures/figure2.png",
+                     "report.html", f"{run}/curve.csv", f"{run}/run.json", "manifest.json", "README.md"}  # fmt: skip
+    assert not [name for name in names if name.endswith(".parquet") or "checkpoints" in name or "state/" in name]
+    for name in names - {"manifest.json", "README.md"}:
+        assert (made / name).read_bytes() == (whole.root / name).read_bytes()
+
+
+def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:
+    content = manifest.read(made)
+    assert set(content["left_out"]) == {"weights", "samples", "samples record", "grades", "grades record"}
+    assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]["sha256"]
+    assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["benchmarks"]["syn_as3"]["samples"]
+    code, out, _ = command(verify.main, "--results", made)
+    assert (code, "everything stands" in out) == (0, True), out
+    replace(made / "runs/tiny_qwen2/tepo/seed1/curve.csv", r",\n$", ",0\n")
+    code, out, _ = command(verify.main, "--results", made)
+    assert (code, "differs: runs/tiny_qwen2/tepo/seed1/curve.csv" in out) == (1, True), out
+
+
+def test_its_readme_says_what_when_on_what_and_how_to_compare(made: Path) -> None:
+    text = (made / "README.md").read_text()
+    for words in ("4 of 4 planned training runs, 5 of 5 planned checkpoints", "2026-01-02T03:04:05Z", "Invented CPU",
+                  "torch 2.13.0", COMMIT, "python -m report.compare quick results/quick"):  # fmt: skip
+        assert words in text
+    assert "Not a complete run" not in text
+
+
+COMMANDS = {
+    "show": (show.main, ("table1", "--results", "{}")),
+    "table": (table.main, ("--table", "1", "--results", "{}")),
+    "figure": (figure.main, ("--figure", "2", "--results", "{}")),
+    "build": (build.main, ("--results", "{}")),
+    "compare": (compare.main, ("{}", "{whole}")),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_commands_read_it_like_any_results(name: str, whole: Tree, made: Path, command: Command) -> None:
+    main, arguments = COMMANDS[name]
+    code, out, err = command(main, *(word.format(made, whole=whole.root) for word in arguments))
+    assert (code, err) == (0, ""), out
+
+
+def dirty(root: Path) -> None:
+    replace(root / "runs/tiny_qwen2/tepo/seed1/run.json", '"dirty": false', '"dirty": true')
+
+
+def unfinished(root: Path) -> None:
+    shutil.rmtree(root / "grades/tiny_qwen2/tepo")
+    replace(root / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", "")
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [(dirty, "made with uncommitted changes"), (unfinished, "1 checkpoints missing, first tiny_qwen2/tepo/seed1")],
+)
+def test_doubtful_trees_only_when_told_to(
+    act: Callable[[Path], None], words: str, source: Path, tmp_path: Path, command: Command
+) -> None:
+    act(source)
+    anew(source)
+    arguments = "--results", source, "--out", tmp_path / "reference/quick"
+    code, _, err = command(reference.main, *arguments)
+    assert (code, words in err, (tmp_path / "reference/quick").exists()) == (2, True, False), err
+    code, out, _ = command(reference.main, *arguments, "--partial")
+    assert (code, "bytes in " in out) == (0, True)
+    assert f"**Not a complete run of committed code: {words}" in (tmp_path / "reference/quick/README.md").read_text()
+
+
+def machine_path(root: Path) -> None:
+    replace(root / "tables/table1.md", "^", f"made in {root.parent.parent}/here\n")
+    anew(root)
+
+
+REFUSED = {
+    "edited after its manifest": (lambda root: edit(root / "matrix.json", title="?"), "differs: matrix.json"),
+    "without a manifest": (lambda root: (root / manifest.NAME).unlink(), "manifest (python -m report.manifest writes"),
+    "a file that names a folder of the machine": (machine_path, "table1.md: names a folder of this machine"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_should_not_be_published_is_refused(case: str, source: Path, tmp_path: Path, command: Command) -> None:
+    act, words = REFUSED[case]
+    act(source)
+    code, _, err = command(reference.main, "--results", source, "--out", tmp_path / "reference/quick", "--partial")
+    assert (code, words in err) == (2, True), err
+    assert not (tmp_path / "reference").exists() or not any((tmp_path / "reference").iterdir())
+
+
+def test_what_does_not_fit_is_left_out_in_order_then_refused(
+    whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "reference/quick"
+    total = reference.make(whole, out).total
+    pictures = sum(path.stat().st_size for path in whole.layout.figures.glob("*.png"))
+    monkeypatch.setattr(reference, "LIMIT", total)  # the room for README and manifest is taken generously
+    assert "picture" in reference.make(whole, out).left_out
+    monkeypatch.setattr(reference, "LIMIT", total - pictures - whole.layout.report.stat().st_size)
+    assert {"picture", "report"} <= set(reference.make(whole, out).left_out)
+    monkeypatch.setattr(reference, "LIMIT", 50_000)
+    with pytest.raises(ValueError, match=r"bytes would be kept, 50,000 may be; \w+"):
+        reference.make(whole, out)
+    assert verify.problems(Tree(out)) == []  # the earlier one is still there
+
+
+def test_it_replaces_an_earlier_reference_and_nothing_else(whole: Tree, tmp_path: Path) -> None:
+    out = tmp_path / "reference/quick"
+    reference.make(whole, out)
+    (out / "old.txt").write_text("?")
+    reference.make(whole, out)
+    assert not (out / "old.txt").exists()
+    other = tmp_path / "notes"
+    other.mkdir()
+    (other / "mine.txt").write_text("?")
+    with pytest.raises(ValueError, match="holds other things than a reference"):
+        reference.make(whole, other)
+
+
+def test_git_takes_it_and_no_other_results() -> None:
+    def ignored(name: str) -> bool:
+        return subprocess.run(["git", "check-ignore", "-q", name], cwd=ROOT, check=False).returncode == 0
+
+    assert not ignored("results/reference/embedded/runs/tiny_qwen2/tepo/seed1/curve.csv")
+    assert not ignored("results/reference/embedded/figures/figure2.png")
+    assert ignored("results/embedded/scores.csv")
+
+
+@pytest.mark.demo
+def test_the_quick_run_makes_a_reference(tmp_path: Path, command: Command) -> None:
+    source, out = ROOT / "results/quick", tmp_path / "reference/quick"
+    code, printed, err = command(reference.main, "--results", source, "--out", out, "--partial")
+    assert (code, err) == (0, ""), err
+    assert command(compare.main, out, source)[0] == 0
+    assert command(verify.main, "--results", out)[0] == 0
+    assert "bytes in " in printed
