@@ -36,9 +36,12 @@ def fill(table: Table, tree: Tree) -> FilledTable:
     """Every cell of `table` from the scores of `tree`.
 
     A block whose model the scale does not have is left out with a note; a row whose run is not planned says `not run`;
-    a planned one without scores says `missing` and is listed in the notes.
+    a planned one without scores says `missing` and is listed in the notes. A table about a variant is empty where
+    nothing is trained under it.
     """
     columns = tuple(_column(slot, heading, tree) for slot, heading in table.columns.items())
+    if table.variant is not None and all(run.variant != table.variant for run in tree.runs):
+        return FilledTable(table, tree.scale, columns, (), ())
     models = {block.model: tree.model_for(block.model, table.models[block.model]) for block in table.blocks}
     notes = [
         f"Rows of {table.models[slot]} are left out: no model of this scale stands for it."

@@ -86,6 +86,12 @@ def test_the_hot_table_shows_both_learning_rates_side_by_side(embedded: Tree) ->
     assert {row.seeds for row in (*calm.rows, *hot.rows)} == {(1, 2)}
 
 
+def test_the_hot_table_is_one_line_where_nothing_is_trained_hot(scored: Tree) -> None:
+    filled = fill(scored, "hot")
+    assert (filled.blocks, filled.notes) == ((), ()), "its calm half alone would say nothing"
+    assert shown.empty(filled) == "The same methods at twice the learning rate: not part of this scale."
+
+
 def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(embedded: Tree, paper: Tree) -> None:
     assert [b.title for b in fill(embedded, "3").blocks][
         -1
