@@ -20,13 +20,13 @@ def main() -> None:
 
     from records.write import write_text
     from report import claims
-    from report.claims import render
+    from report.claims import declared, render
     from report.results import open_tree
 
     tree = open_tree(given.results) if given.results else None
     printed = claims.paper_ledger()
     if given.page:
-        write_text(given.page, render.paper_page(printed))
+        write_text(given.page, render.paper_page(printed, declared.read()))
         print(given.page)
     if tree:
         ours = claims.ledger(tree)

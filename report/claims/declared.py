@@ -10,7 +10,7 @@ from typing import Any
 
 from records.errors import ConfigError, unknown
 from records.yaml_files import read_yaml
-from report.claims.kinds import KINDS, SCORE, rows_of
+from report.claims.kinds import KINDS, SCORE, listed, rows_of
 from report.declared import need, only
 from report.paper import printed
 from report.paper.printed import HEADINGS, Paper
@@ -53,7 +53,7 @@ def read(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[Claim]:
     """All claims of a file.
 
     Raises `ConfigError` naming file and claim: an id given twice; an unknown key, kind of test, key of a kind, row,
-    column, measure or reason; a claim without a quote.
+    column, measure or reason; a claim without a quote; sides of other models.
     """
     content = read_yaml(path)
     only(content, str(path), "", ("lists", "reasons", "claims"))
@@ -121,6 +121,12 @@ def _test(value: Any, where: str, rows: Paper) -> Question:
     for id in rows_of(keys):
         if id not in evaluated:
             raise unknown(f"{where}: {kind}", "row", id, evaluated)
+    left, right = ([rows[id].model for id in listed(keys.get(side, ()))] for side in ("left", "right"))
+    if left != right:
+        raise ConfigError(
+            f"{where}: {kind}: left and right must name a row of the same models, got {', '.join(left)} and "
+            f"{', '.join(right)}"
+        )
     for column in (*keys.get("columns", ()), *([keys["column"]] if "column" in keys else [])):
         if column not in HEADINGS:
             raise unknown(f"{where}: {kind}", "column", column, HEADINGS)

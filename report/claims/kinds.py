@@ -33,8 +33,8 @@ class Source(Protocol):
     def value(self, rows: Rows, measure: str, null: float) -> Contrast:
         """The mean of the rows."""
 
-    def spread(self, left: Rows, right: Rows, column: str) -> Contrast:
-        """Standard deviation over seeds, left over right, held against 1."""
+    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
+        """Standard deviation over seeds, the first over the second, held against 1."""
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """What the run still gets right after `by` steps, held against `below`."""
@@ -99,9 +99,9 @@ def collapse_by(source: Source, *, row: str, by: int, below: float) -> Outcome:
     return Outcome((source.collapsed(row, by, below),), "below")
 
 
-def seed_spread(source: Source, *, left: Rows, right: Rows, column: str = AVERAGE) -> Outcome:
-    """left's scores differ less between seeds than right's."""
-    return Outcome((source.spread(left, right, column),), "below")
+def seed_spread(source: Source, *, steadier: Rows, than: Rows, column: str = AVERAGE) -> Outcome:
+    """The scores of the first rows differ less between seeds than those of the others."""
+    return Outcome((source.spread(steadier, than, column),), "below")
 
 
 def algebra(source: Source, *, check: str, against: float) -> Outcome:
@@ -147,6 +147,6 @@ def rows_of(keys: Mapping[str, object]) -> list[str]:
             for part in value:
                 walk(part)
 
-    for name in ("left", "right", "row", "rows", "among", "over", "tiers"):
+    for name in ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than"):
         walk(keys.get(name, ()))
     return list(dict.fromkeys(found))

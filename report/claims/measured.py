@@ -73,12 +73,11 @@ class Runs:
         runs = [path(run) for arm in arms for run in arm.runs]
         return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=runs)
 
-    def spread(self, left: Rows, right: Rows, column: str) -> Contrast:
-        pairs = self.arms.pairs(left, right)
-        by_model = self._both(pairs, SCORE, column).values()
-        sides = [[[pair[n] for pair in seeds.values()] for seeds in by_model] for n in (0, 1)]
-        what = f"sd over seeds, {_titles(pairs, 'over')}, {self.figures.name(SCORE, column)}"
-        return ratio_of_sds(what, *sides, runs=_used(pairs))
+    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
+        a, b = (self.arms.all(side) for side in (steadier, than))
+        sides = [[[self.figures.of(run, arm, SCORE, column) for run in arm.runs] for arm in arms] for arms in (a, b)]
+        what = f"sd over seeds, {a[0].title} over {b[0].title}, {self.figures.name(SCORE, column)}"
+        return ratio_of_sds(what, *sides, runs=[path(run) for arm in (*a, *b) for run in arm.runs])
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """Reward: the running mean at rollout `by`, or at the end of a shorter run (a collapse ends a run)."""

@@ -18,6 +18,7 @@ from functools import cached_property
 from evals.stats.decode import COLUMN, POOL
 from report.claims.contrast import POINTS, Contrast, Gap
 from report.claims.kinds import SCORE, Rows, listed
+from report.claims.spreads import ratio_of_sds
 from report.paper import noise, seedpairs
 from report.paper.averages import RESPONSES, implied, status
 from report.paper.counts import count
@@ -56,15 +57,12 @@ class Prints:
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
         raise Gap("learning curves are drawn, not printed as numbers")
 
-    def spread(self, left: Rows, right: Rows, column: str) -> Contrast:
-        """sd of a single run over printed seeds, left over right; F distribution."""
-        from report.claims.spreads import ratio_of_sds
-
-        sides = [
-            [[self.cell(part, column) for part in self._parts(id)] for id in listed(side)] for side in (left, right)
-        ]
-        what = f"sd over seeds of {' '.join(listed(left))} over that of {' '.join(listed(right))}, {HEADINGS[column]}"
-        return ratio_of_sds(what, *sides, runs=[*listed(left), *listed(right)])
+    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
+        """sd of a single run over printed seeds; F distribution."""
+        a, b = listed(steadier), listed(than)
+        sides = [[[self.cell(part, column) for part in self._parts(id)] for id in ids] for ids in (a, b)]
+        what = f"sd over seeds of {' '.join(a)} over that of {' '.join(b)}, {HEADINGS[column]}"
+        return ratio_of_sds(what, *sides, runs=[*a, *b])
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """The printed average of the collapsed run, with Clopper-Pearson's bound for as many answers as problems."""

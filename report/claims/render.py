@@ -11,6 +11,7 @@ from report.claims.entry import COLUMNS, MEANING, Entry, amount, row
 from report.columns import to_csv
 
 if TYPE_CHECKING:
+    from report.claims.declared import Claim
     from report.results import Tree
 
 COMMAND = "python -m report.claims --page docs/claims.md"
@@ -31,14 +32,15 @@ def results_page(tree: Tree, printed: Sequence[Entry], ours: Sequence[Entry]) ->
     return "\n\n".join(sections) + "\n"
 
 
-def paper_page(printed: Sequence[Entry]) -> str:
+def paper_page(printed: Sequence[Entry], claims: Iterable[Claim]) -> str:
     """docs/claims.md: how verdicts are made, and the ledger of the printed numbers."""
     lines = [(e.id, _verdict(e), _figure(e), e.tested, e.reason) for e in printed]
     words = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
     head = HEAD.replace("VERDICTS", words).replace("COMMAND", COMMAND).replace("COUNT", _counts(printed))
     table = _table(("claim", "verdict", "estimate", "of", "why"), lines)
-    claims = "\n\n".join(f"{_title(claim)}\n\nTested: {claim.statement}" for claim in printed)
-    return f"{head}\n{table}\n\n## The claims\n\n{claims}\n"
+    tests = {claim.id: _tests(claim) for claim in claims}
+    listed = "\n\n".join(f"{_title(entry)}\n\n{tests[entry.id]}" for entry in printed)
+    return f"{head}\n{table}\n\n## The claims\n\n{listed}\n"
 
 
 HEAD = """# Claims and verdicts
@@ -119,6 +121,13 @@ def _told(entry: Entry, name: str = "") -> str:
     if any(run.startswith("runs/") for run in entry.runs):
         lines.append("Runs: " + ", ".join(f"[{run.removeprefix('runs/')}]({run}/run.json)" for run in entry.runs) + ".")
     return "  \n".join(lines)
+
+
+def _tests(claim: Claim) -> str:
+    """What is tested, and what of it tiny models can test."""
+    tiny = f"With tiny models ({claim.test.kind}): {claim.embedded}"
+    why = "" if claim.untestable is None else f" *Not testable there: {claim.untestable}.*"
+    return f"Tested: {claim.says}\n\n{tiny}{why} Needs {' and '.join(claim.needs)}."
 
 
 def _sentence(text: str) -> str:

@@ -84,6 +84,14 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
         lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].update(left="T1.9"),
         ("gain-q7", "T1.9"),
     ),
+    "sides of different models": (
+        lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].update(right="T2.2"),
+        ("gain-q7", "q7 and l8"),
+    ),
+    "sides of different length": (
+        lambda c: _named(c, "higher-gradient-norm")["test"]["curve_mean_difference"].update(right=["T1.2"]),
+        ("higher-gradient-norm", "same models"),
+    ),
     "duplicate id": (lambda c: c["claims"].append(_named(c, "gain-q7")), ("gain-q7", "twice")),
     "unknown key of a kind": (
         lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].update(rigth="T1.2"),
