@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from records import cli
 
 if TYPE_CHECKING:
-    from report.moved import Cell
     from report.overlap import Overlap
+    from report.seed_noise import Cell
 
 WIDTH = 118
 HEADER = (

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compare_noise import SHAPES, series
 from records.layout import Checkpoint, Run
-from report import compare, moved, overlap
-from report.moved import Arm
+from report import compare, moved, overlap, seed_noise
 from report.results import Tree
 from tests.report import synthetic
 from tests.report.finished import edit, finish, replace
@@ -186,43 +186,28 @@ def test_other_settings_and_what_only_one_side_has_are_listed(two: Tree, others:
     assert "only in A (1): tiny_qwen2/gspo/seed2" in out
 
 
-SHAPES: dict[str, Callable[[random.Random, int], float]] = {
-    "all alike": lambda draw, place: draw.gauss(0.8, 0.05),
-    "spreads from 0.001 to 0.25": lambda draw, place: draw.gauss(0.6, (0.001, 0.01, 0.03, 0.1, 0.25)[place % 5]),
-    "some learn or do not": lambda draw, place: draw.gauss(draw.choice((0.2, 0.9)) if place % 8 == 0 else 0.9, 0.01),
-}
-
-
-def _series(draw: random.Random, shape: str, models: int = 5, methods: int = 10, shift: float = 0.0) -> moved.Series:
-    return {
-        Arm(f"m{model}", f"k{place}", 8): {seed: SHAPES[shape](draw, place) - shift for seed in (1, 2)}
-        for model in range(models)
-        for place in range(methods)
-    }
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equal_code_on_other_random_numbers_seldom_moves(shape: str) -> None:
     """50 methods on 2 seeds: at most one comparison in ten has any figure of a method beyond its band."""
     draw, alarms = random.Random(shape), 0
     for _ in range(100):
-        a, b = _series(draw, shape), _series(draw, shape)
-        cells = moved.seed_cells("figure", a, b, lambda arm: True, relative=False)
+        a, b = (series(draw, shape, methods=10, models=5) for _ in "ab")
+        cells = seed_noise.seed_cells("figure", a, b, lambda arm: True, relative=False)
         alarms += any(cell.moved for arm, cell in cells.items() if not arm.method.startswith("mean of"))
     assert alarms <= 10
 
 
 def test_a_change_larger_than_seeds_make_is_seen() -> None:
     draw = random.Random(0)
-    a, b = (_series(draw, "all alike", shift=shift) for shift in (0.0, 0.6))
-    cells = moved.seed_cells("figure", a, b, lambda arm: True, relative=False)
+    a, b = (series(draw, "all alike", methods=10, models=5, shift=shift) for shift in (0.0, 0.6))
+    cells = seed_noise.seed_cells("figure", a, b, lambda arm: True, relative=False)
     assert all(cell.moved for arm, cell in cells.items() if not arm.method.startswith("mean of"))
 
 
 def test_the_mean_of_methods_sees_what_no_single_method_shows() -> None:
     draw = random.Random(0)
-    a, b = (_series(draw, "all alike", shift=shift) for shift in (0.0, 0.12))
-    cells = moved.seed_cells("figure", a, b, lambda arm: True, relative=False)
+    a, b = (series(draw, "all alike", methods=10, models=5, shift=shift) for shift in (0.0, 0.12))
+    cells = seed_noise.seed_cells("figure", a, b, lambda arm: True, relative=False)
     means = [cell for arm, cell in cells.items() if arm.method == "mean of 10 methods"]
     assert len(means) == 5
     assert sum(cell.gain.p < 0.05 / len(cells) for cell in means) >= 4
@@ -231,10 +216,10 @@ def test_the_mean_of_methods_sees_what_no_single_method_shows() -> None:
 
 def test_methods_that_were_not_trained_again_lend_their_seeds_and_have_no_cell() -> None:
     draw = random.Random(1)
-    a = _series(draw, "all alike")
+    a = series(draw, "all alike", methods=10, models=5)
     arm = next(iter(a))
     b = a | {arm: {seed: value - 1.0 for seed, value in a[arm].items()}}
-    cells = moved.seed_cells("figure", a, b, {arm}.__contains__, relative=False)
+    cells = seed_noise.seed_cells("figure", a, b, {arm}.__contains__, relative=False)
     assert cells.keys() == {arm}
     assert cells[arm].moved
     assert "of 51 differences" in cells[arm].gain.how
