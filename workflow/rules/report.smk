@@ -139,12 +139,31 @@ rule audit:
         "python -m report.paper.audit --out {output} 2>&1 | tee {log}"
 
 
+rule claims:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+    output:
+        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
+    log:
+        f"{LOGS}/claims.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=code.report(),
+    shell:
+        "python -m report.claims --results {params.root} 2>&1 | tee {log}"
+
+
 # Last: it lists what all others wrote.
 rule manifest:
     input:
         rules.report.input,
         rules.report.output,
         rules.audit.output,
+        rules.claims.output,
     output:
         f"{RESULTS.root}/manifest.json",
     log:
@@ -168,21 +187,3 @@ rule verify:
         root=RESULTS.root,
     shell:
         "python -m report.verify --results {params.root} 2>&1 | tee {log}"
-
-
-rule claims:
-    input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
-    output:
-        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
-    log:
-        f"{LOGS}/claims.log",
-    conda:
-        "../../environment.yml"
-    params:
-        root=RESULTS.root,
-        code=code.report(),
-    shell:
-        "python -m report.claims --results {params.root} 2>&1 | tee {log}"
