@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import cli
+from records.write import write_text
+from report import captions, convergence
+from report.columns import to_csv
+from report.convergence import MEASURES, MethodMeasure, RunMeasures
+from report.results import Tree, open_tree
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison, Estimate
-    from report.convergence import MethodMeasure, RunMeasures
-    from report.results import Tree
 
+RUN_HEADER = (
+    "model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why",
+)  # fmt: skip
 METHOD_HEADER = (
     "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
     "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
@@ -36,12 +42,8 @@ SHOWN = (
 
 def run_csv(done: Sequence[RunMeasures]) -> str:
     """One row per planned run; an empty field is a figure that does not exist, and `why` says why."""
-    from report.columns import to_csv
-    from report.convergence import MEASURES
-
-    header = ("model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
     return to_csv(
-        header,
+        RUN_HEADER,
         (
             {
                 "model": one.run.model,
@@ -62,9 +64,6 @@ def run_csv(done: Sequence[RunMeasures]) -> str:
 
 def method_csv(rows: Iterable[MethodMeasure]) -> str:
     """One row per model, method and measure: mean over seeds, and the paired difference to GRPO/DAPO."""
-    from report.columns import to_csv
-    from report.convergence import reference
-
     return to_csv(
         METHOD_HEADER,
         (
@@ -78,7 +77,7 @@ def method_csv(rows: Iterable[MethodMeasure]) -> str:
                 "planned_seeds": row.planned_seeds,
                 "collapsed": row.collapsed,
                 **_estimate(row.estimate),
-                "versus": reference(row.method) if row.comparison else None,
+                "versus": convergence.reference(row.method) if row.comparison else None,
                 **_comparison(row.comparison),
                 "p_holm": row.p_holm,
             }
@@ -89,8 +88,6 @@ def method_csv(rows: Iterable[MethodMeasure]) -> str:
 
 def markdown(tree: Tree, done: Sequence[RunMeasures], rows: Sequence[MethodMeasure]) -> str:
     """The table for reading: a block per model and training settings, a line per method."""
-    from report import captions
-
     lines = ["# Convergence", ""]
     for paragraph in captions.scale(tree.scale):
         lines += [f"> {paragraph}", ">"]
@@ -117,9 +114,6 @@ def markdown(tree: Tree, done: Sequence[RunMeasures], rows: Sequence[MethodMeasu
 
 def write(tree: Tree) -> list[Path]:
     """Write `figures/convergence.csv`, `convergence_methods.csv` and `convergence.md`; returns the paths."""
-    from records.write import write_text
-    from report import convergence
-
     done = convergence.measures(tree)
     rows = convergence.by_method(done)
     texts = {
@@ -138,8 +132,6 @@ def main() -> None:
     )
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     arguments = parser.parse_args()
-
-    from report.results import open_tree
 
     for path in write(open_tree(arguments.results)):
         print(path)

@@ -123,7 +123,7 @@ def _entries(block: DrawnBlock) -> dict[str, int]:
     """Text and style of every line in the legend; lines that stand alone are named by their panels' titles."""
     lines = [(line, line.spec is drawn.panel.alone) for drawn in block.panels for line in drawn.lines]
     found = {line.title: line.place for line, alone in lines if not alone}
-    return {**found, "the method above the panel": ALONE} if any(alone for _, alone in lines) else found
+    return {**found, "the method named above": ALONE} if any(alone for _, alone in lines) else found
 
 
 def _abreast(block: DrawnBlock) -> int:

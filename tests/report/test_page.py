@@ -98,16 +98,17 @@ def test_links_to_files_lead_to_files_beside_the_report(tree: Tree) -> None:
             assert (tree.root / target).is_file(), target
 
 
-def test_every_number_of_the_table_is_in_the_tidy_csv(tree: Tree) -> None:
+def test_every_number_of_the_tables_is_in_the_tidy_csv(tree: Tree) -> None:
     tidy = {
-        f"{line['row']}-{line['column']}": line
-        for line in csv.DictReader((tree.layout.tables / "table1.tidy.csv").open(newline=""))
+        f"{path.name.split('.')[0]}-{line['row']}-{line['column']}": line
+        for path in tree.layout.tables.glob("table*.tidy.csv")
+        for line in csv.DictReader(path.open(newline=""))
     }
     cells = page(tree).cells
     measured = {name for name, line in tidy.items() if line["state"] == "measured"}
-    assert measured == set(cells)
-    for name, shown in cells.items():
-        assert shown.replace("−", "-").lstrip("+") == f"{100 * float(tidy[name]['value']):.2f}"
+    assert {name for name, shown in cells.items() if re.search(r"\d", shown)} == measured
+    for name in measured:
+        assert cells[name].replace("−", "-").lstrip("+") == f"{100 * float(tidy[name]['value']):.2f}"
 
 
 def test_the_first_words_say_the_scale_and_what_it_cannot_show(tree: Tree) -> None:
@@ -168,7 +169,7 @@ def changed(path: Path, change: object) -> None:
 
 
 WARNED = {
-    "collapse": (lambda r: r.update(collapsed_at=5), "gspo/seed1: collapsed at rollout 5"),
+    "collapse": (lambda r: r.update(collapsed_at=12), "gspo/seed1: collapsed at rollout 12"),
     "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
     "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
     "other weights": (lambda r: r["inputs"].update(base="f" * 64), "runs differ in base weights"),

@@ -18,7 +18,10 @@ OWNERS = {
     "scores.csv": ("evals.score", "COLUMNS"),
     "curve.csv": ("methods.curve", "COLUMNS"),
     "tidy.csv": ("report.render", "TIDY"),
-    "figures": ("report.curves", "HEADER"),
+    "figures/&lt;figure&gt;.csv": ("report.curves", "HEADER"),
+    "seeds.csv": ("report.curves", "SEED_HEADER"),
+    "convergence.csv": ("report.convergence_files", "RUN_HEADER"),
+    "convergence_methods.csv": ("report.convergence_files", "METHOD_HEADER"),
 }
 
 
