@@ -22,7 +22,8 @@ COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 def make(root: Path, seeds: tuple[int, ...]) -> Tree:
     """Everything the commands write, by the functions that the commands call."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds))
-    render.write(cells.fill(spec.table("1"), tree), tree.layout)
+    for key in spec.keys_for(tree.methods):
+        render.write(cells.fill(spec.table(key), tree), tree.layout)
     for offered in curves.offered(tree):
         figure.write(curves.draw_data(offered, tree), tree.layout)
     tree.layout.report.write_text(build.build(root), encoding="utf-8")

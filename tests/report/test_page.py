@@ -38,7 +38,7 @@ class Page(HTMLParser):
             self.open.append(tag)
         if tag == "td":
             self._cell = dict(attrs).get("id")
-        if tag == "small":
+        if tag in ("small", "span"):
             self._cell = None
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
