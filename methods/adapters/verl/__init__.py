@@ -22,9 +22,11 @@ __all__ = ["loss", "plan", "train"]
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
+    from methods.adapters.verl import versions
     from methods.adapters.verl.launch import environment
 
     plan(spec)
+    versions.check(spec.training.device)
     os.environ.update(environment(spec.training))  # read when verl and Ray are imported
     from methods.adapters.verl.drive import drive
 

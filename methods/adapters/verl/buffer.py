@@ -25,7 +25,12 @@ POLL_SECONDS = 0.05
 
 
 class NothingToLearnError(Exception):
-    """All groups of a rollout are constant: there is nothing to update on. Caught by the trainer."""
+    """All groups of a rollout are constant: there is nothing to update on. Caught by the trainer, which gives verl
+    `batch` to clear: a step of verl's always has rows."""
+
+    def __init__(self, batch: KVBatchMeta):
+        super().__init__("all groups are constant")
+        self.batch = batch
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,11 @@ class GroupBuffer(ReplayBuffer):
                 break
             rows = self._rows(partition_id)
         self.drawn = Drawn(rows, self._kept(rows, batch_size), t.samples_per_prompt)
-        kept = {row.uid for row in self.drawn.kept_rows}
+        kept = {row.uid for row in self.drawn.kept_rows} or {rows[0].uid}
         self._clear_groups(partition_id, {row.uid for row in rows} - kept)
-        if not kept:
-            raise NothingToLearnError
         batch = self._materialize_batch(partition_id, sorted(kept), dict(self.partitions[partition_id]))
+        if not self.drawn.kept:
+            raise NothingToLearnError(batch)
         at = {key: index for index, key in enumerate(batch.keys)}
         batch.reorder([at[row.key] for row in self.drawn.kept_rows])
         return batch, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -120,6 +121,9 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """For Ray's sockets, whose whole path may have 107 characters."""
-    with tempfile.TemporaryDirectory(prefix="tepo-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    """For Ray's sockets, whose whole path may have 107 characters. Removes those of processes that were killed."""
+    for left in Path("/tmp").glob("tepo-*-*"):
+        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+            shutil.rmtree(left, ignore_errors=True)  # another user's stays: that is the error ignored
+    with tempfile.TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

@@ -58,7 +58,7 @@ def piece(model_output: Mapping[str, Any], data: TensorDict, label: str) -> Piec
     batch = Batch(
         logp=logp_BT,
         old_logp=padded["old_log_probs"],
-        advantage=(padded["advantages"] * mask_BT).sum(1) / mask_BT.sum(1).clamp(min=1),
+        advantage=padded["advantages"].gather(1, mask_BT.long().argmax(1, keepdim=True)).squeeze(1),  # of any token
         mask=mask_BT,
         group=group_B,
         entropy=entropy_BT,

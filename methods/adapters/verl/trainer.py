@@ -137,10 +137,10 @@ class MethodTrainer(PPOTrainerSync):
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
-        except NothingToLearnError:
+        except NothingToLearnError as nothing:
             self._sampled = self._updated = time.perf_counter()
             self.on_sample_end()
-            return tq.KVBatchMeta(partition_id="train", keys=[], tags=[])
+            return nothing.batch
 
     # --- 3. minibatches -------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class MethodTrainer(PPOTrainerSync):
         """verl's own moment for saving is before the rollout's rows are written; ours is `on_step_end`."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
-        if batch.keys:
+        if self.replay_buffer.drawn.kept:  # without an update there is nothing that verl's figures could be about
             super()._compute_metrics(batch, metrics, *args, **options)
 
 

@@ -1,0 +1,99 @@
+"""C1, C2, C8 for verl: what its workers compute is `Method.loss` and what TRL computes, whole, split, over ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from methods import catalog
+from methods.adapters import trl
+from methods.batch import Batch
+from records.errors import ConfigError
+from tests.adapters.test_trl_loss import KEYS as TRL_KEYS
+from tests.adapters.test_trl_loss import leaves
+
+KEYS = tuple(key for key in TRL_KEYS if "full_logp" not in catalog.parse(key).needs)
+SPLITTABLE = tuple(key for key in KEYS if catalog.parse(key).scope != "batch")
+
+
+def through(key: str, batch: Batch, parts: int = 1, ranks: int = 1) -> list[object]:
+    """verl's loss of the batch and its gradients by log-probs and entropies."""
+    from methods.adapters.verl.conformance import through_workers
+
+    return gradients(through_workers(catalog.parse(key), batch, parts, ranks), batch)
+
+
+def gradients(loss: object, batch: Batch) -> list[object]:
+    import torch
+
+    wanted = [batch.logp, batch.entropy]
+    return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]  # type: ignore
+
+
+def same(one: list[object], other: list[object], **tolerance: float) -> None:
+    import torch
+
+    for mine, its in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, its, **tolerance)
+
+
+@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("key", KEYS)
+def test_verls_loss_is_trls_bit_for_bit(key: str, double: bool, captured: list[Batch]) -> None:
+    """And TRL's is `Method.loss` bit for bit (test_trl_loss.py)."""
+    method = catalog.parse(key)
+    for batch in captured:
+        one, other = leaves(batch, double), leaves(batch, double)
+        same(through(key, one), gradients(trl.loss(method, other), other), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("parts", "ranks"), [(2, 1), (4, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("key", SPLITTABLE)
+def test_a_split_over_micro_batches_and_ranks_changes_nothing(
+    key: str, parts: int, ranks: int, captured: list[Batch]
+) -> None:
+    one, other = leaves(captured[-1], True), leaves(captured[-1], True)
+    same(through(key, one, parts, ranks), through(key, other), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("key", SPLITTABLE)
+def test_rows_that_only_fill_up_count_for_nothing(key: str, captured: list[Batch]) -> None:
+    """verl's filling, a whole micro-batch of it: the same loss as without those rows."""
+    import torch
+
+    whole = leaves(captured[-1], True)
+    rows = len(whole.mask)
+    filled = torch.cat([whole.mask, torch.zeros_like(whole.mask)])
+    twice = {
+        name: torch.cat([x, x]) if isinstance(x := getattr(whole, name), torch.Tensor) else x
+        for name in ("logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp")
+    }
+    twice["group"][rows:] = -1
+    padded = Batch(**twice, mask=filled, dropped=~filled.any(1))
+    loss, logp, entropy = through(key, leaves_of(padded), parts=2)
+    expected = through(key, whole)
+    same([loss, logp[:rows], entropy[:rows]], expected, rtol=1e-12, atol=1e-14)  # type: ignore[index]
+    assert not logp[rows:].any()  # type: ignore[index]
+
+
+def leaves_of(batch: Batch) -> Batch:
+    assert batch.entropy is not None
+    logp, entropy = batch.logp.detach().requires_grad_(), batch.entropy.detach().requires_grad_()
+    return replace(batch, logp=logp, entropy=entropy)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in SPLITTABLE])
+def test_statistics_over_a_minibatch_refuse_a_part_of_it(key: str, captured: list[Batch]) -> None:
+    with pytest.raises(ConfigError, match=r"verl: a worker got 4 of a minibatch's 8 sequences, but .*scope batch"):
+        through(key, leaves(captured[-1], True), parts=2)
+
+
+def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
+    """Counted by the rows seen: the second minibatch of a rollout draws other tokens than the first."""
+    from methods.adapters.verl.conformance import as_verl
+    from methods.adapters.verl.loss import PART, MethodLoss
+
+    loss = MethodLoss("clip_cov", 0, 4, whole_minibatch=True)
+    seen = [loss(*as_verl(batch, slice(None)))[1][PART][0] for batch in captured]
+    assert seen == [0, 1, 2, 3]

@@ -1,0 +1,167 @@
+"""Run in processes of its own (`test_verl_engine.py`): verl's training worker on a CPU, one process per rank.
+
+    python -m tests.adapters.verl_worker WORLD OUT    with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment
+
+Each method's loss and gradient through the engine, held against the same loss on the plain model: figures to OUT.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from methods import catalog
+from methods.adapters.seeds import derive
+from methods.adapters.verl import checkpoint
+from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.conformance import as_verl
+from methods.adapters.verl.loss import PART, MethodLoss
+from methods.batch import Batch
+from methods.spec import Spec, check
+from tests.adapters import worlds
+from tests.adapters.test_verl_loss import KEYS
+
+PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def worker(world: Path, spec: Spec) -> Any:
+    """verl's actor, as `ActorRolloutRefWorker` builds it out of our configuration."""
+    from verl.workers.engine_workers import ActorRolloutRefWorker
+
+    here = world / "run"
+    files = Files(train_parquet=here, val_parquet=here, checkpoints=here, log=here, reward_module=here)
+    made = ActorRolloutRefWorker(compose(overrides(spec, files)).actor_rollout_ref, role="actor")
+    made.init_model()
+    return made.actor
+
+
+def sequences() -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Token ids of each row, prompt first, and the mask of its response, (B, T)."""
+    draw = torch.Generator().manual_seed(3)
+    rows = [torch.randint(10, 200, (PROMPT + n,), generator=draw) for n in LENGTHS]
+    return rows, torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS).unsqueeze(1)
+
+
+def plain(model: Any, rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs and entropies of the responses, (B, T), by the textbook."""
+    width = PROMPT + max(LENGTHS)
+    ids = torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in rows])
+    mask = torch.arange(width) < torch.tensor([len(row) for row in rows]).unsqueeze(1)
+    logp_BTV = model(input_ids=ids, attention_mask=mask.long()).logits[:, PROMPT - 1 : -1].log_softmax(-1)
+    logp_BT = logp_BTV.gather(2, ids[:, PROMPT:].unsqueeze(2)).squeeze(2)
+    return logp_BT, -(logp_BTV.exp() * logp_BTV).sum(2)
+
+
+def minibatch(logp_BT: torch.Tensor, entropy_BT: torch.Tensor, mask_BT: torch.Tensor) -> Batch:
+    """Off-policy by up to a fifth, so that clips and masks have something to act on."""
+    noise = torch.Generator().manual_seed(5)
+    old = logp_BT.detach() + 0.2 * (torch.rand(logp_BT.shape, generator=noise) - 0.5)
+    return Batch(
+        logp=logp_BT,
+        old_logp=old,
+        advantage=torch.tensor([1.0, -1.0, 0.5, -0.5, 1.5, -0.3, -0.7, -0.5]),
+        mask=mask_BT,
+        group=torch.arange(len(LENGTHS)) // 4,
+        entropy=entropy_BT,
+        old_entropy=entropy_BT.detach() + 0.02 * (torch.rand(logp_BT.shape, generator=noise) - 0.5),
+        ref_logp=old - 0.1,
+    )
+
+
+def as_engine(batch: Batch, rows: list[torch.Tensor], parts: int) -> Any:
+    """This rank's rows of a minibatch, as `train_mini_batch` gives them to the engine."""
+    from verl.utils import tensordict_utils as tu
+
+    share = len(rows) // RANKS
+    at = slice(RANK * share, (RANK + 1) * share)
+    _, data = as_verl(batch, at)
+    mine = rows[at]
+    nested = {
+        "prompts": [row[:PROMPT] for row in mine],
+        "responses": [row[PROMPT:] for row in mine],
+        "input_ids": mine,
+        "position_ids": [torch.arange(len(row)) for row in mine],
+        "loss_mask": [torch.ones(len(row) - PROMPT, dtype=torch.long) for row in mine],
+    }
+    for name, value in nested.items():
+        data[name] = torch.nested.as_nested_tensor(value, layout=torch.jagged)
+    for name in ("batch_num_tokens", "dp_size"):
+        del data[name]  # the engine's to say
+    tu.assign_non_tensor(
+        data, temperature=1.0, calculate_entropy=True, use_remove_padding=False, use_dynamic_bsz=False,
+        use_fused_kernels=False, micro_batch_size_per_gpu=share // parts,
+    )  # fmt: skip
+    return data
+
+
+def through_engine(actor: Any, data: Any, loss: MethodLoss) -> tuple[float, list[torch.Tensor], list[Any]]:
+    """Sum of the losses over micro-batches, whole gradients, what the loss sent back."""
+    engine = actor.engine
+    with engine.train_mode():
+        engine.optimizer_zero_grad()
+        output = engine.forward_backward_batch(data, loss)
+        gradients = [p.grad.full_tensor().clone() for p in engine.module.parameters()]
+    return sum(output["loss"]), gradients, output["metrics"][PART]
+
+
+def relative(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+    """Largest difference over the largest value."""
+    return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True)) / max(
+        float(b.abs().max()) for b in theirs
+    )
+
+
+def main(world: Path, out: Path) -> None:
+    from transformers import AutoModelForCausalLM
+    from verl.utils import tensordict_utils as tu
+
+    spec = check(worlds.spec(world, trainer="verl"))
+    actor = worker(world, spec)
+    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
+    rows, mask = sequences()
+    found: dict[str, Any] = {"gradient": {}, "loss": {}}
+    for key in KEYS:
+        method = catalog.parse(key)
+        for parts in (1, 2) if method.scope != "batch" else (1,):
+            if RANKS > 1 and method.scope == "batch":
+                continue
+            batch = minibatch(*plain(model, rows), mask)
+            expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(1, "selection", 0)))
+            model.zero_grad()
+            expected.backward()
+            data = as_engine(batch, rows, parts)
+            loss, gradients, _ = through_engine(actor, data, MethodLoss(key, 1, 4, whole_minibatch=True))
+            mean = torch.tensor(loss)
+            torch.distributed.all_reduce(mean)
+            name = f"{key} in {parts}"
+            found["gradient"][name] = relative(gradients, [p.grad for p in model.parameters()])
+            found["loss"][name] = abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01)
+    # the policy that sampled is the policy that is trained: at the first minibatch nothing may differ
+    data = as_engine(minibatch(*plain(model, rows), mask), rows, 1)
+    asked = data.copy()
+    tu.assign_non_tensor(asked, compute_loss=False, global_token_num=None)
+    old = actor.infer_batch(asked)
+    for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
+        kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
+        data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
+    _, _, ((_, _, first),) = through_engine(actor, data, MethodLoss("tepo", 1, 4, whole_minibatch=True))
+    found["first"] = catalog.parse("tepo").diagnostics(first)
+    found["dH"] = float((first.entropy - first.old_entropy).abs()[first.mask].max())
+    # states merge to what was trained
+    actor.save_checkpoint(str(out.parent / "actor"), None, 1, None)
+    trained = dict(actor.engine.get_per_tensor_param()[0])
+    if RANK == 0:
+        merged = checkpoint.merged(out.parent / "actor")
+        found["merged"] = sorted(trained) == sorted(merged) and all(torch.equal(merged[n], trained[n]) for n in trained)
+        out.write_text(json.dumps(found), encoding="utf-8")
+    torch.distributed.barrier()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
