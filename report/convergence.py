@@ -34,11 +34,13 @@ class Course:
     """A finished run: `reward` over all N planned rollouts, the curve as far as it goes.
 
     target: the running mean at the end of GRPO/DAPO's run of the same model, seed and settings, or why there is none.
+    cpu_seconds: of the whole run.
     """
 
     reward: Sequence[float]
     curve: Curve
     target: float | str
+    cpu_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,10 @@ def _at_the_end(column: str, course: Course) -> float | str:
     return "not defined for this method" if value is None else value
 
 
+def _cpu(course: Course) -> float | str:
+    return "not recorded" if course.cpu_seconds is None else course.cpu_seconds / len(course.curve.rollouts)
+
+
 def _column(key: str, column: str, title: str, unit: str, top: float = UNBOUNDED) -> Measure:
     return Measure(
         key, title, unit, f"mean of {column} over the rollouts trained", partial(_mean, [column], "mean"), top
@@ -169,6 +175,13 @@ MEASURES: Mapping[str, Measure] = {
             "mean wall seconds per rollout with its updates, of this machine and what else ran on it",
             partial(_mean, SECONDS, "sum"),
         ),
+        Measure(
+            "cpu_seconds_per_step",
+            "CPU seconds per step",
+            "seconds",
+            "CPU seconds of the run, its start included, per rollout trained: what wall seconds on a busy machine hide",
+            _cpu,
+        ),
     )
 }
 
@@ -186,7 +199,7 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
         nothing = dict.fromkeys(MEASURES)
         return RunMeasures(run, title, False, None, None, None, nothing, dict.fromkeys(MEASURES, "not finished"))
     curve = read_curve(tree.layout.run(run) / "curve.csv")
-    course = Course(_rewards(tree, run, curve), curve, _target(tree, run))
+    course = Course(_rewards(tree, run, curve), curve, _target(tree, run), record.get("cpu_seconds"))
     found = {key: measure.of(course) for key, measure in MEASURES.items()}
     return RunMeasures(
         run=run,

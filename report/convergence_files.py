@@ -37,6 +37,7 @@ SHOWN = (
     ("ratio_spread", "ratio spread", 1, 4),
     ("entropy_end", "entropy at the end", 1, 3),
     ("seconds_per_step", "s per step", 1, 2),
+    ("cpu_seconds_per_step", "CPU s per step", 1, 2),
 )
 
 
@@ -155,7 +156,7 @@ def _line(runs: Sequence[RunMeasures], area: MethodMeasure, setting: str) -> str
         f"{len(finished)}" if len(finished) == len(runs) else f"{len(finished)} of {len(runs)}",
         _seeds(finished, "area", 1, 3),
         _difference(area.comparison),
-        "–" if area.comparison is None or area.comparison.p is None else f"{area.comparison.p:.2f}",
+        "–" if area.comparison is None or area.comparison.p is None else f"{area.comparison.p:.2g}",
         *(_seeds(finished, key, factor, decimals) for key, _, factor, decimals in SHOWN),
         ", ".join(f"seed {one.run.seed} at {one.collapsed_at}" for one in finished if one.collapsed_at) or "–",
     ]

@@ -42,7 +42,11 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
                 writer.writerow(
                     [n + 1, 2 * n + minibatch, minibatch, value, norm, clip, 0.5, spread, 0.4 - 0.05 * n, 0.25, seconds]
                 )
-    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
+    record = {
+        "spec": {"training": {"rollouts": ROLLOUTS}},
+        "collapsed_at": collapsed_at,
+        "cpu_seconds": 2.0 * len(reward),
+    }
     (folder / "run.json").write_text(json.dumps(record))
 
 
@@ -80,6 +84,7 @@ BY_HAND: dict[str, tuple[str, float]] = {
     "ratio_spread": ("grpo", 0.2),
     "entropy_end": ("grpo", 0.15),
     "seconds_per_step": ("grpo", 1.5),
+    "cpu_seconds_per_step": ("grpo", 2.0),
 }
 
 
