@@ -78,7 +78,9 @@ def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigErr
         return unknown(where, f"{dotted}: key" if dotted else "key", key, error.schema["properties"])
     if error.validator == "required":
         return ConfigError(f"{_holder(path, sources)}: {dotted or 'top level'}: {error.message}")
-    where = _holder(path, [(name, content) for name, content in sources if _at(path, content) == error.instance])
+    # what was merged equals no file's part of it
+    held = [(n, c) for n, c in sources if _at(path, c) == error.instance or isinstance(_at(path, c), Mapping)]
+    where = _holder(path, held)
     if error.validator == "enum":
         return unknown(where, dotted, error.instance, error.validator_value)
     return ConfigError(f"{where}: {dotted}: {error.message} (got {error.instance!r})")

@@ -17,12 +17,18 @@ ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
 
 
+PAPER = ROOT / "config/paper.yaml"
+CLUSTER = yaml.safe_load(PAPER.read_text())["cluster"]
+
+
 @pytest.fixture
 def quick() -> dict[str, Any]:
     return configuration.load([EMBEDDED, QUICK])
 
 
-@pytest.mark.parametrize("paths", [[EMBEDDED], [EMBEDDED, QUICK]], ids=["embedded", "quick"])
+@pytest.mark.parametrize(
+    "paths", [[EMBEDDED], [EMBEDDED, QUICK], [EMBEDDED, PAPER]], ids=["embedded", "quick", "paper"]
+)
 def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
     config = configuration.load(paths)
     matrix.check_benchmarks(config)
@@ -45,6 +51,28 @@ def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
         ({"training": {"rollouts": "3"}}, r"over.yaml: training.rollouts: '3' is not of type 'integer'"),
         ({"evaluation": {"table_step": 5}}, "over.yaml: evaluation.table_step: unknown value 5; allowed: 12"),
         ({"training": {"rollouts": 3}}, r"matrix.0.steps: 12 lies beyond training.rollouts = 3"),
+        ({"training": {"cov_scope": "batch"}}, "over.yaml: training.cov_scope: unknown value 'batch'; allowed: micro"),
+        ({"variants": {"warm": {"training": {"rate": 1}}}}, "over.yaml: variants.warm: 'title' is a required property"),
+        (
+            {"variants": {"warm": {"title": "warm", "training": {"learning_rat": 1}}}},
+            "over.yaml: variants.warm.training: key: unknown value 'learning_rat'; .*; nearest: learning_rate",
+        ),
+        ({"variants": {"a@b": {"title": "x"}}}, "over.yaml: variants: 'a@b' does not match"),
+        (
+            {"prompts": {"source": "dapo"}},
+            "over.yaml: prompts.source: unknown value 'dapo'; allowed: arithmetic",
+        ),
+        ({"prompts": {"source": "dapo_math_17k"}}, "over.yaml: prompts: 'count' is a required property"),
+        ({"prompts": {"count": 9}}, "over.yaml: prompts: .* has too many properties"),
+        ({"cluster": {"gpus": 8}}, "over.yaml: cluster: 'attention' is a required property"),
+        (
+            {"cluster": CLUSTER | {"rollout_memory": 1}},
+            "over.yaml: cluster.rollout_memory: 1 is greater than or equal to",
+        ),
+        (
+            {"cluster": CLUSTER | {"sizes": {"7B": {"nodes": 0, "tensor_parallel": 1}}}},
+            "over.yaml: cluster.sizes.7B.nodes: 0 is less than the minimum of 1",
+        ),
     ],
 )
 def test_errors_name_everything(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -117,3 +145,19 @@ def test_every_catalog_key_is_accepted_by_name(quick: dict[str, Any]) -> None:
 
     quick["methods"] = list(catalog.keys())
     assert [p.row for p in matrix.plan(quick)] == list(catalog.keys())
+
+
+def test_a_variant_trains_under_its_own_settings_and_name(quick: dict[str, Any]) -> None:
+    quick["variants"]["slow"] = {"title": "slow", "trainer": "verl", "training": {"learning_rate": 1e-6}}
+    quick["matrix"] += [quick["matrix"][0] | {"variant": "slow", "methods": ["tepo"]}]
+    own, varied = (p for p in matrix.plan(quick) if p.run.key == "tepo")
+    assert (own.run.method, varied.run.method, varied.row) == ("tepo", "tepo@slow", "tepo@slow")
+    given = matrix.specification(quick, varied, "base", "prompts")
+    assert (given["variant"], given["trainer"], given["training"]["learning_rate"]) == ("slow", "verl", 1e-6)
+    assert matrix.specification(quick, own, "base", "prompts")["training"]["learning_rate"] == 1e-4
+
+
+def test_a_block_of_an_unknown_variant_names_the_nearest(quick: dict[str, Any]) -> None:
+    quick["matrix"][0]["variant"] = "hott"
+    with pytest.raises(ConfigError, match=r"matrix\.variant: unknown value 'hott'; allowed: hot; nearest: hot"):
+        matrix.plan(quick)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
 
+from benchmarks import dag_size
 from tests.workflow.conftest import Snakemake, copy_of, run_snakemake
 
 QUICK = ("--configfile", "config/quick.yaml")
@@ -38,6 +40,40 @@ def test_quick_plans_each_thing_once(copy: Path) -> None:
     jobs = planned(run_snakemake(copy, "-n", *QUICK).stdout)
     expected = {"base": 1, "prompts": 1, "train": 4, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
     assert {name: jobs.get(name) for name in expected} == expected
+
+
+def test_the_papers_scale_plans_without_network_or_any_file_staged(copy: Path) -> None:
+    """Models and data are fetched by their own rules. CPU seconds: other tests run beside this one."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run_snakemake(copy, "-n", "--configfile", "config/paper.yaml")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    jobs = planned(done.stdout)
+    expected = {
+        "fetch_model": 5, "training_data": 1, "hub_prompts": 5, "benchmark_data": 7, "train": 36, "generate": 43,
+        "grade": 43, "score": 1,
+    }  # fmt: skip
+    assert {name: jobs.get(name) for name in expected} == expected
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
+
+
+def test_four_hundred_runs_are_planned_in_time(copy: Path) -> None:
+    (copy / "large.yaml").write_text(dag_size.configuration(12))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run_snakemake(copy, "-n", "-q", "rules", "--configfile", "config/paper.yaml", "large.yaml")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert planned(done.stdout)["train"] == 408, done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 8
+
+
+@pytest.mark.parametrize(
+    ("scale", "code", "said"), [("quick", 0, "4 unique runs (0 done)"), ("paper", 1, "36 unique runs (0 done)")]
+)
+def test_plan_is_a_target(copy: Path, scale: str, code: int, said: str) -> None:
+    done = run_snakemake(copy, "plan", "--configfile", f"config/{scale}.yaml", "--cores", "1")
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
+    assert ("Missing or wrong: nothing" in done.stdout) == (code == 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,287 @@
+"""`snakemake plan`: counts as the DAG has them, estimates by hand, every missing thing named, exit code 1 for any."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks import dag_size
+from methods.curve import COLUMNS
+from records.errors import ConfigError
+from records.layout import Checkpoint, Results, Run
+from records.write import write_json, write_text
+from tests.workflow.conftest import copy_of, run_snakemake
+from tests.workflow.test_dag import planned as jobs_of
+from workflow import config as configuration
+from workflow import estimate, matrix, missing, plan, throughput
+from workflow.estimate import Job, World
+
+ROOT = Path(__file__).resolve().parents[2]
+EMBEDDED = configuration.load([ROOT / "config/embedded.yaml"])
+PAPER = configuration.load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
+TABLE = throughput.read()
+
+
+@pytest.fixture(autouse=True)
+def _no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether this machine has Slurm commands must not matter."""
+    which = shutil.which
+    monkeypatch.setattr(missing.shutil, "which", lambda name: None if name == "sinfo" else which(name))
+
+
+def world(folder: Path, config: dict[str, Any] = PAPER) -> World:
+    config = copy.deepcopy(config)
+    config["evaluation"]["data"] = str(folder / "data")
+    return World(config, Results(folder / config["scale"]), folder / "cache", TABLE)
+
+
+def problems(of: World, gpus: int = 64) -> list[str]:
+    return missing.all_of(of, estimate.train(of), estimate.generate(of), gpus)
+
+
+def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
+    """29 runs on 8 GPUs (27 of 7B, 2 of 8B) and 7 on 16, 72 rollouts but for the two of 132."""
+    of = world(tmp_path)
+    trains = estimate.train(of)
+    rollouts_7b, rollouts_8b, rollouts_14b = 25 * 72 + 2 * 132, 2 * 72, 7 * 72
+    by_hand = (rollouts_7b * 350 * 8 + rollouts_8b * 370 * 8 + rollouts_14b * 350 * 16) / 3600
+    assert sum(job.gpu_seconds or 0 for job in trains) / 3600 == pytest.approx(by_hand)
+    assert [job for job in trains if job.done] == []
+    disk = estimate.disk(of, trains, 64)
+    assert disk["checkpoints"] == pytest.approx(4 * (29 * 7.6e9 + 2 * 8.0e9 + 7 * 14.8e9))
+    assert sum(estimate.downloads(of).values()) == pytest.approx(2 * (3 * 7.6e9 + 8.0e9 + 14.8e9) + 290e6)
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_jobs_are_counted_as_snakemake_does(tmp_path: Path, scale: str) -> None:
+    clone = copy_of(tmp_path / "clone")
+    files = [ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"]
+    counted = estimate.counts(world(tmp_path, configuration.load(files)))
+    jobs = jobs_of(run_snakemake(clone, "-n", "--configfile", f"config/{scale}.yaml").stdout)
+    assert {kind: count for kind, (count, _) in counted.items()} == {kind: jobs.get(kind) for kind in counted}
+
+
+@pytest.mark.parametrize(
+    ("trains", "generates", "gpus", "seconds"),
+    [
+        ([(1, 10.0)] * 4, [], 2, 20.0),
+        ([(2, 10.0), (1, 4.0), (1, 4.0)], [], 2, 14.0),
+        ([(1, 10.0)], [(1, 5.0)], 4, 15.0),
+        ([(4, 10.0)], [], 2, None),
+        ([(1, None)], [], 2, None),
+        ([], [], 2, 0.0),
+    ],
+    ids=["two at a time", "a wide one first", "evaluation waits", "too wide", "unknown", "nothing"],
+)
+def test_wall_time_of_hand_made_jobs(
+    trains: list[tuple[int, float | None]], generates: list[tuple[int, float]], gpus: int, seconds: float | None
+) -> None:
+    ran = [Job(f"m/grpo/seed{i}", "train", g, s, False, "here") for i, (g, s) in enumerate(trains)]
+    drawn = [Job(f"m/grpo/seed{i}/step1", "generate", g, s, False, "here") for i, (g, s) in enumerate(generates)]
+    assert estimate.wall_seconds(ran, drawn, gpus) == seconds
+
+
+def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
+    rows = [
+        {"rollout": r, "seconds_update": update, "seconds_rollout": rollout if m == 0 else ""}
+        for r in range(1, rollouts + 1)
+        for m in range(2)
+    ]
+    lines = [",".join(str(row.get(column, "")) for column in COLUMNS) for row in rows]
+    write_text(path, "\n".join([",".join(COLUMNS), *lines, ""]))
+
+
+def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    runs = {seed: of.results.run(Run("qwen2.5_7b", "grpo", seed)) for seed in (1, 2)}
+    curve(runs[1] / "state" / "curve.csv", 3, 10.0, 80.0)  # 100 s a rollout, unfinished
+    curve(runs[2] / "curve.csv", 132, 10.0, 180.0)  # 200 s
+    write_json(runs[2] / "run.json", {})
+    found = {job.name: job for job in estimate.train(of)}
+    assert found["qwen2.5_7b/tepo/seed2"].seconds == 150.0 * 72
+    assert found["qwen2.5_7b/tepo/seed2"].source == "measured here, median of 2 runs"
+    assert found["qwen3_14b/grpo/seed2"].seconds == 350.0 * 72
+    assert [name for name, job in found.items() if job.done] == ["qwen2.5_7b/grpo/seed2"]
+    assert estimate.counts(of)["train"] == (36, 35)
+
+
+def test_measured_evaluation(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    base = Checkpoint.base("qwen3_14b")
+    write_json(
+        of.results.samples(base) / "samples.json", {"benchmarks": {"a": {"seconds": 30.0}, "b": {"seconds": 12.0}}}
+    )
+    found = {job.name: job for job in estimate.generate(of)}
+    assert {job.seconds for name, job in found.items() if name.startswith("qwen3_14b")} == {42.0}
+    assert found[base.path.as_posix()].done
+
+
+def test_everything_missing_is_named_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    found = "\n".join(problems(world(tmp_path)))
+    for model in ("qwen2.5_7b", "qwen3_14b", "r1_distill_llama_8b", "mistral_7b_instruct_v0.2", "r1_distill_qwen_7b"):
+        assert f"model {model}: " in found
+    assert "python -m methods.fetch_model --hub Qwen/Qwen3-14B-Base --revision main --out" in found
+    assert "python -m models.training_data --source dapo_math_17k --out" in found
+    assert "python -m evals.fetch --benchmarks aime24 aime25 amc" in found
+
+
+def staged(of: World) -> World:
+    """As if everything had been fetched, and the disk had no end."""
+    for model in of.models:
+        write_json(of.base(model) / "base.json", {})
+    data = estimate.data_file(of)
+    assert data is not None
+    write_text(data, "")
+    for key in of.config["evaluation"]["benchmarks"]:
+        write_text(of.data(key), "")
+    return of
+
+
+@pytest.fixture
+def _endless_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(missing.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**15, 0, 10**15))
+
+
+@pytest.mark.usefixtures("_endless_disk")
+def test_nothing_is_missing_when_all_is_staged(tmp_path: Path) -> None:
+    assert problems(staged(world(tmp_path))) == []
+
+
+WRONG = {
+    "GPUs do not divide": (("cluster", "gpus_per_node"), 6, r"run qwen2\.5_7b/grpo/seed2: .*1 x 6 GPUs do not divide"),
+    "statistics over a shared minibatch": (
+        ("training", "cov_scope"),
+        "minibatch",
+        "clip_cov takes statistics over all",
+    ),
+    "tokens": (("cluster", "max_tokens_per_gpu"), 4096, "max_tokens_per_gpu: 4096 is less than the longest"),
+    "an unknown GPU": (("cluster", "gpu"), "B300", "no entry to estimate `generate 14B` on B300 with"),
+}
+
+
+@pytest.mark.usefixtures("_endless_disk")
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named(tmp_path: Path, case: str) -> None:
+    (section, key), value, message = WRONG[case]
+    of = staged(world(tmp_path))
+    of.config[section][key] = value  # type: ignore[index]
+    found = problems(of)
+    assert any(re.search(message, line) for line in found), found
+    assert all("\n" not in line for line in found)
+
+
+@pytest.mark.usefixtures("_endless_disk")
+def test_too_few_gpus(tmp_path: Path) -> None:
+    assert problems(staged(world(tmp_path)), gpus=8) == ["cluster.gpus: 8, and a run needs 16"]
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(missing.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
+    (said,) = problems(staged(world(tmp_path)))
+    assert said.startswith("disk: 2,")
+    assert "GB will be written, 1 GB are free in " in said
+
+
+SINFO = "gpu|gpu:h100:8(S:0-1)|3\nsmall|gpu:4|10\ncpu|(null)|50\n"
+
+
+@pytest.mark.parametrize(
+    ("profile", "nodes", "message"),
+    [
+        ({}, 3, None),
+        ({"slurm_partition": "gpu", "gpu_model": "h100"}, 3, None),
+        ({}, 4, "a run needs 4 nodes with 8 GPUs each; the partition with most of them has 3"),
+        ({"slurm_partition": "gpus"}, 1, "partition gpus of .* does not exist; there are: cpu, gpu, small"),
+        ({"slurm_partition": "small"}, 1, "a run needs 1 node with 8 GPUs each; partition small has 0"),
+        ({"gpu_model": "a100"}, 1, "8 a100 GPUs each; .* has 0"),
+    ],
+    ids=["fits", "fits by name", "too few nodes", "no such partition", "too few GPUs", "another model"],
+)
+def test_partitions_and_gpus_of_a_cluster(profile: dict[str, Any], nodes: int, message: str | None) -> None:
+    found = list(missing.slurm(SINFO, profile, 8, nodes))
+    if message is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert re.search(message, found[0]), found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("rollout", 0, "seconds", "fast"), r"rollout\.0\.seconds: must be a number, got 'fast'"),
+        (("rollout", 0, "seconds", 0), r"rollout\.0\.seconds: 0\.0 is not positive"),
+        (("rollout", 0, "speed", 1), r"rollout\.0: speed: every entry has exactly gpu, size, seconds"),
+        (("rollout", 1, "size", "7B"), r"rollout\.1: 7B on H100-80GB is given twice"),
+        (("sizes", "7B", "parameters", None), r"sizes\.7B\.parameters: must be a number, got None"),
+    ],
+)
+def test_a_wrong_throughput_table_is_named(tmp_path: Path, change: tuple[Any, ...], message: str) -> None:
+    content = yaml.safe_load(throughput.TABLE.read_text())
+    section, entry, key, value = change
+    content[section][entry][key] = value
+    (tmp_path / "table.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=message):
+        throughput.read(tmp_path / "table.yaml")
+
+
+def test_every_number_says_where_it_is_from() -> None:
+    content = yaml.safe_load(throughput.TABLE.read_text())
+    entries = [*content["sizes"].values(), *content["bytes"].values(), *content["rollout"], *content["evaluation"]]
+    assert all(entry["source"].strip() for entry in entries)
+    cluster = PAPER["cluster"]
+    assert {(cluster["gpu"], size) for size in cluster["sizes"]} <= set(TABLE.rollout) & set(TABLE.evaluation)
+
+
+def command(config: dict[str, Any], folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
+    """`python -m workflow.plan` without Slurm on the path, and its CPU seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "workflow.plan", "--config", "-", "--results", str(folder)],
+        cwd=ROOT, env=os.environ | {"PATH": str(Path(sys.executable).parent)}, input=json.dumps(config),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize(("seeds", "runs"), [(None, 36), (12, 408)], ids=["paper", "408 runs"])
+def test_the_command_says_it_all_in_under_three_seconds(tmp_path: Path, seeds: int | None, runs: int) -> None:
+    config = PAPER if seeds is None else configuration.merge(yaml.safe_load(dag_size.configuration(seeds)), PAPER)
+    done, seconds = command(config, tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert f"{runs} unique runs (0 done)" in done.stdout
+    assert re.search("Missing or wrong: [78]\n", done.stdout), (
+        "five models, two kinds of data, and most likely the disk"
+    )
+    assert "Not pinned to a commit" in done.stdout
+    assert seconds < 3
+
+
+def test_a_plan_with_nothing_missing_ends_with_0(tmp_path: Path) -> None:
+    done, _ = command(EMBEDDED, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "88 unique runs (0 done), 97 evaluations" in done.stdout
+    assert "core-hours" in done.stdout
+    assert done.stdout.endswith("Missing or wrong: nothing\n")
+
+
+def test_models_made_here_are_estimated_on_cores(tmp_path: Path) -> None:
+    of = world(tmp_path, EMBEDDED)
+    text, wrong = plan.lines(of, 2)
+    assert wrong == []
+    assert {job.gpus for job in estimate.train(of)} == {1}
+    assert any(line.startswith("Wall time on 2 cores") for line in text)
+    assert estimate.downloads(of) == {}
+    assert len(estimate.train(of)) == len(matrix.plan(EMBEDDED))
