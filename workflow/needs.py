@@ -6,9 +6,14 @@ the queue. Memory and times on GPUs are assumed, none of them has been measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from records.errors import ConfigError
+from workflow import matrix
+from workflow.matrix import Planned
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,29 @@ def train(settings: Mapping[str, Any]) -> Need:
         gpus=nodes * a_node, nodes=nodes, cores=8 * a_node, memory=100_000 * a_node,
         minutes=60 + 10 * settings["rollouts"],
     )  # fmt: skip
+
+
+def several_nodes(config: Mapping[str, Any], plan: Iterable[Planned]) -> set[str]:
+    """Models whose runs lie on several nodes; `ConfigError` if a variant of one does not, since rules go by model."""
+    nodes: dict[str, int] = {}
+    for planned in plan:
+        wanted, model = train(matrix.training(config, planned)).nodes, planned.run.model
+        if (nodes.setdefault(model, wanted) > 1) != (wanted > 1):
+            raise ConfigError(f"config: nodes: runs of {model} need {nodes[model]} and {wanted}; one node, or several")
+    return {model for model, wanted in nodes.items() if wanted > 1}
+
+
+def pattern(models: Iterable[str]) -> str:
+    """A wildcard constraint that matches these names, and nothing if there are none."""
+    return "|".join(sorted(re.escape(model) for model in models)) or "(?!)"
+
+
+def launch(need: Need) -> str:
+    """What stands before a command that needs Ray on all nodes of its job."""
+    return (
+        f"python -m workflow.scripts.ray_nodes --nodes {need.nodes} --gpus-per-node {need.gpus // need.nodes}"
+        f" --cores {need.cores} --"
+    )
 
 
 def generate(backend: str) -> Need:

@@ -63,8 +63,8 @@ JobRequeue=1
 KillWait=5
 SlurmdTimeout=20
 SlurmctldTimeout=30
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
+NodeName=n1 NodeHostname={host} NodeAddr={address} Port={ports[1]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
+NodeName=n2 NodeHostname={host} NodeAddr={address} Port={ports[2]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -159,7 +159,7 @@ def _write(folder: Path) -> None:
         client.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {_program(name)} "$@"\n')
         client.chmod(0o755)
     host = socket.gethostname().split(".")[0]
-    conf = CONF.format(folder=folder, host=host, ports=_free_ports(3), gpus=GPUS)
+    conf = CONF.format(folder=folder, host=host, address=_address(), ports=_free_ports(3), gpus=GPUS)
     (folder / "slurm.conf").write_text(conf)
     device = f"File={folder}/gpu[0-{GPUS - 1}]"
     (folder / "gres.conf").write_text("".join(f"NodeName={node} Name=gpu Type=h100 {device}\n" for node in NODES))
@@ -192,6 +192,16 @@ def _stop(made: Cluster) -> None:
 
 def _program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ['PATH']}:{SBIN}")
+
+
+def _address() -> str:
+    """This machine's address: Ray does not take a loopback one for a node. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.connect(("192.0.2.1", 9))
+        except OSError:  # no network at all
+            return "127.0.0.1"
+        return str(one.getsockname()[0])
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,5 +1,6 @@
 # What every stage needs: the checked configuration, the plan, the paths. The logic lives in workflow/*.py and has tests.
 import json
+import signal
 import sys
 from functools import cache
 
@@ -20,6 +21,11 @@ except BenchError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
 
+# Slurm's warning before the time limit goes to every process of a job. Training acts on it; the Snakemake inside the job, its
+# shell and tee have to outlive training's last save, and inherit this.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+SEVERAL_NODES = needs.several_nodes(config, PLAN.values())
 RESULTS = Results(Path("results") / config["scale"])
 CACHE = Path("results/cache")
 BENCHMARKS = config["evaluation"]["benchmarks"]

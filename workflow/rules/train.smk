@@ -115,6 +115,8 @@ rule train:
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
     log:
         f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
+    wildcard_constraints:
+        model=needs.pattern(set(matrix.models_of(config)) - SEVERAL_NODES),
     conda:
         "../../environment.yml"
     threads: lambda wc: train_need(wc).cores
@@ -126,5 +128,22 @@ rule train:
         spec=specification,
         code=train_code,
         folder=subpath(output.run, parent=True),
+        launch="",
+    # preemption sends SIGTERM to all of a job: training saves and ends by itself, and nothing before it
     shell:
-        "python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
+        "trap '' TERM; {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
+
+
+# Over several nodes: no GPU request but the nodes' own (profiles/slurm), since Slurm would count tasks by GPU; `mpi` makes the
+# rule's shell run on the first node, where it starts its own job steps.
+use rule train as train_nodes with:
+    wildcard_constraints:
+        model=needs.pattern(SEVERAL_NODES),
+    resources:
+        mpi="srun",
+        nodes=lambda wc: train_need(wc).nodes,
+        tasks=lambda wc: train_need(wc).nodes,
+        mem_mb=lambda wc: train_need(wc).memory,
+        runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
+    params:
+        launch=lambda wc: needs.launch(train_need(wc)),

@@ -1,0 +1,196 @@
+"""Run a command on a Ray cluster over the nodes of a Slurm job: `python -m workflow.scripts.ray_nodes ... -- COMMAND`.
+
+Runs on the first node, in the job's own shell. Starts Ray on every node as job steps (its head here), waits until each
+has joined with all its GPUs, runs COMMAND as a further step with RAY_ADDRESS set, and stops Ray. Exit code: COMMAND's;
+2 and one line if Ray did not come up whole, or a node was lost while COMMAND ran (COMMAND is ended then: waiting for a
+lost node would hold the others until the time limit).
+
+They are separate steps because of signals: Slurm's warning before the time limit (USR1) goes to every step, and would
+end Ray, which therefore ignores it; COMMAND gets it and can save.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from records import cli
+from records.errors import BenchError, ConfigError
+
+Process = subprocess.Popen[bytes]
+
+# In a process of its own: `ray.init` of an incomplete cluster may hang.
+JOINED = """
+import ray, sys
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+print(*(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]))
+"""
+
+
+class NodesError(BenchError, RuntimeError):
+    """Ray did not start on all nodes, or a node was lost."""
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m workflow.scripts.ray_nodes", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--nodes", type=int, required=True, help="nodes that the job must have")
+    parser.add_argument("--gpus-per-node", type=int, required=True, help="GPUs that each of them must bring")
+    parser.add_argument("--cores", type=int, required=True, help="CPU cores a node")
+    parser.add_argument("--start-seconds", type=float, default=300.0, help="for all nodes to join (default 300)")
+    parser.add_argument("command", nargs="+", metavar="-- COMMAND")
+    return parser.parse_args(argv)
+
+
+def hosts(job: str) -> list[str]:
+    """The job's nodes, the one we run on first. The variables that list them do not reach a rule's shell."""
+    shown = _output("scontrol", "show", "job", job)
+    found = re.search(r"^\s+NodeList=(\S+)", shown, re.MULTILINE)
+    if found is None:
+        raise NodesError(f"job {job}: scontrol shows no NodeList")
+    return _output("scontrol", "show", "hostnames", found[1]).split()
+
+
+def address(host: str) -> str:
+    """The IP address under which Slurm itself reaches the node."""
+    found = re.search(r"NodeAddr=(\S+)", _output("scontrol", "show", "node", "--oneliner", host))
+    return socket.gethostbyname(found[1] if found else host)
+
+
+def port(job: str) -> int:
+    """Of Ray's head: by job, so that two jobs that share a node do not meet. The next one is its client server's."""
+    return 20_000 + 2 * (int(job) % 5_000)
+
+
+def step(host: str, cores: int, command: Sequence[str]) -> list[str]:
+    """`command` as a job step on `host` that shares the node's cores, memory and GPUs with the other steps there."""
+    return [
+        "srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", f"--cpus-per-task={cores}", "--mem=0",
+        "--cpu-bind=none", *command,
+    ]  # fmt: skip
+
+
+def ray_start(host: str, given: argparse.Namespace, *where: str) -> Process:
+    """Ray on `host` until it is stopped: `--block` keeps the step alive as long as Ray lives, and no longer."""
+    ray = str(Path(sys.executable).with_name("ray"))
+    line = [ray, "start", "--block", f"--num-gpus={given.gpus_per_node}", f"--num-cpus={given.cores}", *where]
+    line.append(f"--node-ip-address={address(host)}")
+    return subprocess.Popen(
+        step(host, given.cores, ["bash", "-c", f"trap '' USR1; exec {shlex.join(line)}"]),
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+    )
+
+
+def start(job: str, found: Sequence[str], given: argparse.Namespace, running: dict[str, Process]) -> str:
+    """Ray on all nodes, each process put into `running` as soon as it is started; Ray's address."""
+    first, number = found[0], port(job)
+    deadline = time.monotonic() + given.start_seconds
+    running[first] = ray_start(
+        first, given, "--head", f"--port={number}", f"--ray-client-server-port={number + 1}",
+        "--include-dashboard=false", f"--temp-dir={temporary(job)}",
+    )  # fmt: skip
+    ray_address, wanted = f"{address(first)}:{number}", " ".join([str(given.gpus_per_node)] * given.nodes)
+    while True:
+        check_alive(running)
+        answers, said = gpus_joined(ray_address)
+        if answers and said == wanted:
+            return ray_address
+        if time.monotonic() > deadline:
+            raise NodesError(
+                f"Ray at {ray_address} is not whole after {given.start_seconds:.0f} s: GPUs of the nodes that joined: "
+                f"wanted {wanted}, got {said}"
+            )
+        if answers:
+            for host in found[len(running) :]:
+                running[host] = ray_start(host, given, f"--address={ray_address}")
+        time.sleep(1)
+
+
+def gpus_joined(ray_address: str) -> tuple[bool, str]:
+    """Whether Ray answers, and the GPUs of each node that has joined, or why it does not."""
+    line = [sys.executable, "-c", JOINED, ray_address]
+    try:
+        asked = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return False, "no answer in 60 s"
+    said = (asked.stdout if asked.returncode == 0 else asked.stderr).strip().splitlines()
+    return asked.returncode == 0, said[-1] if said else ""
+
+
+def temporary(job: str) -> str:
+    """Ray's folder on every node; short, since sockets lie in it."""
+    return f"/tmp/ray-{job}"
+
+
+def check_alive(daemons: dict[str, Process]) -> None:
+    for host, process in daemons.items():
+        code = process.poll()
+        if code is not None:
+            raise NodesError(f"Ray on {host} ended (exit code {code}); its log is in {temporary(_job())} there")
+
+
+def stop(processes: Sequence[Process]) -> None:
+    """End steps: srun passes the signal on, and kills what is left after Slurm's KillWait."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def run(given: argparse.Namespace) -> int:
+    job = _job()
+    found = hosts(job)
+    if len(found) != given.nodes:
+        raise NodesError(f"job {job}: has nodes {', '.join(found)}, but this run needs {given.nodes}")
+    running: dict[str, Process] = {}
+    steps: list[Process] = []
+    try:
+        ray_address = start(job, found, given, running)
+        print(f"Ray runs on {', '.join(found)} with {given.gpus_per_node} GPUs each, head {ray_address}", flush=True)
+        line = step(found[0], given.cores, given.command)
+        steps.append(subprocess.Popen(line, env=os.environ | {"RAY_ADDRESS": ray_address}))
+        while steps[0].poll() is None:
+            check_alive(running)
+            time.sleep(0.5)
+    finally:
+        stop([*steps, *running.values()])
+    code = int(steps[0].returncode)
+    if code == 0:  # else Ray's logs are of use
+        subprocess.run(["srun", "--overlap", f"--nodes={len(found)}", "rm", "-rf", temporary(job)], check=False)
+    return code
+
+
+def _job() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        raise ConfigError("SLURM_JOB_ID: not set; this runs inside a Slurm job (docs/cluster.md, several nodes)")
+    return job
+
+
+def _output(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NodesError(f"{' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def main() -> int:
+    return run(arguments())
+
+
+if __name__ == "__main__":
+    cli.run(main)
