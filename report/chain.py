@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Run
-from records.provenance import sha256_file
+from records.provenance import sha256_bytes, sha256_file
 from records.read import read_json
+from report.columns import content, stored
 from report.manifest import finished
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ def problems(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
 def _run(tree: Tree, run: Run) -> Iterator[str]:
     record, folder = tree.record(run), tree.layout.run(run)
     recorded = (record or {}).get("outputs", {}).get("curve.csv")
-    if not (folder / "curve.csv").is_file():
+    curve = stored(folder / "curve.csv")
+    if curve is None:
         yield f"{folder / 'curve.csv'}: missing, though {folder / 'run.json'} lists it"
-    elif sha256_file(folder / "curve.csv") != recorded:
-        yield f"{folder / 'curve.csv'}: not the curve that {folder / 'run.json'} was written for"
+    elif sha256_bytes(content(curve)) != recorded:
+        yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 
 def _samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:

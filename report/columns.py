@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from records.errors import CorruptInputError, MissingInputError, unknown
 
 
+def stored(path: Path | str) -> Path | None:
+    """Where a file lies: at `path`, or compressed beside it as a reference keeps its curves; None: neither."""
+    plain = Path(path)
+    compressed = plain.with_name(f"{plain.name}.gz")
+    return plain if plain.is_file() else compressed if compressed.is_file() else None
+
+
+def content(path: Path) -> bytes:
+    """What a stored file holds, compressed or not."""
+    data = path.read_bytes()
+    try:
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorruptInputError(f"{path}: not a compressed file ({error})") from error
+
+
 def read_csv(path: Path | str, what: str, needed: Sequence[str]) -> list[dict[str, str]]:
     """All rows as text. A missing file or column, a ragged row or no rows at all is an error naming the file."""
-    path = Path(path)
-    if not path.is_file():
+    found = stored(path)
+    if found is None:
         raise MissingInputError(f"{path}: {what} is missing")
+    path = found
     try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            lines = list(csv.reader(stream, strict=True))
+        text = content(path).decode("utf-8")
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
     if not lines:

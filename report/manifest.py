@@ -29,6 +29,7 @@ SCHEMA = 1
 KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "runs/*/run.json": "run record",
     "runs/*/curve.csv": "curve",
+    "runs/*/curve.csv.gz": "curve",
     "samples/*/samples.json": "samples record",
     "samples/*.parquet": "samples",
     "grades/*/grades.json": "grades record",

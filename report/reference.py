@@ -9,11 +9,12 @@ and grades came to be. Not kept: checkpoints, samples, grades. `report.show`, `r
 from __future__ import annotations
 
 import argparse
+import gzip
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 LIMIT = 5_000_000  # bytes
 ALWAYS = ("plan", "scores", "table", "figure", "claims", "audit", "run record", "curve")
-IF_IT_FITS = ("report", "picture")  # in this order; a picture is a figure's PNG, which its SVG stands for
+IF_IT_FITS = ("report", "figure data", "picture")  # in this order; the last two are drawn again from the curves
+CURVE_SHARE = 0.4  # of a curve's bytes that remain when it is compressed, at most
 
 
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
@@ -72,8 +74,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
         folder = Path(scratch, out.name)
         for name in kept:
             _refuse_machine_paths(tree.root / name, machine)
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(tree.root / name, folder / name)
+            _copy(tree.root / name, folder / name, compress=source["files"][name]["kind"] == "curve")
         write_text(folder / "README.md", _readme(source, where, doubts, left_out))
         content = {**source, "left_out": left_out, "files": {}}
         content["files"] = {
@@ -90,6 +91,14 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
     return Made(dict(sizes), tuple(left_out))
 
 
+def _copy(source: Path, target: Path, *, compress: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if compress:  # curves are most of the bytes; equal curves give equal files
+        target.with_name(f"{target.name}.gz").write_bytes(gzip.compress(source.read_bytes(), mtime=0))
+    else:
+        shutil.copyfile(source, target)
+
+
 def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
     if source["dirty"] is not False:
         yield "made with uncommitted changes" if source["dirty"] else "it is unknown whether its code was committed"
@@ -98,20 +107,28 @@ def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
             yield f"{len(names)} {what} missing, first {names[0]}"
 
 
+def _kind(name: str, files: Mapping[str, Mapping[str, Any]]) -> str:
+    """As in the manifest, but a figure's PNG and the numbers behind it stand apart from what is looked at, its SVG."""
+    if files[name]["kind"] != "figure" or name.endswith(".svg"):
+        return str(files[name]["kind"])
+    drawn = f"{name.split('.')[0]}.svg" in files
+    return "figure" if not drawn else "picture" if name.endswith(".png") else "figure data"
+
+
 def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) -> tuple[list[str], list[str]]:
     """Names of the files to copy, and the kinds that stay behind. Runs left over from another plan are not copied."""
-    kinds = {
-        name: "picture" if name.endswith(".png") else entry["kind"]
-        for name, entry in files.items()
-        if not name.startswith("runs/") or entry["of"] in planned
-    }
+    kinds = {name: _kind(name, files) for name in files if not name.startswith("runs/") or files[name]["of"] in planned}
+
+    def size(names: Iterable[str]) -> float:
+        return sum(files[name]["bytes"] * (CURVE_SHARE if kinds[name] == "curve" else 1) for name in names)
+
     kept = [name for name in kinds if kinds[name] in ALWAYS]
-    reserve = 150_000 + 2_500 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
-    room = LIMIT - reserve - sum(files[name]["bytes"] for name in kept)
+    reserve = 100_000 + 4_000 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
+    room = LIMIT - reserve - size(kept)
     for kind in IF_IT_FITS:
         names = [name for name in kinds if kinds[name] == kind]
-        if (size := sum(files[name]["bytes"] for name in names)) <= room:
-            kept, room = kept + names, room - size
+        if size(names) <= room:
+            kept, room = kept + names, room - size(names)
     return sorted(kept), sorted({"weights", *(kinds[name] for name in kinds if name not in kept)})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from records.layout import BASE, Run
 from report import convergence
 from report.cells import FilledTable
+from report.columns import stored
 from report.convergence import REFERENCE
 from report.curve import read_curve
 from report.results import Tree
@@ -81,7 +82,7 @@ def warnings(tree: Tree, filled: FilledTable, done: Sequence[Summary]) -> list[s
 def _summary(run: Run, tree: Tree) -> Summary:
     record = tree.record(run)
     path = tree.layout.run(run) / "curve.csv"
-    reward = [v for v in read_curve(path).series(["reward"], "first") if v is not None] if path.is_file() else []
+    reward = [v for v in read_curve(path).series(["reward"], "first") if v is not None] if stored(path) else []
     measured = convergence.measure_run(tree, run).values
     quarter = max(len(reward) // 4, 1)
     training = (record or {}).get("spec", {}).get("training") or tree.matrix.get("training") or {}
