@@ -1,78 +1,131 @@
-"""`python -m report.build --results results/quick`: the report, one HTML file that needs no network and no script."""
+"""`python -m report.build --results results/quick`: the report, one HTML file and the responses beside it.
+
+`report.html` needs no network; `report.data/` holds what it loads when somebody looks at responses. Both stand on what
+other commands wrote: tables, figures, scores, curves, samples, grades.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from records import cli
-from report import figure_spec, spec
+from report import spec
 
-HTML = Path(__file__).resolve().parent / "html"
+if TYPE_CHECKING:
+    from report.results import Tree
+
+ROOMS = (
+    ("overview", "Overview"),
+    ("tables", "Tables"),
+    ("figures", "Figures"),
+    ("runs", "Runs"),
+    ("samples", "Responses"),
+    ("audit", "Audit"),
+    ("about", "Provenance"),
+)
+NATIVE = "snakemake.html"
 
 
 def build(root: Path) -> str:
     """The page for the results at `root`; its figures must have been drawn (`python -m report.figure`)."""
     from markupsafe import Markup
 
-    from report import captions, cells, inline, page, runs
-    from report.draw import css_colours
+    from report import captions, cells, page, runs
+    from report.fragment import template
     from report.results import open_tree
+    from report.site import assets, overview, responses, rowviews, runviews
 
     tree = open_tree(root)
-    tables = [cells.fill(spec.table(key), tree) for key in spec.table_keys()]
+    tables = [cells.fill(spec.table(key), tree) for key in spec.keys_for(tree.methods)]
     done = runs.summaries(tree)
-    figures = []
-    for key in figure_spec.figure_keys():
-        figure = figure_spec.figure(key)
-        drawn = inline.inline(tree.layout.figures / f"{key}.svg", key, figure.title, css_colours())
-        number = key.removeprefix("figure")
-        figures.append(
-            {
-                "key": key,
-                "name": f"Figure {number}" if number != key else figure.title.split(",")[0],
-                "title": f"Figure {number}: {figure.title}" if number != key else figure.title,
-                "svg": Markup(drawn),
-                "caption": captions.paragraphs(key),
-            }
-        )
-    return render(
+    figures, charts = _figures(tree)
+    script = assets.script()
+    browser = responses.view(tree)
+    data = {"start": "overview", "figures": charts, **browser.pop("data")}
+    return template("page.html.j2").render(
         {
-            "style": Markup((HTML / "style.css").read_text(encoding="utf-8")),
+            "policy": assets.policy(assets.BEFORE, script),
+            "style": Markup(assets.style()),
+            "before": Markup(assets.BEFORE),
+            "script": Markup(script),
+            "data": Markup(assets.data(data)),
+            "rooms": ROOMS,
             "matrix": tree.matrix,
             "scale": tree.scale,
             "lead": captions.scale(tree.scale, str(tree.matrix.get("note", ""))),
             "facts": page.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
-            "tables": [page.table(filled, tree) for filled in tables],
+            "glance": overview.glance(tables[0]),
+            "tables": [rowviews.table(filled, tree) for filled in tables],
+            "reading": rowviews.reading(tables),
+            "rows": rowviews.views(tables, tree),
             "figures": figures,
-            "runs": [page.run(summary, tree) for summary in done],
+            "runviews": runviews.views(tree, done),
+            "documents": _documents(),
             "benchmarks": page.benchmarks(tree, tables),
             "provenance": page.provenance(tree, done),
+            "native": (tree.root / NATIVE).as_posix(),
+            "native_name": NATIVE,
+            "native_there": (tree.root / NATIVE).is_file(),
+            **browser,
         }
     )
 
 
-def render(context: Mapping[str, Any]) -> str:
-    """The template filled in. Every value is escaped: titles, notes and paths are data, never markup."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+def _figures(tree: Tree) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Every figure for the template, and what its interactive twin draws."""
+    from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(HTML), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("page.html.j2").render(context)
+    from report import captions, curves, inline
+    from report.site import charts
+    from report.styles import css_colours
+
+    figures, data = [], {}
+    for figure in curves.offered(tree):
+        drawing = curves.draw_data(figure, tree)
+        key, title = figure.key, figure.title
+        number = key.removeprefix("figure")
+        figures.append(
+            {
+                "key": key,
+                "title": f"Figure {number}: {title}" if number != key else title,
+                "svg": Markup(inline.inline(tree.layout.figures / f"{key}.svg", key, title, css_colours())),
+                "caption": captions.paragraphs(key),
+                "notes": drawing.notes,
+            }
+        )
+        data[key] = charts.data(drawing)
+    return figures, data
+
+
+def _documents() -> list[Mapping[str, Any]]:
+    """Pages that other modules write as Markdown."""
+    from markupsafe import Markup
+
+    from report.paper import audit, printed, sentences
+    from report.paper.page import render
+    from report.site import documents
+
+    paper = printed.read()
+    audited = render(paper, audit.audit(paper, sentences.read()))
+    return [{"id": "audit", "html": Markup(documents.html(audited))}]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build report.html from finished results, tables and figures.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     given = parser.parse_args(arguments)
 
     from records.layout import Results
     from records.write import write_text
+    from report.results import open_tree
+    from report.site import samples, shards
 
+    samples.write(open_tree(given.results), given.results / shards.FOLDER, given.data)
     html = build(given.results)
     path = Results(given.results).report
     write_text(path, html)

@@ -16,6 +16,7 @@ DROPPED = {  # the page has its own; matplotlib's `*` rule would reach all of it
     "metadata",
 }
 REFERENCE = re.compile(r"url\(\s*#([^)\s]+)\s*\)")
+NUMBER = re.compile(r"(?<![#\w])-?\d+\.\d{3,}")  # matplotlib writes six decimals of a point
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 
 
@@ -40,6 +41,10 @@ def inline(path: Path | str, prefix: str, title: str, colours: dict[str, str]) -
     for element in root.iter():
         _check(element, path)
         _rewrite(element, prefix, colours)
+        if _name(element) not in ("text", "tspan") and not (element.text or "").strip():
+            element.text = None
+        if not (element.tail or "").strip():
+            element.tail = None
     width, height = (root.attrib.pop(side, "") for side in ("width", "height"))
     root.set("viewBox", root.get("viewBox") or f"0 0 {_points(width)} {_points(height)}")
     root.attrib |= {"role": "img", "aria-label": title, "class": "figure", "stroke-linejoin": "round"}
@@ -67,6 +72,8 @@ def _rewrite(element: ET.Element, prefix: str, colours: dict[str, str]) -> None:
             value = f"#{prefix}-{value[1:]}"
         else:
             value = REFERENCE.sub(lambda match: f"url(#{prefix}-{match[1]})", value)
+            if plain in {"d", "x", "y", "transform"}:
+                value = NUMBER.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split()))
             if plain in {"style", "fill", "stroke"}:
                 value = COLOUR.sub(lambda match: _variable(match[0], colours), value)
         element.set(key, value)

@@ -113,17 +113,21 @@ rule report:
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,
+        grades=rules.score.input,
+        data=rules.generate.input.data,
     output:
-        RESULTS.report,
+        page=RESULTS.report,
+        responses=directory(f"{RESULTS.root}/report.data"),
     log:
         f"{LOGS}/report.log",
     conda:
         "../../environment.yml"
     params:
         root=RESULTS.root,
+        data=DATA,
         code=code.report(),
     shell:
-        "python -m report.build --results {params.root} 2>&1 | tee {log}"
+        "python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
 
 
 rule audit:
