@@ -13,10 +13,10 @@ COMMIT = "1234567890" * 4
 
 
 @contextmanager
-def hub(repository: str, files: Mapping[str, bytes], kind: str = "models") -> Iterator[tuple[str, list[str]]]:
-    """Serve `files` as `repository`, whose `main` is COMMIT; yields its address and the paths asked for so far."""
+def hub(repositories: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str, list[str]]]:
+    """Serve `models/<id>` and `datasets/<id>` with their files; the `main` of all is COMMIT. Yields the address and the
+    requests so far."""
     asked: list[str] = []
-    place = repository if kind == "models" else f"{kind}/{repository}"
 
     class Handler(BaseHTTPRequestHandler):
         def _send(self, status: int, body: bytes, **headers: str) -> None:
@@ -30,17 +30,10 @@ def hub(repository: str, files: Mapping[str, bytes], kind: str = "models") -> It
 
         def _answer(self) -> None:
             path = self.path.split("?")[0]
-            for revision in ("main", COMMIT):
-                if path in (f"/api/{kind}/{repository}/revision/{revision}", f"/api/{kind}/{repository}"):
-                    siblings = [{"rfilename": name} for name in files]
-                    return self._send(200, json.dumps({"id": repository, "sha": COMMIT, "siblings": siblings}).encode())
-                if path == f"/api/{kind}/{repository}/tree/{revision}":
-                    entries = [{"type": "file", "path": n, "size": len(b), "oid": "0" * 40} for n, b in files.items()]
-                    return self._send(200, json.dumps(entries).encode())
-                name = path.removeprefix(f"/{place}/resolve/{revision}/")
-                if name != path and name in files:
-                    return self._send(200, files[name], X_Repo_Commit=COMMIT, ETag=f'"{abs(hash(name))}"')
-            self._send(404, b"", X_Error_Code="RepoNotFound" if repository not in path else "EntryNotFound")
+            for repository, files in repositories.items():
+                if answer := _found(path, repository, files):
+                    return self._send(200, answer[0], **answer[1])
+            self._send(404, b"", X_Error_Code="EntryNotFound")
 
         do_GET = do_HEAD = _answer  # noqa: N815 - the names http.server calls
 
@@ -54,6 +47,23 @@ def hub(repository: str, files: Mapping[str, bytes], kind: str = "models") -> It
     finally:
         server.shutdown()
         server.server_close()
+
+
+def _found(path: str, repository: str, files: Mapping[str, bytes]) -> tuple[bytes, dict[str, str]] | None:
+    """Body and headers for a request of this repository: its commit, its list of files, or a file."""
+    name = repository.split("/", 1)[1]
+    place = name if repository.startswith("models/") else repository
+    for revision in ("main", COMMIT):
+        if path == f"/api/{repository}/revision/{revision}":
+            siblings = [{"rfilename": file} for file in files]
+            return json.dumps({"id": name, "sha": COMMIT, "siblings": siblings}).encode(), {}
+        if path == f"/api/{repository}/tree/{revision}":
+            entries = [{"type": "file", "path": n, "size": len(b), "oid": "0" * 40} for n, b in files.items()]
+            return json.dumps(entries).encode(), {}
+        file = path.removeprefix(f"/{place}/resolve/{revision}/")
+        if file != path and file in files:
+            return files[file], {"X_Repo_Commit": COMMIT, "ETag": f'"{abs(hash(file))}"'}
+    return None
 
 
 def environment(address: str, home: Path) -> dict[str, str]:

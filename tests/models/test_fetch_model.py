@@ -52,7 +52,7 @@ def folder(path: Path, files: dict[str, bytes]) -> Path:
 def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path, revision: str) -> None:
     out = tmp_path / "small"
     words = ("--hub", HUB, "--revision", revision, "--out", str(out))
-    with hub(HUB, SHARDED) as (address, asked):
+    with hub({f"models/{HUB}": SHARDED}) as (address, asked):
         done = command(*words, **environment(address, tmp_path / "home"))
         assert done.returncode == 0, done.stderr
         fetched = len(asked)
@@ -77,7 +77,7 @@ def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path, r
 def test_what_cannot_be_fetched_is_one_line(
     tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], message: str
 ) -> None:
-    with hub(HUB, SHARDED) as (address, _):
+    with hub({f"models/{HUB}": SHARDED}) as (address, _):
         done = command(*words, "--out", str(tmp_path / "out"), **environment(address, tmp_path / "home") | variables)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1, done.stderr

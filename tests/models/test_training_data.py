@@ -163,7 +163,7 @@ def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> None:
     out = tmp_path / "out.jsonl"
-    with hub(SOURCE.dataset, {SOURCE.path: file.read_bytes()}, kind="datasets") as (address, _):
+    with hub({f"datasets/{SOURCE.dataset}": {SOURCE.path: file.read_bytes()}}) as (address, _):
         words = ("models.training_data", "--source", KEY, "--out", str(out))
         done = command(*words, **environment(address, tmp_path / "home"))
         assert done.returncode == 0, done.stderr
