@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from report.seed_noise import Cell
 
 WIDTH = 118
+LISTED = 12  # names of what only one side has
 HEADER = (
     "where", "figure", "unit", "a", "b", "difference", "low", "high", "p", "p_holm", "moved", "detectable", "level",
     "how", "n",
@@ -100,7 +101,9 @@ def _sides(common: Overlap) -> list[str]:
     lines += [f"   {line}" for line in settings]
     for name, only in (("A", common.only_a), ("B", common.only_b)):
         if only:
-            lines += textwrap.wrap(f"only in {name} ({len(only)}): {', '.join(only)}", WIDTH, subsequent_indent="   ")
+            more = f" and {len(only) - LISTED} more" if len(only) > LISTED else ""
+            named = f"only in {name} ({len(only)}): {', '.join(only[:LISTED])}{more}"
+            lines += textwrap.wrap(named, WIDTH, subsequent_indent="   ")
     return lines
 
 

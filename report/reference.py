@@ -168,9 +168,11 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - commit: {", ".join(source["commits"]) or "not recorded"}
 - left out: {", ".join(left_out)}
 
-Look at it, hold your own results against it, or check that nobody edited it (from the repository root):
+Look at it (the second line writes the page), hold your own results against it, or check that nobody edited it, from
+the repository root:
 
     python -m report.show table1 --results {where}
+    python -m report.build --results {where}
     python -m report.compare {where} results/{source["scale"]}
     python -m report.verify --results {where}
 

@@ -7,6 +7,8 @@ import csv
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from benchmarks.compare_noise import SHAPES, series
 from records.layout import Checkpoint, Run
+from records.provenance import ROOT
 from report import compare, moved, overlap, seed_noise
 from report.results import Tree
 from tests.report import synthetic
@@ -223,3 +226,11 @@ def test_methods_that_were_not_trained_again_lend_their_seeds_and_have_no_cell()
     assert cells.keys() == {arm}
     assert cells[arm].moved
     assert "of 51 differences" in cells[arm].gain.how
+
+
+@pytest.mark.parametrize("name", ["compare", "manifest", "reference", "verify"])
+def test_help_is_quick_because_nothing_heavy_is_imported(name: str) -> None:
+    heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
+    code = f"import sys, report.{name}; print(*(m for m in {heavy} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
