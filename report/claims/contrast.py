@@ -26,7 +26,7 @@ class Contrast:
     """value: held against `null`. p: two-sided, raw. detectable: the smallest distance from `null` that would be found
     significant at 5 % in 80 % of repetitions. level: what is imagined drawn again. n: units drawn. runs: folders below
     the results folder, or printed rows. farthest: how far from `null` a value can lie at all. at_least: the true value
-    may be larger, never smaller. Unknown is None, and `how` says why."""
+    may be larger, never smaller. units: what was averaged, by seed or model. Unknown is None, and `how` says why."""
 
     what: str
     value: float | None
@@ -42,12 +42,16 @@ class Contrast:
     runs: tuple[str, ...] = ()
     farthest: float = math.inf
     at_least: bool = False
+    units: tuple[tuple[str, float], ...] = ()
 
     def map(self, function: Callable[[float], float], unit: str) -> Contrast:
         """The same evidence in another unit; `function` rises, and nothing is the farthest."""
         value, low, high = (None if x is None else function(x) for x in (self.value, self.low, self.high))
         far = None if self.detectable is None else function(self.null + self.detectable) - function(self.null)
-        return replace(self, value=value, low=low, high=high, null=function(self.null), detectable=far, unit=unit)
+        units = tuple((name, function(x)) for name, x in self.units)
+        return replace(
+            self, value=value, low=low, high=high, null=function(self.null), detectable=far, unit=unit, units=units
+        )
 
 
 def over_runs(
@@ -71,14 +75,13 @@ def over_runs(
     value, low, high = (None if x is None else x + null for x in (found.difference, found.low, found.high))
     made = Contrast(
         what, value, null, low, high, found.p, found.detectable, unit, "seed", found.how, found.n, tuple(runs),
-        max(map(abs, bounds)),
+        max(map(abs, bounds)), units=tuple((f"seed {seed}", x) for seed, x in units.items()),
     )  # fmt: skip
     if len(by_model) == 1:
         return made
     several = f"{len(by_model)} models, {sum(map(len, by_model.values()))} runs or pairs of runs"
     how = f"Student-t over {several}" if found.p is not None else f"{several} agree exactly: their spread is unknown"
-    how += "; " + ", ".join(f"{model} {mean:.3g}" for model, mean in zip(by_model, units.values(), strict=True))
-    return replace(made, level=MODELS, how=how)
+    return replace(made, level=MODELS, how=how, units=tuple(zip(by_model, units.values(), strict=True)))
 
 
 def _units(by_model: Mapping[str, Mapping[int, float]]) -> dict[int, float]:

@@ -69,7 +69,7 @@ def _cases(tree: Tree, rows: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
             if claim.test.kind != "algebra":
                 yield Case(entry, claim.test, source, untestable, optional=True)
         for label, instead in claim.readings.items():
-            entry = replace(blank, reading=label)
+            entry = replace(blank, reading=label, statement=f"{blank.statement} Read as: {label}.")
             yield Case(entry, claim.test, Runs(tree, rows, instead=instead), untestable, optional=True)
 
 
@@ -79,7 +79,7 @@ def _blank(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
         ledger=ledger,  # type: ignore[arg-type]
         id=claim.id,
         family=claim.family,
-        where="; ".join(where for where, _ in claim.quotes),
+        where="; ".join(dict.fromkeys(where for where, _ in claim.quotes)),
         quote=claim.quotes[0][1],
         statement=statement,
         scale=scale,
@@ -136,10 +136,12 @@ def _without(case: Case, reason: str) -> Entry:
 
 def _with(case: Case, seen: judge.Direction, parts: int, side: str) -> Entry:
     c = seen.contrast
+    units = ", ".join(f"{name} {amount(x, c.unit)}" for name, x in c.units)
+    how = f"{c.how}; {units}" if units else c.how
     entry = replace(
         case.entry,
         tested=c.what, parts=parts, claimed=side, estimate=c.value, null=c.null, low=c.low, high=c.high, unit=c.unit,
-        level=c.level, how=c.how, n=c.n, seeds=_seeds(c.runs), p=seen.p, detectable=c.detectable, runs=c.runs,
+        level=c.level, how=how, n=c.n, seeds=_seeds(c.runs), p=seen.p, detectable=c.detectable, runs=c.runs,
     )  # fmt: skip
     if case.untestable is not None:
         return replace(entry, verdict="not testable at this scale", reason=case.untestable)

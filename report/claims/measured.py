@@ -86,7 +86,7 @@ class Runs:
         for run in arm.runs:
             reward = [r for r in self.figures.curve(run).series(["reward"], "first")[:by] if r is not None]
             values[run.seed], last = convergence.running_mean(reward)[-1], max(last, len(reward))
-        what, runs = f"{arm.title}: reward at rollout {last}", [path(run) for run in arm.runs]
+        what, runs = f"{arm.title}: reward at the end (rollout {last})", [path(run) for run in arm.runs]
         return over_runs(what, {arm.model: values}, null=below, unit="reward", bounds=(-below, 1.0 - below), runs=runs)
 
     def _both(self, pairs: Pairs, measure: str, column: str) -> dict[str, dict[int, tuple[float, float]]]:

@@ -119,6 +119,15 @@ def test_ratio_of_sds_by_f() -> None:
         ratio_of_sds("x", [[0.5]], [[0.1, 0.2]], runs=[])
 
 
+def test_ratio_of_sds_knows_its_two_sides() -> None:
+    """One degree of freedom above, many below: P(F(1, inf) < f) = P(|z| < sqrt f)."""
+    many = [[math.sin(n) for n in range(4000)]]
+    made = ratio_of_sds("x", [[0.0, 1.0]], many, runs=[])
+    sd = math.sqrt(0.5) / (made.value or 1)
+    ends = [math.sqrt(0.5) / sd / z for z in (2.2414, 0.031337)]  # |z| below which 97.5 % and 2.5 % lie
+    assert (made.low, made.high) == pytest.approx(ends, rel=2e-3)
+
+
 def test_ratio_of_sds_finds_what_it_says_in_80_percent() -> None:
     draw, n = np.random.default_rng(0), 4
     seen = 1 - (ratio_of_sds("x", [[0.0, 1.0, 2.0, 3.0, 5.0]], [[0.0, 1.0, 2.0, 3.0, 5.0]], runs=[]).detectable or 0)

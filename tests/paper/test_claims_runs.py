@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from report.claims.entry import Entry
 from report.results import Tree
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 
+BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
 CLAIMS = {claim.id: claim for claim in declared.read()}
 
 
@@ -215,6 +217,44 @@ def test_readings_are_entries_of_their_own(tmp_path: Path) -> None:
         ("the KL estimate k1 as a loss", "supported"),
     ]
     assert all(key in run for run in found[1].runs)
+
+
+RANKS = {
+    "two above": (0.50, "supported"),
+    "five above": (0.30, "contradicted"),
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_third_place_allows_two_above(tmp_path: Path, case: str) -> None:
+    tepo, expected = RANKS[case]
+    scores = dict(zip(BASELINES, (0.70, 0.65, 0.40, 0.40, 0.40, 0.10), strict=True)) | {"tepo": tepo}
+    runs = {("q7", m): three(score=(s, s + 0.001 * n, s + 0.003)) for n, (m, s) in enumerate(scores.items())}
+    assert verdicts(tmp_path / "t", runs)["top3-q7-aime24"].verdict == expected
+
+
+def test_falls_are_falls(tmp_path: Path) -> None:
+    """Both rise by .8 in all; one in a single step, the other with a step back of .3 on its way."""
+    straight = [0.0] * 8 + [0.8] * (ROLLOUTS - 8)
+    back = [0.0] * 4 + [0.8] * 4 + [0.5] + [0.8] * (ROLLOUTS - 9)
+    runs = both([{"reward": straight}, {"reward": straight}], [{"reward": back}, {"reward": back}])
+    assert verdicts(tmp_path / "t", runs)["stability"].estimate == pytest.approx(-0.3 / (ROLLOUTS - 1))
+
+
+@pytest.mark.parametrize(("side", "expected"), [(-1, "supported"), (1, "contradicted")])
+def test_reward_by_entropy(tmp_path: Path, side: int, expected: str) -> None:
+    """R = -a exp(H) + b, with a little that differs between seeds."""
+
+    def run(seed: int) -> Figures:
+        entropy = [0.6 - 0.03 * n for n in range(ROLLOUTS)]
+        bump = [0.01 * seed * (n % 2) for n in range(ROLLOUTS)]
+        reward = [0.5 + side * 0.2 * (math.exp(h) - 1.4) + b for h, b in zip(entropy, bump, strict=True)]
+        return {"entropy": entropy, "reward": reward}
+
+    same = [run(seed) for seed in (1, 2, 3)]
+    entry = verdicts(tmp_path / "t", both(same, same))["performance-by-entropy"]
+    assert entry.verdict == expected
+    assert entry.estimate == pytest.approx(side, abs=0.1)
 
 
 def test_hot_and_calm_are_two_entries(tmp_path: Path) -> None:
