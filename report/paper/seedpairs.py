@@ -25,9 +25,7 @@ def pairs(paper: Paper) -> list[tuple[Row, Row]]:
 
 def check(paper: Paper) -> list[Finding]:
     """One line per benchmark and pair of runs."""
-    return [
-        _pair(a, b, key, n) for a, b in pairs(paper) for key, n in COLUMN.items() if a.cells[key] and b.cells[key]
-    ]
+    return [_pair(a, b, key, n) for a, b in pairs(paper) for key, n in COLUMN.items() if a.cells[key] and b.cells[key]]
 
 
 def _pair(a: Row, b: Row, key: str, n: int) -> Finding:

@@ -234,10 +234,9 @@ def test_third_place_allows_two_above(tmp_path: Path, case: str) -> None:
 
 
 def test_falls_are_falls(tmp_path: Path) -> None:
-    """Both rise by .8 in all; one in a single step, the other with a step back of .3 on its way."""
-    straight = [0.0] * 8 + [0.8] * (ROLLOUTS - 8)
-    back = [0.0] * 4 + [0.8] * 4 + [0.5] + [0.8] * (ROLLOUTS - 9)
-    runs = both([{"reward": straight}, {"reward": straight}], [{"reward": back}, {"reward": back}])
+    """One stays where it is, the other falls by .3 once and never rises."""
+    level, fallen = [0.8] * ROLLOUTS, [0.8] * 8 + [0.5] * (ROLLOUTS - 8)
+    runs = both([{"reward": level}, {"reward": level}], [{"reward": fallen}, {"reward": fallen}])
     assert verdicts(tmp_path / "t", runs)["stability"].estimate == pytest.approx(-0.3 / (ROLLOUTS - 1))
 
 
