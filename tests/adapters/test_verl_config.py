@@ -94,7 +94,7 @@ TRAPS: dict[str, tuple[Any, Any, str]] = {
     "data.seed": (None, 2, "another order in every process"),
     "data.dataloader_num_workers": (8, 0, "the position is not exact in a checkpoint"),
     "reward.custom_reward_function.path": (None, "rewards.py", "verl's scorers grade nothing in a box"),
-    "trainer.logger": (["console", "wandb"], ["console", "file"], "asks a service on the internet"),
+    "trainer.logger": (["console", "wandb"], ["file"], "asks a service on the internet"),
     "trainer.resume_mode": ("auto", "disable", "a stale folder goes on in silence"),
     "trainer.save_freq": (-1, 4, "nothing to resume from"),
     "trainer.total_epochs": (30, keys.ENDLESS, "the run ends early and saves nothing"),

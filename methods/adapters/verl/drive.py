@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1
 
@@ -50,6 +51,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
                 ray_temp=short,
             )
             config = compose(overrides(spec, files))
+            OmegaConf.save(config, run.state / "verl.yaml")
             attributes = {
                 "spec": spec,
                 "method": recorder.method,

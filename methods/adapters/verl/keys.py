@@ -203,7 +203,7 @@ def trainer(spec: Spec, files: Files) -> dict[str, Any]:
         "total_training_steps": t.rollouts,
         "project_name": "tepo-bench",
         "experiment_name": spec.name,
-        "logger": ["console", "file"],
+        "logger": ["file"],  # the progress lines are ours
         "balance_batch": True,
         "log_val_generations": 0,
         "rollout_data_dir": None,

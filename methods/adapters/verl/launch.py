@@ -79,6 +79,7 @@ def environment(training: Training) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "VERL_LOGGING_LEVEL": "WARN",
         "VERL_USE_EXTERNAL_PLUGINS": "none",
     }
     if training.device == "cpu":
@@ -111,12 +112,27 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
         if address:  # a cluster that a launcher started: its sizes are its own
             ray.init(address=address, runtime_env=runtime)
         else:
-            ray.init(address="local", runtime_env=runtime, **given)
+            _start(runtime_env=runtime, **given)
         for number, handler in handlers.items():  # Ray's own would end the process at once, without saving
             signal.signal(number, handler)
         yield
     finally:
         ray.shutdown()
+
+
+def _start(**arguments: Any) -> None:
+    """A Ray of our own. It gives itself 30 s to start, too few on a machine that is busy with other runs."""
+    import ray
+
+    for attempts_left in (2, 1, 0):
+        try:
+            ray.init(address="local", **arguments)
+            return
+        except Exception as error:  # Ray raises nothing more specific
+            ray.shutdown()
+            if "timed out during startup" not in str(error) or not attempts_left:
+                raise
+            print("verl: Ray did not start within its 30 s; trying again", flush=True)
 
 
 @contextmanager

@@ -58,8 +58,8 @@ def sizes(t: Training, method: Method) -> Plan:
 def _check(t: Training, method: Method) -> None:
     if "full_logp" in method.needs:
         raise ConfigError(
-            f"spec: method: {method.key} needs the whole distribution at every token, which verl's engine does not hand "
-            "to a loss; allowed: another kl-estimator, or trainer: trl"
+            f"spec: method: {method.key} needs the whole distribution at every token, which verl's engine does not "
+            "hand to a loss; allowed: another kl-estimator, or trainer: trl"
         )
     if t.rows_per_minibatch % t.gpus:
         raise ConfigError(

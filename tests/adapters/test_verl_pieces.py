@@ -1,0 +1,249 @@
+"""The adapter's own decisions, without verl's processes: order of rows, rewards, waits, versions, states."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import catalog
+from methods.adapters.verl import checkpoint, rewards, versions
+from methods.adapters.verl import train as verl_train
+from methods.adapters.verl.launch import StalledError, Watch, environment
+from methods.adapters.verl.plan import plan
+from methods.spec import check
+from records.errors import BenchError, ConfigError, MissingInputError
+from tests.adapters import worlds
+
+
+def hangs(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    time.sleep(1.0)
+    return [1.0]
+
+
+def crashes(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    raise KeyError("gold")
+
+
+def nan(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    return [float("nan")]
+
+
+def reads_all(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    return [float((prompts, responses, answers) == (["1+1?"], ["2"], ["3"]))]
+
+
+REWARDS = {
+    "tests.adapters.test_verl_pieces:reads_all": (1.0, None),
+    "evals.reward:boxed": (0.0, None),
+    "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold'"),
+    "tests.adapters.test_verl_pieces:nan": (0.0, "ValueError: returned nan"),
+    "tests.adapters.worlds:one_none": (0.0, "ValueError: returned None"),
+    "tests.adapters.worlds:one_short": (0.0, "ValueError: returned 0 values for 1 response"),
+    "tests.adapters.worlds:nobody": (0.0, "AttributeError: "),
+    "tests.adapters.test_verl_pieces:hangs": (0.0, "no answer for 0.2 s"),
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_reward_scores_or_says_what_went_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never an exception: verl would take the sample out of its group in silence. Never a wait without end."""
+    if "hangs" in name:
+        monkeypatch.setattr(rewards, "SECONDS", 0.2)
+    score, error = REWARDS[name]
+    found = asyncio.run(rewards.compute_score(name, "2", "3", {"prompt": "1+1?"}, anything="else"))
+    assert (found["score"], found["acc"]) == (score, score)
+    assert (found["error"] is None) == (error is None)
+    if error is not None:
+        assert found["error"].startswith(f"reward {name}: {error}")
+        assert "response '2'" in found["error"]
+
+
+def test_ranks_cut_the_same_minibatches() -> None:
+    """verl gives each rank an equal run of rows and lets it cut `size / ranks` of them per minibatch."""
+    from methods.adapters.verl.trainer import by_rank
+
+    for ranks in (1, 2, 4):
+        order = by_rank(24, 8, ranks)
+        assert sorted(order) == list(range(24))
+        share = 24 // ranks
+        for minibatch in range(3):
+            rows = []
+            for rank in range(ranks):
+                mine = order[rank * share : (rank + 1) * share]
+                rows += mine[minibatch * 8 // ranks : (minibatch + 1) * 8 // ranks]
+            assert sorted(rows) == list(range(minibatch * 8, (minibatch + 1) * 8))
+
+
+def test_advantages_are_the_methods_and_zero_where_verl_filled_up() -> None:
+    import torch
+
+    from methods.adapters.verl.trainer import advantages
+
+    method = catalog.parse("grpo")
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]])
+    scores = torch.zeros(5, 3)
+    scores[0, 1], scores[2, 2] = 1.0, 1.0
+    uids = ["b", "a", "a", "b", "pad1"]
+    found, returns = advantages(method)(token_level_rewards=scores, response_mask=mask, index=uids, config=None)
+    expected = method.advantage(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([1, 0, 0, 1]))
+    assert torch.equal(found[:4, 0], expected)
+    assert torch.equal(found, returns)
+    assert not found[mask == 0].any()
+
+
+@pytest.fixture
+def alarm() -> Any:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    assert signal.getsignal(signal.SIGALRM) is before, "the handler was not put back"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the timer still runs"
+
+
+def test_a_wait_without_end_is_ended(alarm: Any) -> None:
+    def wait() -> None:
+        watch = Watch(0.2)
+        with watch.watching():
+            watch.restart("rollout 3: sampling")
+            time.sleep(5)
+
+    with pytest.raises(StalledError, match=r"verl: rollout 3: sampling: no end after 0.2 s"):
+        wait()
+
+
+def test_a_wait_that_is_restarted_goes_on(alarm: Any) -> None:
+    watch = Watch(0.4)
+    with watch.watching():
+        for number in range(4):
+            watch.restart(f"rollout {number}")
+            time.sleep(0.2)
+
+
+VERSIONS: dict[str, tuple[dict[str, str | None], str, type[BenchError], str]] = {
+    "another verl": ({"verl": "0.9.2"}, "cpu", ConfigError, r"environment: verl: version '0.9.2'.*allowed: 0.9.1"),
+    "no verl": ({"verl": None}, "cpu", MissingInputError, "environment: verl: the package is not installed"),
+    "another trl": (
+        {"trl": "1.17.0"},
+        "cpu",
+        ConfigError,
+        r"environment: trl: version '1.17.0'.*allowed: 1.16.0, or none",
+    ),
+    "no TransferQueue": ({"TransferQueue": None}, "cpu", MissingInputError, "environment: TransferQueue: "),
+    "no vllm on a GPU": ({"vllm": None}, "cuda", MissingInputError, "environment: vllm: the package is not installed"),
+}
+
+
+@pytest.mark.parametrize("case", VERSIONS)
+def test_an_environment_that_cannot_run_verl_is_one_line(
+    case: str, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed, device, kind, message = VERSIONS[case]
+    right = versions.version
+    monkeypatch.setattr(versions, "version", lambda name: changed[name] if name in changed else right(name))
+    with pytest.raises(kind, match=message) as error:
+        versions.check(device)
+    assert "\n" not in str(error.value)
+
+
+def test_versions_are_asked_before_anything_starts(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "version", lambda name: "0.9.2")
+    with pytest.raises(ConfigError, match="environment: verl"):
+        verl_train(check(worlds.spec(world, trainer="verl")), None, lambda: False)  # type: ignore[arg-type]
+
+
+def test_without_trl_verl_needs_no_shim(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = versions.version
+    monkeypatch.setattr(versions, "version", lambda name: None if name == "trl" else right(name))
+    versions.check("cpu")
+
+
+def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None:
+    with pytest.raises(ConfigError, match=r"spec: method: tepo\+kl-estimator=full needs the whole distribution"):
+        plan(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
+
+
+def test_nothing_of_a_run_asks_the_network() -> None:
+    found = environment(check(worlds.spec(Path("world"), trainer="verl")).training)
+    assert found["HF_HUB_OFFLINE"] == found["HF_HUB_DISABLE_TELEMETRY"] == found["VLLM_NO_USAGE_STATS"] == "1"
+    assert found["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Callable[[int], Path]:
+    """A state as verl leaves it, saved by so many ranks."""
+
+    def made(ranks: int) -> Path:
+        actor = tmp_path / "checkpoint-4" / "global_step_1" / "actor"
+        actor.mkdir(parents=True)
+        (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
+        return tmp_path / "checkpoint-4"
+
+    return made
+
+
+def test_a_state_of_another_number_of_processes_is_refused(state: Callable[[int], Path]) -> None:
+    saved = state(8)
+    checkpoint.check_world_size(saved, 8)
+    message = r"was saved by 8 processes; training.nodes x gpus_per_node = 4 cannot go on from it; set them to 8 in all"
+    with pytest.raises(ConfigError, match=message) as error:
+        checkpoint.check_world_size(saved, 4)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_that_do_not_fit_the_base_are_refused(
+    world: Path, state: Callable[[int], Path], tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    actor = checkpoint.actor_of(state(1))
+    weights = AutoModelForCausalLM.from_pretrained(str(world / "base"), dtype=torch.float32).state_dict()
+    torch.save(weights, actor / "model_world_size_1_rank_0.pt")
+    checkpoint.write_model(actor, world / "base", tmp_path / "whole")
+    again = AutoModelForCausalLM.from_pretrained(str(tmp_path / "whole"))
+    assert again.dtype == torch.float32
+    assert all(torch.equal(weights[name], x) for name, x in again.state_dict().items())
+    assert again.generation_config.eos_token_id[1:] == list(range(60, 100))
+
+    del weights["model.norm.weight"]
+    torch.save(weights, actor / "model_world_size_1_rank_0.pt")
+    with pytest.raises(BenchError, match=r"weights do not fit .*: model.norm.weight"):
+        checkpoint.write_model(actor, world / "base", tmp_path / "part")
+
+
+def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
+    from methods.runs import RunFolder
+
+    run = RunFolder(tmp_path / "run", check(worlds.spec(world, trainer="verl")))
+    run.open()
+    keeper = checkpoint.Keeper(run)
+    for rollout in (1, 2, 3):
+        (keeper.begin(rollout) / f"global_step_{rollout}").mkdir()
+        keeper.complete(rollout, 0)
+    assert sorted(path.name for path in run.state.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-8"]
+    assert run.mark.rollout == 3
+    run.curve.close()
+
+
+def test_a_killed_runs_folder_for_sockets_is_removed_by_the_next() -> None:
+    from methods.adapters.verl.launch import short_folder
+
+    left = Path(f"/tmp/tepo-{2**22 + 1}-test")  # above the largest process number
+    mine = Path(f"/tmp/tepo-{os.getpid()}-test")
+    for folder in (left, mine):
+        folder.mkdir(exist_ok=True)
+    try:
+        with short_folder() as made:
+            assert len(str(made)) < 40
+            assert mine.exists()
+            assert not left.exists()
+        assert not made.exists()
+    finally:
+        mine.rmdir()

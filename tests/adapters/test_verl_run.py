@@ -1,0 +1,164 @@
+"""C5, C6: verl's own trainer, buffer, engine and checkpoints under Ray on a CPU, on the demo's base model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from methods.curve import read
+from methods.train import STOPPED
+from records.layout import Results, Run
+from records.provenance import ROOT
+from tests.adapters import worlds
+from tests.adapters.test_trl_resume import events
+
+pytestmark = pytest.mark.slow
+DEMO = Results(ROOT / "results/quick").run(Run("tiny_qwen2", "tepo", 1)) / "run.json"
+
+
+def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    with open(f"{out}.log", "a", encoding="utf-8") as log:  # not a pipe: workers that outlive the driver would hold it
+        return subprocess.Popen(line, cwd=ROOT, env=variables, stdout=log, stderr=log, text=True)
+
+
+def said(out: Path) -> str:
+    return Path(f"{out}.log").read_text(encoding="utf-8", errors="replace")
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def left_over(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those still there after waiting so long."""
+    return psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+@pytest.fixture
+def no_stray_processes() -> Iterator[list[subprocess.Popen[str]]]:
+    """Whatever a failing test started is ended."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            for child in descendants(process):
+                child.kill()
+            process.kill()
+            process.wait()
+
+
+def until(process: subprocess.Popen[str], out: Path, rows: int) -> list[dict[str, str]]:
+    """The curve's rows as soon as there are so many."""
+    deadline = time.monotonic() + 300
+    while len(found := read(out / "state" / "curve.csv")) < rows:
+        assert process.poll() is None, said(out)[-3000:]
+        assert time.monotonic() < deadline, said(out)[-3000:]
+        time.sleep(0.01)
+    return found
+
+
+def untimed(row: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in row.items() if not name.startswith("seconds_")}
+
+
+def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]) -> None:
+    """Four rollouts of TEPO. Killed after the third, whose rows it leaves behind; goes on from the second's state."""
+    assert DEMO.is_file(), "results/quick is missing: run make demo"
+    spec = json.loads(DEMO.read_text())["spec"]
+    sizes = {"rollouts": 4, "prompts_per_rollout": 8, "samples_per_prompt": 4, "minibatches": 2, "save_every": 2}
+    spec |= {"trainer": "verl", "checkpoints": [4], "training": spec["training"] | sizes}
+    out = tmp_path / "runs" / "tiny_qwen2" / "tepo" / "seed1"
+    out.parent.mkdir(parents=True)
+
+    first = command(spec, out)
+    no_stray_processes.append(first)
+    before = until(first, out, 3 * 4)
+    children = descendants(first)
+    first.kill()
+    first.wait()
+    assert not (out / "run.json").exists()
+
+    second = command(spec, out)
+    no_stray_processes.append(second)
+    until(second, out, 2 * 4)  # those of the state; its processes are there by then or soon
+    own: dict[int, psutil.Process] = {}
+    while second.poll() is None:
+        own |= {child.pid: child for child in descendants(second)}
+        time.sleep(0.5)
+    assert second.returncode == 0, said(out)[-3000:]
+    assert len(own) > 5, "Ray's processes were not seen"
+    assert left_over(list(own.values()), 5) == []
+    assert left_over(children, 60) == []
+    assert events(out).count("resume") == 1
+
+    after = read(out / "curve.csv")
+    for one, other in zip(before, after, strict=False):
+        assert untimed(one) == untimed(other)
+    for row in after:
+        assert (float(row["mask_fraction"]) == 0) == (row["minibatch"] == "0"), row
+        if row["minibatch"] == "0":
+            assert (row["kl_old"], row["ratio_spread"]) == ("0.0", "0.0")
+
+    arguments = ["--benchmarks", "syn_add2q", "--backend", "hf", "--limit", "4", "--out", str(tmp_path / "scores")]
+    model = out / "checkpoints" / "step4"
+    line = [sys.executable, "-m", "evals.run", "--model", str(model), *arguments]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "syn_add2q" in (tmp_path / "scores" / "scores.csv").read_text()
+
+
+FAILURES = {  # changes of the specification, environment -> what the job's last lines say
+    "the reward raises": ({"reward": "tests.adapters.worlds:one_none"}, {}, "reward tests.adapters.worlds:one_none: "),
+    "nothing comes back in time": ({}, {"TEPO_VERL_WAIT_SECONDS": "3"}, "verl: starting: no end after 3 s"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_failure_ends_the_job_with_its_cause(
+    case: str, world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
+) -> None:
+    changes, environment, message = FAILURES[case]
+    out = tmp_path / "run"
+    process = command(worlds.spec(world, trainer="verl", **changes), out, **environment)
+    no_stray_processes.append(process)
+    own: dict[int, psutil.Process] = {}
+    deadline = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < deadline:
+        own |= {child.pid: child for child in descendants(process)}
+        time.sleep(0.2)
+    assert process.poll() == 2, said(out)[-3000:]
+    assert f"error: {message}" in said(out)
+    assert left_over(list(own.values()), 5) == []
+
+
+def test_a_stop_request_saves_and_exits_75(
+    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
+) -> None:
+    """Half of the groups are constant: minibatches are filled up, some are empty. The next start ends the run as an
+    undisturbed one of the same filter would."""
+    changes = {"filter": "mask", "reward": "tests.adapters.worlds:rarely", "rollouts": 400, "save_every": 400}
+    spec = worlds.spec(world, trainer="verl", checkpoints=(400,), **changes)
+    out = tmp_path / "run"
+    process = command(spec, out)
+    no_stray_processes.append(process)
+    until(process, out, 8)
+    process.terminate()
+    assert process.wait(timeout=120) == STOPPED, said(out)[-3000:]
+    assert events(out)[-2:] == ["save", "stopped"]
+    rows = read(out / "state" / "curve.csv")
+    assert {row["groups_sampled"] for row in rows} == {"4"}
+    for row in rows:
+        kept = int(row["groups_kept"])
+        assert int(row["sequences"]) == 4 * len(range(int(row["minibatch"]) % 2, kept, 2))
+        assert (row["loss"] == "") == (row["sequences"] == "0")
