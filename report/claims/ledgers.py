@@ -15,7 +15,7 @@ from report.claims.measured import Runs
 from report.claims.prints import Prints
 from report.paper import printed
 from report.paper.printed import Paper
-from report.results import Tree
+from report.results import Tree, plain
 
 PAPER = "paper"
 
@@ -51,8 +51,9 @@ def ours(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry]:
 
 
 def stands_in(tree: Tree) -> bool:
-    """Whether models of the tree stand in for the paper's: then nothing here is about the paper's models."""
-    return any(model.get("stands_for") for model in tree.models)
+    """Whether a model or benchmark of the tree stands in for one of the paper's: then nothing here is about those."""
+    parts = [*((m, m["title"]) for m in tree.models), *((b, b["key"]) for b in tree.benchmarks)]
+    return any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts)
 
 
 def _cases(tree: Tree, rows: Paper, claims: Iterable[Claim]) -> Iterator[Case]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from report.claims.entry import Entry
 from report.results import Tree
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 
+ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
 CLAIMS = {claim.id: claim for claim in declared.read()}
 
@@ -161,6 +163,22 @@ def test_untestable_claims_show_what_was_measured_and_count_in_no_family(tmp_pat
 def test_models_of_the_papers_own_are_tested_with_the_papers_statement(tmp_path: Path) -> None:
     entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
     assert all(e.statement == CLAIMS[e.id].says for e in entries.values())
+
+
+@pytest.mark.parametrize(("scale", "expected"), [("paper", False), ("embedded", True)])
+def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str, expected: bool) -> None:
+    from workflow import config, matrix
+
+    planned = matrix.matrix(
+        config.load([ROOT / "config" / f"{name}.yaml" for name in dict.fromkeys(("embedded", scale))])
+    )
+    (tmp_path / "matrix.json").write_text(json.dumps(planned))
+    found = Tree(tmp_path)
+    assert ledgers.stands_in(found) is expected
+    entries = {e.id: e for e in ledger(found)}
+    assert list(dict.fromkeys(entries)) == list(CLAIMS)
+    told = "not testable at this scale" if expected else "undecided"
+    assert entries["gain-q7"].verdict == told
 
 
 def test_five_models_are_one_sample_of_models(tmp_path: Path) -> None:
