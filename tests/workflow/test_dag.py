@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 from pathlib import Path
 
 import pytest
@@ -57,13 +56,11 @@ def test_the_papers_scale_plans_without_network_or_any_file_staged(copy: Path) -
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
 
 
-def test_four_hundred_runs_are_planned_in_time(copy: Path) -> None:
+def test_four_hundred_runs_are_planned_each_once(copy: Path) -> None:
+    """How long that takes is measured by `python -m benchmarks.dag_size`."""
     (copy / "large.yaml").write_text(dag_size.configuration(12))
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = run_snakemake(copy, "-n", "-q", "rules", "--configfile", "config/paper.yaml", "large.yaml")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert planned(done.stdout)["train"] == 408, done.stderr
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 8
 
 
 @pytest.mark.parametrize(
