@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 import shlex
 import socket
 import subprocess
@@ -76,7 +77,7 @@ def step(host: str, cores: int, command: Sequence[str]) -> list[str]:
     """`command` as a job step on `host` that shares the node's cores, memory and GPUs with the other steps there."""
     return [
         "srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", f"--cpus-per-task={cores}", "--mem=0",
-        "--cpu-bind=none", *command,
+        *command,
     ]  # fmt: skip
 
 
@@ -85,10 +86,7 @@ def ray_start(host: str, given: argparse.Namespace, *where: str) -> Process:
     ray = str(Path(sys.executable).with_name("ray"))
     line = [ray, "start", "--block", f"--num-gpus={given.gpus_per_node}", f"--num-cpus={given.cores}", *where]
     line.append(f"--node-ip-address={address(host)}")
-    return subprocess.Popen(
-        step(host, given.cores, ["bash", "-c", f"trap '' USR1; exec {shlex.join(line)}"]),
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-    )
+    return subprocess.Popen(step(host, given.cores, ["bash", "-c", f"trap '' USR1; exec {shlex.join(line)}"]))
 
 
 def start(job: str, found: Sequence[str], given: argparse.Namespace, running: dict[str, Process]) -> str:
@@ -156,13 +154,15 @@ def run(given: argparse.Namespace) -> int:
     found = hosts(job)
     if len(found) != given.nodes:
         raise NodesError(f"job {job}: has nodes {', '.join(found)}, but this run needs {given.nodes}")
+    # a token of this job's own: nobody else on the cluster's network can join, or send work to, its Ray
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
     running: dict[str, Process] = {}
     steps: list[Process] = []
     try:
         ray_address = start(job, found, given, running)
         print(f"Ray runs on {', '.join(found)} with {given.gpus_per_node} GPUs each, head {ray_address}", flush=True)
-        line = step(found[0], given.cores, given.command)
-        steps.append(subprocess.Popen(line, env=os.environ | {"RAY_ADDRESS": ray_address}))
+        os.environ["RAY_ADDRESS"] = ray_address
+        steps.append(subprocess.Popen(step(found[0], given.cores, given.command)))
         while steps[0].poll() is None:
             check_alive(running)
             time.sleep(0.5)

@@ -1,0 +1,122 @@
+"""Ray over two nodes, started and stopped by our launcher on a real Slurm; a few lines stand in for the training."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.conftest import PROFILE, snakemake
+from tests.workflow.conftest import ROOT, copy_of
+from workflow.needs import Need, launch
+
+pytestmark = pytest.mark.slow
+NEED = Need(gpus=8, nodes=2, cores=2, memory=8000, minutes=10)
+
+# `train_nodes` with its resources, so that the profile's own entry for it applies, and something cheap to run.
+SNAKEFILE = """
+rule train_nodes:
+    output: "done"
+    threads: 2
+    resources: mpi="srun", nodes=2, tasks=2, mem_mb=8000, runtime=10
+    shell: "export PYTHONPATH=.; {launch} python -m tests.slurm.ray_driver 0 2>&1 | tee said; touch {{output}}"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The repository with a profile for this cluster, whose nodes have four GPUs."""
+    folder = copy_of(tmp_path / "clone", "slurm", "tests/__init__.py", "tests/slurm")
+    profile = folder / "profiles/slurm/config.yaml"
+    profile.write_text(profile.read_text().replace("--gpus-per-node=8", "--gpus-per-node=h100:4"))
+    return folder
+
+
+def submit(slurm: Cluster, output: Path, command: str, *, nodes: int = 2) -> str:
+    """A job of two nodes with four GPUs each that runs `command` in the repository; its id."""
+    shape = [f"--nodes={nodes}", "--ntasks-per-node=1", "--gpus-per-node=4", "--cpus-per-task=2", "--mem=8000"]
+    return slurm.run(
+        "sbatch", "--parsable", *shape, f"--chdir={ROOT}", f"--output={output}", f"--wrap={command}"
+    ).strip()
+
+
+def ended(slurm: Cluster, job: str) -> int | None:
+    """The job's exit code once it is over."""
+    shown = slurm.run("scontrol", "show", "job", job)
+    over = re.search(r"JobState=(COMPLETED|FAILED|CANCELLED)", shown)
+    code = re.search(r"ExitCode=(\d+):", shown)
+    return int(code[1]) if over and code else None
+
+
+def left_of(slurm: Cluster, job: str) -> list[str]:
+    """Command lines of Ray's processes that outlived the job."""
+    lines = (cmdline(pid).replace(b"\0", b" ").decode() for pid in slurm.processes())
+    return [line for line in lines if f"ray-{job}" in line or "raylet" in line]
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_snakemake_starts_ray_on_both_nodes_and_nothing_of_it_is_left(slurm: Cluster, folder: Path) -> None:
+    (folder / "Snakefile").write_text(SNAKEFILE.format(launch=launch(NEED)))
+    done = snakemake(slurm, folder, "done", *PROFILE)
+    said = (folder / "said").read_text() if (folder / "said").exists() else ""
+    assert done.returncode == 0, said + done.stdout + done.stderr
+    assert "Ray runs on n1, n2 with 4 GPUs each" in said
+    assert "reached [('n1', 4), ('n2', 4)]" in said
+    job = re.search(r"SLURM jobid (\d+)", done.stdout + done.stderr)
+    assert job is not None
+    wait_for(lambda: not left_of(slurm, job[1]), "Ray's processes to end", 30)
+    assert not Path(f"/tmp/ray-{job[1]}").exists()
+
+
+def test_a_lost_node_ends_the_job_with_one_line(slurm: Cluster, tmp_path: Path) -> None:
+    """Not a training that waits for it until the time limit."""
+    output = tmp_path / "out"
+    job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver wait")
+    wait_for(lambda: output.exists() and "reached" in output.read_text(), "the driver to run", 200)
+    lost = [pid for pid in slurm.processes(SLURMD_NODENAME="n2") if b"raylet/raylet" in cmdline(pid)]
+    assert lost
+    for pid in lost:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 60)
+    assert ended(slurm, job) == 2
+    assert re.search(r"error: Ray on n2 ended \(exit code \d+\)", output.read_text())
+    wait_for(lambda: not left_of(slurm, job), "Ray's processes to end", 30)
+    subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
+
+
+def test_the_commands_exit_code_is_the_jobs(slurm: Cluster, tmp_path: Path) -> None:
+    """75, saved and to be continued, must reach Snakemake."""
+    output = tmp_path / "out"
+    job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver 75")
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 200)
+    assert ended(slurm, job) == 75, output.read_text()
+    subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
+
+
+WRONG = {
+    "too few nodes": (1, NEED, "has nodes n1, but this run needs 2"),
+    "more GPUs than the nodes have": (2, Need(16, 2, 2, 8000, 10), "Ray on n1 ended"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_said_before_the_command_runs(case: str, slurm: Cluster, tmp_path: Path) -> None:
+    nodes, need, message = WRONG[case]
+    output = tmp_path / "out"
+    job = submit(slurm, output, f"{launch(need)} touch {tmp_path}/ran", nodes=nodes)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 120)
+    assert ended(slurm, job) == 2
+    assert message in output.read_text()
+    assert not (tmp_path / "ran").exists()
+    subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
