@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +41,7 @@ class Mark:
     refill_position: int
     wall_seconds: float
     cpu_seconds: float
+    files: Mapping[str, int]  # sizes: a file that a full disk or a bad copy cut short is not gone on from
 
 
 class RunFolder:
@@ -52,7 +53,7 @@ class RunFolder:
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve
-        self.mark = self.earlier = Mark(0, 0, 0, 0.0, 0.0)
+        self.mark = self.earlier = Mark(0, 0, 0, 0.0, 0.0, {})
 
     def checkpoint(self, step: int) -> Path:
         """The final weights folder after `step` rollouts."""
@@ -90,11 +91,10 @@ class RunFolder:
     def save_mark(self, state: Path, **position: int) -> None:
         """Declare `state` complete: the curve and all files are on disk, then the mark."""
         self.curve.sync()
-        for path in state.rglob("*"):
-            if path.is_file():
-                with open(path, "rb") as stream:
-                    os.fsync(stream.fileno())
-        self.mark = Mark(**position, wall_seconds=self.wall_seconds(), cpu_seconds=self.cpu_seconds())
+        _sync(state)
+        self.mark = Mark(
+            **position, wall_seconds=self.wall_seconds(), cpu_seconds=self.cpu_seconds(), files=_sizes(state)
+        )
         write_json(state / MARK, asdict(self.mark))
         self.event("save", update=self.mark.update)
 
@@ -105,6 +105,7 @@ class RunFolder:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         write(temporary)
+        _sync(temporary)
         if final.exists():
             shutil.rmtree(final)
         os.rename(temporary, final)
@@ -189,10 +190,13 @@ class RunFolder:
         for folder in self.state.glob("checkpoint-*"):
             if (folder / MARK).is_file():
                 mark = Mark(**read_json(folder / MARK, "state mark"))
-                if all(mark.rollout < step for step in missing):
+                if _sizes(folder) != mark.files:
+                    print(f"{folder}: is not as it was saved; going on from an earlier state", flush=True)
+                    self.event("damaged", folder=folder.name)
+                elif all(mark.rollout < step for step in missing):
                     found[mark.update] = folder
                     continue
-            shutil.rmtree(folder)  # half written, or too late to be of use
+            shutil.rmtree(folder)  # half written, damaged, or too late to be of use
         return found[max(found)] if found else None
 
 
@@ -221,6 +225,20 @@ def _reward_file(reward: str) -> Path | None:
         raise ConfigError(f"spec: reward: {reward!r} cannot be imported ({error})") from error
     origin = Path(module.origin) if module is not None and module.origin else None
     return origin if origin is not None and origin.is_relative_to(ROOT) else None
+
+
+def _sync(folder: Path) -> None:
+    """Have all files of a folder on disk: a power cut after its mark or its rename leaves none of them short."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as stream:
+                os.fsync(stream.fileno())
+
+
+def _sizes(state: Path) -> dict[str, int]:
+    """Bytes of each file of a state, its mark apart."""
+    files = (path for path in state.rglob("*") if path.is_file() and path.name != MARK)
+    return {path.relative_to(state).as_posix(): path.stat().st_size for path in files}
 
 
 def _digest(path: Path) -> str | None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import cli
-from records.errors import BusyError
+from records.errors import BusyError, NoSpaceError
 
 if TYPE_CHECKING:
     from methods.method import Method
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
+FULL = 64 * 2**20  # bytes free, below which a failure is put down to the disk
 
 
 class StopRequest:
@@ -74,7 +76,16 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         if run.finished() or run.restore():
             print(f"{out}: finished already, outputs verified")
             return 0
-        outcome = adapter.train(spec_, run, stop)
+        try:
+            outcome = adapter.train(spec_, run, stop)
+        except Exception as error:  # a full disk has many names: torch calls it an unexpected position
+            free = shutil.disk_usage(out).free
+            if free > FULL:
+                raise
+            raise NoSpaceError(
+                f"{out}: its disk is full ({free / 2**20:.1f} MiB free): {type(error).__name__}: {error}; make room "
+                "and run the same command to go on"
+            ) from error
         if not outcome.finished:
             name = signal.Signals(stop.signal).name if stop.signal else "a stop request"
             run.event("stopped", update=outcome.updates, signal=name)

@@ -29,6 +29,10 @@ class CorruptInputError(BenchError, ValueError):
     """A file that is there but does not hold what it must: rows, columns, hashes, finiteness."""
 
 
+class NoSpaceError(BenchError, OSError):
+    """The disk is full; what was being written is not there, all before it is."""
+
+
 class BusyError(BenchError, RuntimeError):
     """Another process holds this run directory."""
 
