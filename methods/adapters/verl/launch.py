@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save
+LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
 
 
 class StalledError(BenchError, TimeoutError):
@@ -32,6 +33,7 @@ class Watch:
     def __init__(self, seconds: float | None = None):
         self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
         self.what = "starting"
+        self.stalled: StalledError | None = None
         self._asked: dict[Any, Any] = {}
         self._armed = threading.current_thread() is threading.main_thread()  # only there can a signal be received
 
@@ -61,12 +63,22 @@ class Watch:
         self.restart("starting")
         try:
             yield
+        except Exception:
+            if self.stalled is not None:  # Ray's own code turns it into other errors on its way
+                raise self.stalled from None
+            raise
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 
     def _expire(self, *_: object) -> None:
-        raise StalledError(f"verl: {self.what}: no end after {self.seconds:g} s; run the same command to go on")
+        self.stalled = StalledError(
+            f"verl: {self.what}: no end after {self.seconds:g} s; run the same command to go on"
+        )
+        last = threading.Timer(LAST_SECONDS, os._exit, (2,))  # should even the end of it all hang
+        last.daemon = True
+        last.start()
+        raise self.stalled
 
 
 def environment(training: Training) -> dict[str, str]:
