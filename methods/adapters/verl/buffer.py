@@ -6,6 +6,7 @@ first. Groups are kept by `methods.adapters.groups`: one rule for both trainers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from records.errors import CorruptInputError
 if TYPE_CHECKING:
     from transfer_queue import KVBatchMeta
 
-POLL_SECONDS = 0.05
+POLL_SECONDS, POLL_LONGEST = 0.05, 2.0  # a twentieth of the wait so far, between these
 
 
 class NothingToLearnError(Exception):
@@ -99,11 +100,13 @@ class GroupBuffer(ReplayBuffer):
 
     def _rows(self, partition_id: str) -> list[tensors.Sampled]:
         """Wait until nothing is on its way; all responses, in the order of draws, prompts and samples."""
+        began = time.monotonic()
         while True:
             self._sync_metadata_from_transfer_queue()
             if not self.pending_keys[partition_id] and not self.running_keys[partition_id]:
                 break
             self.check()
+            self.poll_interval = min(POLL_LONGEST, max(POLL_SECONDS, (time.monotonic() - began) / 20))
             self._wait_for_next_poll(partition_id, float("inf"))
         keys = sorted(self.partitions[partition_id], key=_place)
         uids = self.finished_keys[partition_id] | self.failure_keys[partition_id]
