@@ -20,6 +20,7 @@ from methods.adapters.verl.launch import StalledError, Watch, environment
 from methods.adapters.verl.plan import plan
 from methods.spec import check
 from records.errors import BenchError, ConfigError, MissingInputError
+from records.provenance import ROOT
 from tests.adapters import worlds
 
 
@@ -167,6 +168,21 @@ def test_without_trl_verl_needs_no_shim(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None:
     with pytest.raises(ConfigError, match=r"spec: method: tepo\+kl-estimator=full needs the whole distribution"):
         plan(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
+
+
+@pytest.mark.parametrize("under", [(), ("quick",)], ids=["embedded", "quick"])
+def test_the_example_configuration_sets_two_trainers_side_by_side(under: tuple[str, ...]) -> None:
+    from workflow import config as configuration
+    from workflow import matrix
+
+    files = [f"config/{name}.yaml" for name in ("embedded", *under, "verl")]
+    loaded = configuration.load([ROOT / file for file in files])
+    rows: dict[str, set[Any]] = {"trl": set(), "verl": set()}
+    for planned in matrix.plan(loaded):
+        given = matrix.specification(loaded, planned, "base", "prompts.jsonl")
+        rows[given["trainer"]].add((given["method"], given["seed"], json.dumps(given["training"])))
+    assert rows["trl"] == rows["verl"]
+    assert len(rows["verl"]) == 3
 
 
 def test_nothing_of_a_run_asks_the_network() -> None:

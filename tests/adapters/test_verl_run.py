@@ -146,6 +146,23 @@ def test_a_failure_ends_the_job_with_its_cause(
     assert left_over(list(own.values()), 5) == []
 
 
+@pytest.mark.parametrize("victim", ["AgentLoopWorkerTQ", "WorkerDict"])
+def test_a_worker_that_dies_ends_the_job(
+    victim: str, world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
+) -> None:
+    """The one that samples is waited for by nobody: its prompts would be running for ever."""
+    out = tmp_path / "run"
+    spec = worlds.spec(world, trainer="verl", checkpoints=(400,), rollouts=400, save_every=400)
+    process = command(spec, out)
+    no_stray_processes.append(process)
+    until(process, out, 4)
+    killed = [child for child in descendants(process) if f"ray::{victim}" in " ".join(child.cmdline())]
+    assert len(killed) == 1
+    killed[0].kill()
+    assert process.wait(timeout=120) not in (0, STOPPED)
+    assert re.search(r"^error: verl: a worker died \(", said(out), re.MULTILINE), said(out)[-3000:]
+
+
 def test_a_stop_request_saves_and_exits_75(
     world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1
 
 from methods import catalog
@@ -73,6 +73,9 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
         if isinstance(error.cause, BenchError):
             raise error.cause from None
         raise
+    except RayActorError as error:
+        said = " ".join(str(error).split())
+        raise launch.WorkerDiedError(f"verl: a worker died ({said}); run the same command to go on") from None
     finally:
         run.curve.close()
     return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)

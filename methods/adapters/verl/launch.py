@@ -27,6 +27,10 @@ class StalledError(BenchError, TimeoutError):
     """A part of the run has said nothing for longer than any healthy one takes."""
 
 
+class WorkerDiedError(BenchError, RuntimeError):
+    """A process of the run ended that should not have: killed by the system for memory, most often."""
+
+
 class Watch:
     """A time limit on every wait of the driver, and an eye on workers that it does not wait for by name."""
 
