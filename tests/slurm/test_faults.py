@@ -1,0 +1,146 @@
+"""Jobs stopped, cancelled or lost with their node, and a Snakemake that is killed: nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.conftest import PROFILE, SMALL, clone, snakemake
+
+pytestmark = pytest.mark.slow
+METHODS = ("grpo", "gspo", "tepo")
+RUNS = Path("results/small/runs/tiny_qwen2")
+TARGETS = [f"{RUNS}/{method}/seed1/run.json" for method in METHODS]
+LONG = """
+matrix:
+  - {models: [tiny_qwen2], methods: [grpo, gspo, tepo], seeds: [1], steps: [60]}
+training: {rollouts: 60}
+evaluation: {table_step: 60}
+"""
+
+
+def prepared(folder: Path) -> Path:
+    """A clone for three runs of a minute, on a site whose time limit is a minute times the attempt."""
+    folder = clone(folder)
+    (folder / "long.yaml").write_text(LONG)
+    profile = folder / "profiles/slurm/config.yaml"
+    text = profile.read_text().replace("USR1@900'\"", "USR1@45'\"\n    runtime: attempt", 1)
+    profile.write_text(text.replace("retries: 2", "retries: 9"))
+    return folder
+
+
+WORDS = (*PROFILE, *SMALL, "long.yaml")
+
+
+@pytest.fixture(scope="module")
+def straight(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The undisturbed runs, on this machine."""
+    folder = prepared(tmp_path_factory.mktemp("straight") / "clone")
+    done = snakemake(slurm, folder, *TARGETS, *SMALL, "long.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@contextmanager
+def running(slurm: Cluster, folder: Path, log: str = "log") -> Iterator[subprocess.Popen[bytes]]:
+    """Snakemake on its way; it is ended if the test fails."""
+    with open(folder / log, "w") as stream:
+        process = subprocess.Popen(
+            ["snakemake", *TARGETS, *WORDS], cwd=folder, env=slurm.environment, stdout=stream, stderr=subprocess.STDOUT
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def events(folder: Path, method: str) -> list[dict[str, str]]:
+    path = folder / RUNS / method / "seed1/state/events.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def said(folder: Path, method: str) -> list[str]:
+    return [event["event"] for event in events(folder, method)]
+
+
+def job_of(slurm: Cluster, method: str) -> str | None:
+    """The method's job in the queue, found as docs/cluster.md says."""
+    found = re.search(rf"^(\d+) \S+_{method}_1 ", slurm.run("squeue", "-h", "-o", "%i %k %T"), re.MULTILINE)
+    return found[1] if found else None
+
+
+def assert_same(folder: Path, straight: Path) -> None:
+    """Curves but for their times, and the weights."""
+    for method in METHODS:
+        here, there = (pd.read_csv(root / RUNS / method / "seed1/curve.csv", dtype=str) for root in (folder, straight))
+        numbers = [column for column in here if not str(column).startswith("seconds_")]
+        pd.testing.assert_frame_equal(here[numbers], there[numbers])
+        weights = [
+            json.loads((root / RUNS / method / "seed1/run.json").read_text())["outputs"]["checkpoints/step60"]
+            for root in (folder, straight)
+        ]
+        assert weights[0] == weights[1]
+
+
+def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight: Path, tmp_path: Path) -> None:
+    folder = prepared(tmp_path / "clone")
+    with running(slurm, folder) as process:
+        wait_for(lambda: "save" in said(folder, "tepo"), "tepo's first state", 120)
+        slurm.run("scancel", str(job_of(slurm, "tepo")))
+        wait_for(lambda: "save" in said(folder, "gspo"), "gspo's first state", 120)
+        node = re.search(r"BatchHost=(\S+)", slurm.run("scontrol", "show", "job", str(job_of(slurm, "gspo"))))
+        assert node is not None
+        slurm.kill_node(node[1])
+        wait_for(lambda: "down" in slurm.run("sinfo", "-h", "-n", node[1], "-o", "%T"), "the node to be down", 120)
+        slurm.start_node(node[1])
+
+        def over() -> bool:
+            for job in slurm.run("squeue", "-h", "-t", "PENDING", "-o", "%i").split():  # else held for two minutes
+                slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+            return process.poll() is not None
+
+        wait_for(over, "Snakemake to end", 600)
+        assert process.returncode == 0, (folder / "log").read_text()[-6000:]
+    stopped = [event for method in METHODS for event in events(folder, method) if event["event"] == "stopped"]
+    assert stopped
+    assert {event["signal"] for event in stopped} <= {"SIGUSR1", "SIGTERM"}
+    for method in METHODS:
+        assert said(folder, method).count("start") == 1
+        assert "resume" in said(folder, method)
+    assert_same(folder, straight)
+    starts = sum(said(folder, method).count(word) for method in METHODS for word in ("start", "resume"))
+    print(f"{starts} starts of three runs, {len(stopped)} stopped by the time limit")
+
+
+def test_snakemake_killed_started_again_and_started_twice(slurm: Cluster, straight: Path, tmp_path: Path) -> None:
+    """Jobs outlive it; the next one submits them again, and the duplicates wait for the first and do nothing."""
+    folder = prepared(tmp_path / "clone")
+    profile = folder / "profiles/slurm/config.yaml"
+    profile.write_text(profile.read_text().replace("runtime: attempt", "runtime: 30"))
+    with running(slurm, folder) as first:
+        wait_for(lambda: all("start" in said(folder, method) for method in METHODS), "training to start", 120)
+        second = snakemake(slurm, folder, *TARGETS, *WORDS)
+        assert second.returncode != 0
+        assert "cannot be locked" in second.stdout + second.stderr
+        assert first.poll() is None
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    assert all(job_of(slurm, method) for method in METHODS)
+    assert snakemake(slurm, folder, "--unlock", *WORDS).returncode == 0
+    again = snakemake(slurm, folder, *TARGETS, *WORDS)
+    assert again.returncode == 0, again.stdout + again.stderr
+    for method in METHODS:
+        assert (said(folder, method).count("start"), said(folder, method).count("end")) == (1, 1)
+        assert "resume" not in said(folder, method)
+    assert_same(folder, straight)
