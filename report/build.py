@@ -23,10 +23,11 @@ ROOMS = (
     ("figures", "Figures"),
     ("runs", "Runs"),
     ("samples", "Responses"),
+    ("claims", "Claims"),
     ("audit", "Audit"),
     ("about", "Provenance"),
 )
-NATIVE = "snakemake.html"
+NATIVE = "snakemake.html"  # Snakemake's own report, where somebody made it
 
 
 def build(root: Path) -> str:
@@ -34,9 +35,10 @@ def build(root: Path) -> str:
     from markupsafe import Markup
 
     from report import captions, cells, page, runs
+    from report.claims import ledger, paper_ledger
     from report.fragment import template
     from report.results import open_tree
-    from report.site import assets, overview, responses, rowviews, runviews
+    from report.site import assets, claimviews, overview, responses, rowviews, runviews
 
     tree = open_tree(root)
     tables = [cells.fill(spec.table(key), tree) for key in spec.keys_for(tree.methods)]
@@ -58,6 +60,7 @@ def build(root: Path) -> str:
             "lead": captions.scale(tree.scale, str(tree.matrix.get("note", ""))),
             "facts": page.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
+            "claims": claimviews.view(paper_ledger(), ledger(tree), tree),
             "glance": overview.glance(tables[0]),
             "tables": [rowviews.table(filled, tree) for filled in tables],
             "reading": rowviews.reading(tables),
@@ -67,9 +70,8 @@ def build(root: Path) -> str:
             "documents": _documents(),
             "benchmarks": page.benchmarks(tree, tables),
             "provenance": page.provenance(tree, done),
-            "native": (tree.root / NATIVE).as_posix(),
-            "native_name": NATIVE,
-            "native_there": (tree.root / NATIVE).is_file(),
+            "native": NATIVE,
+            "files": {path.name for path in tree.root.iterdir()},
             **browser,
         }
     )

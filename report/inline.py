@@ -17,14 +17,15 @@ DROPPED = {  # the page has its own; matplotlib's `*` rule would reach all of it
 }
 REFERENCE = re.compile(r"url\(\s*#([^)\s]+)\s*\)")
 NUMBER = re.compile(r"(?<![#\w])-?\d+\.\d{3,}")  # matplotlib writes six decimals of a point
+FAMILIES = re.compile(r"font-family: [^;]+;? ?")  # the page's style sheet says which
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 
 
 def inline(path: Path | str, prefix: str, title: str, colours: dict[str, str]) -> str:
     """The `<svg>` element of the file at `path` as text for an HTML page.
 
-    Ids and references get `prefix`, so that several figures live in one page; `colours` maps a hex colour to a CSS
-    variable, with the hex colour as what is used without it. Raises for a missing file, for XML that is none, and for
+    Ids and references get `prefix`, so that several figures live in one page; `colours` maps a hex colour to the CSS
+    variable of the page that takes its place. Raises for a missing file, for XML that is none, and for
     elements or references that our figures never have (scripts, links, images).
     """
     path = Path(path)
@@ -45,6 +46,8 @@ def inline(path: Path | str, prefix: str, title: str, colours: dict[str, str]) -
             element.text = None
         if not (element.tail or "").strip():
             element.tail = None
+    _forget_ids(root)
+    _flatten(root)
     width, height = (root.attrib.pop(side, "") for side in ("width", "height"))
     root.set("viewBox", root.get("viewBox") or f"0 0 {_points(width)} {_points(height)}")
     root.attrib |= {"role": "img", "aria-label": title, "class": "figure", "stroke-linejoin": "round"}
@@ -74,14 +77,42 @@ def _rewrite(element: ET.Element, prefix: str, colours: dict[str, str]) -> None:
             value = REFERENCE.sub(lambda match: f"url(#{prefix}-{match[1]})", value)
             if plain in {"d", "x", "y", "transform"}:
                 value = NUMBER.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split()))
+            if plain == "style":
+                value = FAMILIES.sub("", value).replace("; ", ";").replace(": ", ":")
             if plain in {"style", "fill", "stroke"}:
                 value = COLOUR.sub(lambda match: _variable(match[0], colours), value)
         element.set(key, value)
 
 
+def _forget_ids(root: ET.Element) -> None:
+    """Drop the ids that nothing refers to: matplotlib names every tick."""
+    used = set()
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            used.update(REFERENCE.findall(value))
+            if key.rsplit("}", 1)[-1] == "href":
+                used.add(value[1:])
+    for element in root.iter():
+        if element.get("id") not in used:
+            element.attrib.pop("id", None)
+
+
+def _flatten(element: ET.Element) -> None:
+    """Put the content of groups that say nothing in their place, and drop rotations by nothing."""
+    for child in list(element):
+        _flatten(child)
+        if child.get("transform", "").startswith("rotate(-0 "):
+            del child.attrib["transform"]
+        if _name(child) == "g" and not child.attrib:
+            place = list(element).index(child)
+            element.remove(child)
+            for number, grandchild in enumerate(child):
+                element.insert(place + number, grandchild)
+
+
 def _variable(colour: str, colours: dict[str, str]) -> str:
     name = colours.get(colour.lower())
-    return f"var({name}, {colour})" if name else colour
+    return f"var({name})" if name else colour
 
 
 def _name(element: ET.Element) -> str:

@@ -12,6 +12,7 @@ from report.results import Tree
 from report.runs import Summary
 
 UNKNOWN = "unknown"
+FEW = 8  # methods that the front page still names one by one
 SHARED = ("base", "prompts", "code")  # inputs of a run that all runs of a model have in common
 
 
@@ -25,7 +26,7 @@ def facts(tree: Tree, done: Sequence[Summary]) -> list[tuple[str, str]]:
     training = tree.matrix.get("training") or {}
     return [
         ("Models", models),
-        ("Methods", ", ".join(str(m["title"]) for m in tree.methods.values())),
+        ("Methods", _methods(tree)),
         ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
         ("Training", _training(training)),
         ("Runs", f"{len(finished)} of {len(done)} finished, {sum(seconds):.0f} s of wall time in all"),
@@ -129,6 +130,11 @@ def _when(tree: Tree, finished: Sequence[Summary]) -> str:
         return "no run is finished"
     first, last = (datetime.fromtimestamp(m, tz=UTC).strftime("%Y-%m-%d %H:%M") for m in (min(moments), max(moments)))
     return f"runs finished {first} UTC" if first == last else f"runs finished {first} to {last} UTC"
+
+
+def _methods(tree: Tree) -> str:
+    titles = [str(method["title"]) for method in tree.methods.values()]
+    return ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed under Runs"
 
 
 def _model(model: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def results_page(tree: Tree, printed: Sequence[Entry], ours: Sequence[Entry]) ->
 
 def paper_page(printed: Sequence[Entry], claims: Iterable[Claim]) -> str:
     """docs/claims.md: how verdicts are made, and the ledger of the printed numbers."""
-    lines = [(e.id, _verdict(e), _figure(e), e.tested, e.reason) for e in printed]
+    lines = [(e.id, _verdict(e), figure(e), e.tested, e.reason) for e in printed]
     words = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
     head = HEAD.replace("VERDICTS", words).replace("COMMAND", COMMAND).replace("COUNT", _counts(printed))
     table = _table(("claim", "verdict", "estimate", "of", "why"), lines)
@@ -95,10 +95,10 @@ def _counts(entries: Sequence[Entry]) -> str:
 
 
 def _summary(printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
-    settings = list(dict.fromkeys(_setting(entry) for entry in ours if entry.reading is None))
+    settings = list(dict.fromkeys(setting(entry) for entry in ours if entry.reading is None))
     lines = []
     for claim in printed:
-        mine = {_setting(entry): _verdict(entry) for entry in ours if entry.id == claim.id}
+        mine = {setting(entry): _verdict(entry) for entry in ours if entry.id == claim.id}
         readings = [f"{name}: {said}" for name, said in mine.items() if name not in settings]
         link = f"[{claim.id}](#{claim.id.replace('.', '')})"
         lines.append((link, _verdict(claim), *(mine.get(name, "") for name in settings), "; ".join(readings)))
@@ -111,11 +111,11 @@ def _title(entry: Entry) -> str:
 
 def _told(entry: Entry, name: str = "") -> str:
     """One ledger's answer in a few lines."""
-    lines = [f"**{name or _sentence(_setting(entry))}: {entry.verdict}.** {entry.statement}"]
+    lines = [f"**{name or _sentence(setting(entry))}: {entry.verdict}.** {entry.statement}"]
     if entry.estimate is not None:
         corrected = "" if entry.p_holm is None else f", p {entry.p_holm:.2g} after Holm over {entry.tests}"
         null = f"{amount(entry.null, entry.unit)} (claimed {entry.claimed})"
-        lines += [f"{entry.tested}: {_figure(entry)} against {null}{corrected}.", f"Level {entry.level}: {entry.how}."]
+        lines += [f"{entry.tested}: {figure(entry)} against {null}{corrected}.", f"Level {entry.level}: {entry.how}."]
     if entry.reason and entry.reason not in entry.how:
         lines.append(f"{_sentence(entry.reason)}.")
     if any(run.startswith("runs/") for run in entry.runs):
@@ -134,7 +134,8 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _setting(entry: Entry) -> str:
+def setting(entry: Entry) -> str:
+    """Under which training settings, or which reading, an entry speaks."""
     rate = "" if entry.learning_rate is None else f"learning rate {entry.learning_rate:g}"
     return entry.reading or " ".join(part for part in (entry.variant, f"({rate})" if entry.variant else rate) if part)
 
@@ -143,7 +144,8 @@ def _verdict(entry: Entry) -> str:
     return SHORT.get(entry.verdict, entry.verdict)
 
 
-def _figure(entry: Entry) -> str:
+def figure(entry: Entry) -> str:
+    """Estimate, unit and interval; empty where there is no figure."""
     if entry.estimate is None:
         return ""
     value = f"{amount(entry.estimate, entry.unit)} {entry.unit}"

@@ -17,11 +17,10 @@ def row(table: str, id: str) -> str:
     return f"row/{table}/{id}"
 
 
-def responses(checkpoint: Checkpoint, tree: Tree, benchmark: str | None = None) -> str:
-    """The sample browser with this checkpoint on the left and what it is best compared with on the right."""
-    other = counterpart(checkpoint, tree)
-    query = {"left": checkpoint.path.as_posix(), "right": other.path.as_posix() if other else "none"}
-    return "samples?" + urlencode(query | ({"benchmark": benchmark} if benchmark else {}))
+def responses(checkpoint: Checkpoint, benchmark: str | None = None) -> str:
+    """The sample browser with this checkpoint on the left; the page knows what to set beside it."""
+    query = {"left": checkpoint.path.as_posix()} | ({"benchmark": benchmark} if benchmark else {})
+    return "samples?" + urlencode(query, safe="/=@")
 
 
 def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from records.layout import BASE, Checkpoint
@@ -20,6 +21,8 @@ def view(tree: Tree) -> dict[str, Any]:
         groups.setdefault(places.model_title(run.model, tree), []).append(
             (entry.checkpoint.path.as_posix(), places.title(entry.checkpoint, tree))
         )
+    there = {entry.checkpoint for entry in found}
+    beside = {c: other if (other := places.counterpart(c, tree)) in there else None for c in there}
     benchmarks = [str(b["key"]) for b in tree.benchmarks if any(str(b["key"]) in entry.stamps for entry in found)]
     return {
         "checkpoints": list(groups.items()),
@@ -31,21 +34,19 @@ def view(tree: Tree) -> dict[str, Any]:
                 "checkpoints": {
                     entry.checkpoint.path.as_posix(): {
                         "title": places.title(entry.checkpoint, tree),
+                        "beside": other.path.as_posix() if (other := beside[entry.checkpoint]) else None,
                         "benchmarks": dict(entry.stamps),
                     }
                     for entry in found
                 },
                 "benchmarks": benchmarks,
-                "start": [c.path.as_posix() for c in _start([entry.checkpoint for entry in found], tree)],
+                "start": _start([entry.checkpoint for entry in found], beside),
             },
         },
     }
 
 
-def _start(found: list[Checkpoint], tree: Tree) -> list[Checkpoint]:
-    """What is shown first: the last trained checkpoint that has one to be compared with, and that one."""
-    for checkpoint in reversed(found):
-        other = places.counterpart(checkpoint, tree)
-        if checkpoint.run.method != BASE and other in found and other is not None:
-            return [checkpoint, other]
-    return found[:2]
+def _start(found: Sequence[Checkpoint], beside: Mapping[Checkpoint, Checkpoint | None]) -> str | None:
+    """What is shown first: the last trained checkpoint that has one to be compared with, or else the last."""
+    trained = [c for c in found if c.run.method != BASE and beside[c] is not None]
+    return (trained or list(found))[-1].path.as_posix() if found else None

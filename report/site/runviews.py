@@ -114,7 +114,7 @@ def _score(score: Score | None, checkpoint: Checkpoint, key: str, tree: Tree) ->
         if score.low is not None and score.high is not None
         else "",
         "how": score.how,
-        "href": places.responses(checkpoint, tree, None if key in AVERAGES else key) if looked else None,
+        "href": places.responses(checkpoint, None if key in AVERAGES else key) if looked else None,
     }
 
 

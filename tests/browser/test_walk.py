@@ -184,6 +184,18 @@ def test_the_curves_can_be_read_with_the_keyboard(visit: Visit, report: str) -> 
     expect(page.locator("#figure3 .readout").first).to_contain_text(f"TEPO {float(tepo['value']):.3g}")
 
 
+def test_a_verdict_at_a_glance_leads_to_its_claim(visit: Visit, report: str) -> None:
+    page = visit(report).page
+    page.locator("#verdicts summary").click()
+    link = page.locator("#verdicts .decided a").first
+    name = (link.get_attribute("href") or "").removeprefix("#")
+    link.click()
+    claim = page.locator(f"[id='{name}']")
+    expect(claim).to_have_attribute("open", "")
+    expect(claim.locator(".line-of-claim").first).to_be_visible()
+    expect(page.locator("#claims .katex").first).to_be_attached()
+
+
 @pytest.fixture
 def server(report: str) -> Iterator[str]:
     """`python -m http.server` in the results folder."""
@@ -219,7 +231,7 @@ def folder(report: str) -> Path:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("view", ["overview", "tables", "figures", "runs", "samples", "audit", "about"])
+@pytest.mark.parametrize("view", ["overview", "tables", "figures", "runs", "samples", "claims", "audit", "about"])
 def test_no_view_is_wider_than_the_window(size: tuple[int, int], view: str, visit: Visit, report: str) -> None:
     page = visit(f"{report}#{view}", size=size).page
     expect(page.locator(f"#{view}")).to_be_visible()

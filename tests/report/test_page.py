@@ -248,7 +248,7 @@ def test_colours_of_figures_follow_the_page(one_seed: Tree) -> None:
     text = (assets.HTML / "style.css").read_text()
     light, dark = text.split("prefers-color-scheme: dark")[:2]
     svg = inline.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
-    assert "var(--ink, #1f2328)" in svg
+    assert "var(--ink)" in svg
     assert ElementTree.fromstring(svg).get("role") == "img"
     from report.styles import css_colours
 

@@ -105,31 +105,6 @@ rule convergence:
         "python -m report.convergence_files --results {params.root} 2>&1 | tee {log}"
 
 
-rule report:
-    input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
-        tables=expand(rules.table.output, number=TABLES),
-        figures=expand(rules.figure.output, figure=FIGURES),
-        convergence=rules.convergence.output,
-        grades=rules.score.input,
-        data=rules.generate.input.data,
-    output:
-        page=RESULTS.report,
-        responses=directory(f"{RESULTS.root}/report.data"),
-    log:
-        f"{LOGS}/report.log",
-    conda:
-        "../../environment.yml"
-    params:
-        root=RESULTS.root,
-        data=DATA,
-        code=code.report(),
-    shell:
-        "python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
-
-
 rule audit:
     output:
         f"{RESULTS.root}/paper/audit.csv",
@@ -161,13 +136,38 @@ rule claims:
         "python -m report.claims --results {params.root} 2>&1 | tee {log}"
 
 
+rule report:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        tables=expand(rules.table.output, number=TABLES),
+        figures=expand(rules.figure.output, figure=FIGURES),
+        convergence=rules.convergence.output,
+        audit=rules.audit.output,
+        claims=rules.claims.output,
+        grades=rules.score.input,
+        data=rules.generate.input.data,
+    output:
+        page=RESULTS.report,
+        responses=directory(f"{RESULTS.root}/report.data"),
+    log:
+        f"{LOGS}/report.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        data=lambda wc, input: Path(input.data[0]).parent,
+        code=code.report(),
+    shell:
+        "python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
+
+
 # Last: it lists what all others wrote.
 rule manifest:
     input:
         rules.report.input,
         rules.report.output,
-        rules.audit.output,
-        rules.claims.output,
     output:
         f"{RESULTS.root}/manifest.json",
     log:

@@ -21,12 +21,11 @@
   const percent = (right, all) => `${((100 * right) / all).toFixed(2)} %`;
 
   function read(query) {
-    const paths = Object.keys(checkpoints);
     const known = (name, fallback) => (checkpoints[query.get(name)] ? query.get(name) : fallback);
-    const left = known("left", data.samples.start[0]);
-    const right = query.get("right") === "none" ? "" : known("right", data.samples.start.find((path) => path !== left) ?? "");
+    const left = known("left", data.samples.start);
+    const right = query.get("right") === "none" ? "" : known("right", checkpoints[left].beside ?? "");
     return {
-      left: left ?? paths[0],
+      left,
       right,
       benchmark: data.samples.benchmarks.includes(query.get("benchmark")) ? query.get("benchmark") : "",
       show: pairs.SHOWN[query.get("show")] ? query.get("show") : "all",

@@ -25,6 +25,7 @@
     const heading = view.querySelector("h1, h2");
     document.title = view.id === data.start ? title : `${heading.firstChild.textContent.trim()} · ${title}`;
     view.dispatchEvent(new CustomEvent("shown", { detail: query }));
+    if (target.tagName === "DETAILS") target.open = true;
     if (!moved) return;
     if (target === view) scrollTo(0, 0);
     else target.scrollIntoView();
