@@ -60,18 +60,13 @@ rule table:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
 
 
-def curves_of(wc):
-    drawn = curves.runs(figure_spec.figure(wc.figure), TREE)
-    return [
-        f"{RESULTS.run(run)}/{name}"
-        for run in drawn
-        for name in ("run.json", "curve.csv")
-    ]
-
-
 rule figure:
     input:
-        curves_of,
+        lambda wc: [
+            f"{RESULTS.run(run)}/{name}"
+            for run in curves.runs(figure_spec.figure(wc.figure), TREE)
+            for name in ("run.json", "curve.csv")
+        ],
         matrix=RESULTS.matrix,
     output:
         multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".csv", ".seeds.csv"),
