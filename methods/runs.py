@@ -53,6 +53,7 @@ class RunFolder:
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve
+        self.workers_cpu_seconds = 0.0
         self.mark = self.earlier = Mark(0, 0, 0, 0.0, 0.0, {})
 
     def checkpoint(self, step: int) -> Path:
@@ -152,7 +153,8 @@ class RunFolder:
         return self.earlier.wall_seconds + time.monotonic() - self.began
 
     def cpu_seconds(self) -> float:
-        return self.earlier.cpu_seconds + time.process_time()
+        """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
+        return self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
     def _stands(self, record: dict[str, Any]) -> bool:
         if record.get("spec") != dict(self.spec.given) or record.get("inputs") != self.identity:

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from methods.adapters.verl.launch import workers_cpu_seconds
 from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Keeper:
 
     def complete(self, rollout: int, refill_position: int) -> None:
         update = rollout * self.run.spec.training.updates_per_rollout
+        self.run.workers_cpu_seconds = workers_cpu_seconds()
         self.run.save_mark(self._state, update=update, rollout=rollout, refill_position=refill_position)
         states = sorted(self.run.state.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
         for old in states[:-KEPT]:

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,18 @@ class Watch:
         last.daemon = True
         last.start()
         raise self.stalled
+
+
+def workers_cpu_seconds() -> float:
+    """CPU seconds of this process's descendants that still run: on this machine, not on a cluster's other nodes."""
+    import psutil
+
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def environment(training: Training) -> dict[str, str]:
