@@ -1,4 +1,4 @@
-"""`python -m report.show table1 --results results/quick`: a table in the terminal, and where the report lies."""
+"""`python -m report.show table1 --scale quick`: a table in the terminal; `report.show runs`: how far the runs are."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from report import spec
 if TYPE_CHECKING:
     from report.filled import Cell, FilledBlock, FilledRow, FilledTable
 
+RUNS = "runs"
 GAP = " "
 LEGEND = (
     "Percent, 95 % intervals below; * best of its column. Against the block's baseline: ≈ inside noise, ↑ ↓ outside, "
@@ -80,18 +81,26 @@ def _line(name: str, cells: list[str], label: int, widths: list[int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Print a table of finished results.")
-    parser.add_argument("what", help="table1")
-    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    parser = argparse.ArgumentParser(description="Print a table of finished results, or how far the runs are.")
+    parser.add_argument("what", help="table1, or another key of report/tables.yaml; runs")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--results", type=Path, help="results/<scale>")
+    where.add_argument("--scale", help="the same as --results results/SCALE")
     arguments = parser.parse_args()
 
-    from report import cells
     from report.results import open_tree
 
     known = [f"table{key}" for key in spec.table_keys()]
-    if arguments.what not in known:
-        raise unknown("command line", "what", arguments.what, known)
-    tree = open_tree(arguments.results)
+    if arguments.what not in (*known, RUNS):
+        raise unknown("command line", "what", arguments.what, [*known, RUNS])
+    tree = open_tree(arguments.results or Path("results") / arguments.scale)
+    if arguments.what == RUNS:
+        from report import status
+
+        print(status.text(tree.root.name, status.progress(tree)))
+        return
+    from report import cells
+
     width = max(60, min(110, shutil.get_terminal_size().columns))
     print(text(cells.fill(spec.table(arguments.what.removeprefix("table")), tree), width))
     if tree.layout.report.is_file():

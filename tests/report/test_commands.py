@@ -128,7 +128,7 @@ WRONG = {
     "unknown thing to show": (
         show.main,
         ("tabel1",),
-        "allowed: table1, table2, table3, table4, tablehot; nearest: table1",
+        "nearest: table1",
     ),
 }
 

@@ -25,6 +25,7 @@ rule matrix:
         RESULTS.matrix,
     log:
         f"{LOGS}/matrix.log",
+    priority: 100  # what is planned tells `report.show runs` how far it is
     conda:
         "../../environment.yml"
     params:

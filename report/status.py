@@ -1,0 +1,148 @@
+"""Which runs are done, running, stopped or waiting, and how long it may take: what `report.show runs` prints.
+
+Read from the run folders while they are being written: run.json (done), state/lock (a process holds the run), the rows
+of state/curve.csv (how far it is). A run that has begun and is not done, and that nobody holds, failed or was
+interrupted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from methods import lock
+from records.layout import BASE, Run
+from report.results import Tree
+
+State = Literal["done", "running", "stopped", "waiting"]
+STATES: tuple[State, ...] = ("running", "stopped", "waiting", "done")
+
+
+@dataclass(frozen=True)
+class Status:
+    """One planned run. rollouts: those trained, in parts of one; seconds: wall time, of a running one what is left
+    (None: cannot be said yet), of a done one what it took."""
+
+    run: Run
+    state: State
+    rollouts: float | None
+    planned: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """evaluated, checkpoints: how many of the planned evaluations have their grades; None without a plan."""
+
+    runs: tuple[Status, ...]
+    evaluated: int | None
+    checkpoints: int | None
+
+    def count(self, state: State) -> int:
+        return sum(one.state == state for one in self.runs)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of training, with as many runs at once as now; None before any run has ended or while none runs."""
+        took = [one.seconds for one in self.runs if one.state == "done" and one.seconds is not None]
+        left = [one.seconds for one in self.runs if one.state == "running"]
+        if not took or not left:
+            return None
+        each = sum(took) / len(took)
+        return (sum(each if s is None else s for s in left) + each * self.count("waiting")) / len(left)
+
+
+def progress(tree: Tree) -> Progress:
+    """Of everything that matrix.json plans; before Snakemake has written it, of the run folders that are there."""
+    if tree.layout.matrix.is_file():
+        grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
+        runs = tuple(_status(tree, run, _planned(tree, run)) for run in tree.runs)
+        return Progress(runs, sum(grades), len(grades))
+    folders = sorted((tree.root / "runs").glob("*/*/seed*"))
+    found = [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders if p.parent.name != BASE]
+    return Progress(tuple(_status(tree, run, None) for run in found), None, None)
+
+
+def text(scale: str, found: Progress) -> str:
+    """A summary, then one line for each run that is neither done nor waiting."""
+    counts = ", ".join(f"{found.count(state)} {state}" for state in ("done", "running", "stopped", "waiting"))
+    lines = [f"{scale}: {len(found.runs)} runs: {counts}"]
+    if found.checkpoints is None:
+        lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
+    else:
+        lines.append(f"{found.evaluated} of {found.checkpoints} checkpoints evaluated")
+    shown = [one for state in STATES[:2] for one in found.runs if one.state == state]
+    width = max((len(one.run.path.as_posix()) for one in shown), default=0)
+    lines += [f"{one.state:<8} {one.run.path.as_posix():<{width}}  {_far(one)}" for one in shown]
+    if found.seconds_left is not None:
+        lines.append(f"about {_time(found.seconds_left)} of training left, {found.count('running')} at once")
+    return "\n".join(lines)
+
+
+def _status(tree: Tree, run: Run, planned: int | None) -> Status:
+    record = tree.record(run)
+    if record is not None:
+        return Status(run, "done", planned, planned, record.get("wall_seconds"))
+    state = tree.layout.run(run) / "state"
+    curve = state / "curve.csv"
+    if not (state / "events.jsonl").is_file():
+        return Status(run, "waiting", None, planned, None)
+    rows = _rows(curve) if curve.is_file() else []
+    done, each = _pace(rows)
+    if not _held(state / "lock"):
+        return Status(run, "stopped", done, planned, None)
+    left = None if planned is None or each is None else max(0.0, planned - done) * each
+    return Status(run, "running", done, planned, left)
+
+
+def _planned(tree: Tree, run: Run) -> int:
+    """Rollouts, as `workflow.matrix.training` resolves them."""
+    changes = (tree.matrix.get("variants") or {}).get(run.variant, {}).get("changes", {}) if run.variant else {}
+    rollouts = changes.get("training.rollouts") or (tree.matrix.get("training") or {}).get("rollouts")
+    return int(rollouts or max(tree.runs[run]["steps"]))
+
+
+def _rows(curve: Path) -> list[dict[str, str]]:
+    """Whole lines only: the last one may be half written."""
+    content = curve.read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(content[: content.rfind("\n") + 1])))
+
+
+def _pace(rows: Sequence[dict[str, str]]) -> tuple[float, float | None]:
+    """Rollouts trained, in parts of one, and wall seconds of each; None before the first is complete."""
+    whole = [row for row in rows if row["rollout"] == "1"]
+    if not rows or len(whole) == len(rows):  # how many updates a rollout has is known when the second begins
+        return (0.0, None) if not rows else (1.0, None)
+    done = len(rows) / len(whole)
+    seconds = sum(float(row[name] or 0) for row in rows for name in ("seconds_rollout", "seconds_update"))
+    return done, seconds / done
+
+
+def _held(path: Path) -> bool:
+    try:
+        owner, touched = json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    except json.JSONDecodeError:  # its writer is between creating and writing it
+        return True
+    return not (lock.gone(owner) or lock.implausible(time.time() - touched))
+
+
+def _far(one: Status) -> str:
+    of = "" if one.planned is None else f" of {one.planned}"
+    where = "not one rollout yet" if not one.rollouts else f"rollout {one.rollouts:.0f}{of}"
+    if one.state == "stopped":
+        return f"{where}; failed or interrupted: nobody holds it, the next start goes on from its last state"
+    return where + ("" if one.seconds is None else f"; about {_time(one.seconds)} left")
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
