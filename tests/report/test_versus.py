@@ -108,7 +108,7 @@ def test_base_models_baselines_and_their_own_runs_are_not_compared(key: str, row
     assert (found.versus, found.inside_noise, shown.mark(found)) == (None, None, "")
 
 
-@pytest.mark.parametrize("key", TABLES)
+@pytest.mark.parametrize("key", sorted(TABLES))
 def test_p_is_corrected_once_per_column_over_distinct_comparisons(key: str, embedded: Tree) -> None:
     filled = fill(embedded, key)
     for column in filled.columns:
@@ -185,12 +185,12 @@ def test_the_printed_value_stands_in_the_papers_rows_only(embedded: Tree) -> Non
     assert str(cell(fill(embedded, "1"), "T1.9", "amc").printed) == "0.0568", "as printed, whatever it should be"
 
 
-@pytest.mark.parametrize("key", TABLES)
+@pytest.mark.parametrize("key", sorted(TABLES))
 def test_nothing_embedded_is_comparable_with_the_paper(key: str, embedded: Tree) -> None:
     assert not any(c.comparable for c in fill(embedded, key).cells)
 
 
-@pytest.mark.parametrize("key", TABLES - {"hot"})
+@pytest.mark.parametrize("key", sorted(TABLES - {"hot"}))
 def test_the_papers_models_and_benchmarks_are(key: str, paper: Tree) -> None:
     for found in fill(paper, key).cells:
         if found.printed is not None and found.state == "measured":
