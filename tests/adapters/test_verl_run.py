@@ -100,7 +100,7 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
     assert second.returncode == 0, said(out)[-3000:]
     assert len(own) > 5, "Ray's processes were not seen"
     assert left_over(list(own.values()), 5) == []
-    assert left_over(children, 60) == []
+    assert left_over(children, 90) == []
     assert events(out).count("resume") == 1
 
     after = read(out / "curve.csv")
@@ -143,7 +143,8 @@ def test_a_failure_ends_the_job_with_its_cause(
     # 2, but for native threads of a stalled Ray that may crash the interpreter on its way out
     assert process.poll() not in (None, 0, STOPPED), said(out)[-3000:]
     assert re.search(f"^error: {message}", said(out), re.MULTILINE), said(out)[-3000:]
-    assert left_over(list(own.values()), 5) == []
+    # two agents of a Ray that was interrupted while it started take a while to see that it is gone
+    assert left_over(list(own.values()), 90) == []
 
 
 @pytest.mark.parametrize("victim", ["AgentLoopWorkerTQ", "WorkerDict"])

@@ -27,7 +27,8 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
 
     plan(spec)
     versions.check(spec.training.device)
-    os.environ.update(environment(spec.training))  # read when verl and Ray are imported
+    # read when verl, Ray and datasets are imported; the latter would copy every prompt table into the home folder
+    os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(run.state / "datasets")})
     from methods.adapters.verl.drive import drive
 
     return drive(spec, run, stop)

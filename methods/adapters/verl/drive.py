@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
         raise launch.WorkerDiedError(f"verl: a worker died ({said}); run the same command to go on") from None
     finally:
         run.curve.close()
+        shutil.rmtree(run.state / "datasets", ignore_errors=True)  # a cache
     return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)
 
 
