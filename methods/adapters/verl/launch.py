@@ -19,7 +19,7 @@ from records.provenance import ROOT
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save
+SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save; TEPO_VERL_WAIT_SECONDS wins
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
 
 
