@@ -7,6 +7,9 @@ min_version("9.27")
 configfile: "config/embedded.yaml"
 
 
+report: "report/captions/snakemake.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"

@@ -24,10 +24,10 @@ ROOMS = (
     ("runs", "Runs"),
     ("samples", "Responses"),
     ("claims", "Claims"),
+    ("readings", "Readings"),
     ("audit", "Audit"),
     ("about", "Provenance"),
 )
-NATIVE = "snakemake.html"  # Snakemake's own report, where somebody made it
 
 
 def build(root: Path) -> str:
@@ -37,8 +37,9 @@ def build(root: Path) -> str:
     from report import captions, cells, page, runs
     from report.claims import ledger, paper_ledger
     from report.fragment import template
+    from report.manifest import NATIVE
     from report.results import open_tree
-    from report.site import assets, claimviews, overview, responses, rowviews, runviews
+    from report.site import assets, claimviews, overview, readingviews, responses, rowviews, runviews
 
     tree = open_tree(root)
     tables = [cells.fill(spec.table(key), tree) for key in spec.keys_for(tree.methods)]
@@ -61,6 +62,7 @@ def build(root: Path) -> str:
             "facts": page.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
             "claims": claimviews.view(paper_ledger(), ledger(tree), tree),
+            "readings": readingviews.view(tree),
             "glance": overview.glance(tables[0]),
             "tables": [rowviews.table(filled, tree) for filled in tables],
             "reading": rowviews.reading(tables),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from report.results import Tree
 
 NAME = "manifest.json"
+NATIVE = "snakemake.html"  # Snakemake's own report, which somebody may add afterwards
 SCHEMA = 1
 KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "runs/*/run.json": "run record",
@@ -49,7 +50,7 @@ DEPTH = {"runs": 3, "samples": 4, "grades": 4}  # parts of a folder's name that 
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """Every result below `root`, sorted: not checkpoints, `state/`, hidden files, nor the manifest."""
+    """Every result below `root`, sorted: no checkpoints, `state/`, hidden files, manifest or Snakemake report."""
     for folder, below, files in os.walk(root):
         place = Path(folder).relative_to(root)
         in_run = len(place.parts) == 4 and place.parts[0] == "runs"
@@ -57,7 +58,7 @@ def walk(root: Path) -> Iterator[Path]:
             name for name in below if not name.startswith(".") and not (in_run and name in ("state", "checkpoints"))
         )
         for name in sorted(files):
-            if not name.startswith(".") and (place / name).as_posix() != NAME:
+            if not name.startswith(".") and (place / name).as_posix() not in (NAME, NATIVE):
                 yield Path(folder, name)
 
 

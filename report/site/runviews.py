@@ -63,6 +63,7 @@ def _view(summary: Summary, tree: Tree, curves: Mapping[Run, Curve | None]) -> d
     return {
         **page.run(summary, tree),
         "id": places.run(run),
+        "curve": curve_file.name if (curve_file := stored(tree.layout.run(run) / "curve.csv")) else None,
         "model_title": places.model_title(run.model, tree),
         "behind": tree.methods[other.method]["title"] if other else None,
         "sparks": _sparks(curves[run], curves.get(other) if other else None),

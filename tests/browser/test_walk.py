@@ -28,6 +28,13 @@ def number(text: str | None) -> str:
     return found[0]
 
 
+def problems(page: Page) -> tuple[int, int]:
+    """How many problems are shown, and of how many."""
+    found = re.search(r"(\d+) of (\d+) problems", page.locator(COUNT).inner_text())
+    assert found
+    return int(found[1]), int(found[2])
+
+
 def opened(page: Page) -> None:
     """Wait until both sides of a problem are shown."""
     expect(page.locator(".side .response")).to_have_count(2)
@@ -123,8 +130,7 @@ def test_a_filter_shows_what_it_says(case: str, visit: Visit, report: str) -> No
     how, name, value, right = FILTERS[case]
     page = visit(f"{report}#samples").page
     opened(page)
-    shown = lambda: tuple(map(int, re.search(r"(\d+) of (\d+) problems", page.locator(COUNT).inner_text()).groups()))  # type: ignore[union-attr]  # noqa: E731
-    total = shown()[1]
+    total = problems(page)[1]
     field = page.locator(f"[name={name}]")
     if how == "select":
         field.select_option(value)
@@ -132,7 +138,7 @@ def test_a_filter_shows_what_it_says(case: str, visit: Visit, report: str) -> No
         field.fill(value)
         field.press("Enter")
     expect(page.locator(COUNT)).not_to_contain_text(f"{total} of {total} problems")
-    assert right(shown()[0], total), shown()
+    assert right(problems(page)[0], total), problems(page)
 
 
 def hostile(base: str) -> str:
@@ -231,7 +237,9 @@ def folder(report: str) -> Path:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("view", ["overview", "tables", "figures", "runs", "samples", "claims", "audit", "about"])
+@pytest.mark.parametrize(
+    "view", ["overview", "tables", "figures", "runs", "samples", "claims", "readings", "audit", "about"]
+)
 def test_no_view_is_wider_than_the_window(size: tuple[int, int], view: str, visit: Visit, report: str) -> None:
     page = visit(f"{report}#{view}", size=size).page
     expect(page.locator(f"#{view}")).to_be_visible()

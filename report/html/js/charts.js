@@ -38,9 +38,8 @@ const curves = (() => {
 
   return { smooth, columns, range };
 })();
-if (typeof module !== "undefined") module.exports = curves;
 
-if (typeof bench !== "undefined") {
+{
   const { data, el } = bench;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const plain = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());

@@ -95,4 +95,3 @@ const pairs = (() => {
 
   return { VERDICTS, STOPS, SHOWN, items, whereabouts, join, hits, select, tally };
 })();
-if (typeof module !== "undefined") module.exports = pairs;

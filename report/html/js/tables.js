@@ -18,9 +18,8 @@ const sorting = (() => {
 
   return { value, compare };
 })();
-if (typeof module !== "undefined") module.exports = sorting;
 
-if (typeof bench !== "undefined") {
+{
   const { el } = bench;
 
   for (const table of document.querySelectorAll("table.sortable")) {

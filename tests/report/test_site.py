@@ -1,0 +1,184 @@
+"""Parts of the page by themselves: companion files, small curves, readings' twins, vendored files, our scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.readings import READINGS
+from records.errors import CorruptInputError, MissingInputError
+from records.layout import Checkpoint, Run
+from report.results import Tree
+from report.site import assets, readingviews, samples, shards, sparks, vendor
+from tests.browser import invented
+
+TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
+SCRIPTS = sorted((assets.HTML / "js").glob("*.js"))
+
+
+@pytest.fixture
+def written(scored_copy: Tree) -> tuple[Tree, Path]:
+    folder = scored_copy.root / shards.FOLDER
+    samples.write(scored_copy, folder, None)
+    return scored_copy, folder
+
+
+def unpacked(folder: Path, name: str) -> Any:
+    found, value = shards.unpack((folder / f"{name}.js").read_bytes())
+    assert found == name, "a file says what it is"
+    return value
+
+
+def test_a_shard_is_read_back_as_written() -> None:
+    value = {"text": "</script> \u2028 ☃ \\x", "numbers": [1, None, 0.5]}
+    assert shards.unpack(shards.shard("a/b.0", value)) == ("a/b.0", value)
+
+
+def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[Tree, Path]) -> None:
+    tree, folder = written
+    for benchmark in ("syn_as3", "syn_mix3"):
+        items = list(samples.read(tree, TEPO, benchmark))
+        name = f"samples/{TEPO.path.as_posix()}/{benchmark}"
+        index = unpacked(folder, name)
+        texts = [text for n in range(len(index["begins"])) for text in unpacked(folder, f"{name}.{n}")]
+        assert [[item.prompt, [r[0] for r in item.responses]] for item in items] == texts
+        assert index["items"] == [item.id for item in items]
+        right = sum(response[3] == "correct" for item in items for response in item.responses)
+        assert index["verdicts"].count("c") == right
+
+
+def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "TEXT_BYTES", 100)
+    folder = scored_copy.root / shards.FOLDER
+    samples.write(scored_copy, folder, None)
+    name = f"samples/{TEPO.path.as_posix()}/syn_as3"
+    begins = unpacked(folder, name)["begins"]
+    assert begins[0] == 0
+    assert len(begins) > 5
+    sizes = [len(unpacked(folder, f"{name}.{n}")) for n in range(len(begins))]
+    assert [sum(sizes[:n]) for n in range(len(sizes))] == begins
+
+
+def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
+    tree, folder = written
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (folder / "left from earlier.js").write_text("")
+    samples.write(tree, folder, None)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_bytes_that_are_no_text_become_escapes(scored_copy: Tree) -> None:
+    invented.hostile(scored_copy.root)
+    checkpoint, benchmark = invented.STRUCK
+    texts = [response[0] for item in samples.read(scored_copy, checkpoint, benchmark) for response in item.responses]
+    assert invented.HOSTILE.decode() in texts
+    assert r"broken \xff\xfe here, cut \xe2\x82" in texts
+
+
+def other_samples(tree: Tree) -> None:
+    path = tree.layout.samples(TEPO) / "samples.json"
+    value = json.loads(path.read_text())
+    value["benchmarks"]["syn_as3"]["sha256"] = "f" * 64
+    path.write_text(json.dumps(value))
+
+
+WRONG = {
+    "grades of other samples": (other_samples, CorruptInputError, "syn_as3: these grades are of other samples"),
+    "a missing parquet": (
+        lambda tree: (tree.layout.samples(TEPO) / "syn_as3.parquet").unlink(),
+        MissingInputError,
+        r"syn_as3\.parquet: the responses are missing",
+    ),
+    "a torn parquet": (
+        lambda tree: (tree.layout.grades(TEPO) / "syn_as3.parquet").write_bytes(b"PAR1"),
+        CorruptInputError,
+        r"syn_as3\.parquet: not a parquet file",
+    ),
+    "grades of another benchmark": (
+        lambda tree: shutil.copy(
+            tree.layout.grades(TEPO) / "syn_mix3.parquet", tree.layout.grades(TEPO) / "syn_as3.parquet"
+        ),
+        CorruptInputError,
+        r"syn_as3\.parquet: \d+ grades for 100 responses",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
+    case: str, written: tuple[Tree, Path]
+) -> None:
+    tree, folder = written
+    change, error, words = WRONG[case]
+    before = sorted(folder.rglob("*"))
+    change(tree)
+    with pytest.raises(error, match=words):
+        samples.write(tree, folder, None)
+    assert sorted(folder.rglob("*")) == before
+    assert [path.name for path in tree.root.glob(".report.data*")] == []
+
+
+def test_a_curve_has_gaps_where_nothing_is_known() -> None:
+    drawn = sparks.spark("t", "u", [1.0, None, 3.0, 2.0], [])
+    assert drawn is not None
+    assert drawn.path.count("M") == 2
+    assert "h1" in drawn.path, "a value between gaps is a dot"
+    assert (drawn.low, drawn.high, drawn.last, drawn.end) == ("0", "3", "2", 4)
+    assert sparks.spark("t", "u", [None, None], [1.0]) is None
+
+
+TWINS = {
+    ("tepo_kl_all+beta=1+kl-estimator=k1", "kl-estimator"): "tepo_kl_all+beta=1",
+    ("tepo_kl_all+beta=1+kl-estimator=k1@hot", "kl-estimator"): "tepo_kl_all+beta=1@hot",
+    ("tepo_kl_all+beta=1", "kl-estimator"): None,
+    ("tepo_kl_all+beta=1", "beta"): "tepo_kl_all",
+    ("grpo", "clip-form"): None,
+}
+
+
+@pytest.mark.parametrize(("method", "reading"), TWINS)
+def test_a_twin_differs_in_the_reading_alone(method: str, reading: str) -> None:
+    entry = next(one for one in READINGS if one.name == reading)
+    assert readingviews.twin(method, entry) == TWINS[method, reading]
+
+
+def test_vendored_files_are_as_published() -> None:
+    for package, entry in json.loads((vendor.VENDOR / "record.json").read_text()).items():
+        there = {p.relative_to(vendor.VENDOR / package).as_posix() for p in (vendor.VENDOR / package).rglob("*.*")}
+        assert there | {"LICENSE"} == set(entry["files"])
+        for file in entry["files"]:
+            vendor.read(f"{package}/{file}")
+
+
+def test_a_changed_vendored_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(vendor.VENDOR, tmp_path / "vendor")
+    monkeypatch.setattr(vendor, "VENDOR", tmp_path / "vendor")
+    (tmp_path / "vendor/katex/katex.min.js").write_text("alert(1)")
+    with pytest.raises(CorruptInputError, match=r"katex\.min\.js: sha256 differs"):
+        vendor.text("katex/katex.min.js")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_strict_and_never_make_markup_of_text(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert '"use strict";' in text.splitlines()[:3]
+    for banned in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "var "):
+        assert banned not in re.sub(r"`[^`]*`", "", text), banned
+    assert max(map(len, text.splitlines())) <= 260
+    assert not re.search(r"https?://", text)
+    assert len(text.splitlines()) < 400
+
+
+def test_scripts_parse(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node on PATH")
+    for path in SCRIPTS:
+        done = subprocess.run([node, "--check", path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
