@@ -132,15 +132,18 @@ const curves = (() => {
     });
     const choice = (label, values, set) => {
       const select = el("select", {}, ...values.map(([value, text]) => el("option", { value }, text)));
-      select.addEventListener("change", () => (set(select.value), draw()));
+      select.addEventListener("change", () => {
+        set(select.value);
+        draw();
+      });
       return el("label", {}, label, select);
     };
     const bar = el(
       "div",
       { class: "bar" },
       el("div", { class: "lines", role: "group", "aria-label": "Lines shown" }, ...toggles),
-      several ? choice("Seeds", [["", "mean and range"], ["1", "one line each"]], (value) => (options.single = value === "1")) : null,
-      choice("Smoothing", [["1", "none"], ["3", "mean of last 3"], ["5", "mean of last 5"]], (value) => (options.width = Number(value))),
+      several ? choice("Seeds", [["", "mean and range"], ["1", "one line each"]], (value) => Object.assign(options, { single: value === "1" })) : null,
+      choice("Smoothing", [["1", "none"], ["3", "mean of last 3"], ["5", "mean of last 5"]], (value) => Object.assign(options, { width: Number(value) })),
     );
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

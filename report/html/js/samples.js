@@ -45,7 +45,7 @@
     if (state.show !== "all") query.set("show", state.show);
     if (state.raw) query.set("raw", "1");
     for (const name of ["least", "most"]) if (state[name] !== null) query.set(name, state[name]);
-    ["l", "r"].forEach((name, side) => state.take[side] !== null && query.set(name, state.take[side]));
+    for (const [side, name] of ["l", "r"].entries()) if (state.take[side] !== null) query.set(name, state.take[side]);
     return `#samples?${query}`;
   }
 
@@ -143,9 +143,15 @@
       el("p", {}, `${chosen.length} of ${found.length} problems shown`, state.right ? `; the two differ on ${differing}.` : "."),
     );
     const rows = chosen.slice(0, length).map(row);
-    const more = chosen.length > length ? el("button", { type: "button", onclick: () => ((length += PAGE), draw()) }, `Show ${Math.min(PAGE, chosen.length - length)} more`) : null;
-    list.replaceChildren(el("ul", {}, ...rows), ...(more ? [more] : []));
+    const left = chosen.length - length;
+    const more = left > 0 ? [el("button", { type: "button", onclick: longer }, `Show ${Math.min(PAGE, left)} more`)] : [];
+    list.replaceChildren(el("ul", {}, ...rows), ...more);
     open();
+  }
+
+  function longer() {
+    length += PAGE;
+    draw();
   }
 
   function row(pair) {

@@ -57,7 +57,10 @@ const sorting = (() => {
     panel.style.top = `${above ? spot.top - size.height - 8 : spot.bottom + 8}px`;
   }
 
-  const hide = () => (panel.hidden = true);
+  function hide() {
+    panel.hidden = true;
+  }
+
   const link = (event) => event.target.closest?.("a[aria-describedby]");
   document.addEventListener("pointerover", (event) => (link(event) ? show(link(event)) : hide()));
   document.addEventListener("focusin", (event) => (link(event) ? show(link(event)) : hide()));
