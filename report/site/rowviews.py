@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from records.layout import BASE
 from report import captions, page
-from report.filled import Cell, FilledBlock, FilledRow, FilledTable
+from report.filled import Cell, FilledBlock, FilledRow, FilledTable, percent
 from report.results import Tree
 from report.shown import levels, shown
 from report.site import places, runviews
@@ -34,6 +34,7 @@ def views(tables: Sequence[FilledTable], tree: Tree) -> list[dict[str, Any]]:
 def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
     """`page.table` with an address for each row and, for each cell, its value and the words behind it."""
     found = page.table(filled, tree)
+    labels = {row.row.id: row.label for row in filled.rows}
     found["caption"] = captions.paragraphs(f"table{filled.table.key}")
     for shown_block, block in zip(found["blocks"], filled.blocks, strict=True):
         shown_block["absent"] = [row.label for row in block.rows if not row.ran]
@@ -42,7 +43,7 @@ def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
             for cell, column in zip(line["cells"], filled.columns, strict=True):
                 measured = row.cells[column.slot]
                 cell["value"] = "" if measured.value is None else f"{measured.value:.6f}"
-                cell["behind"] = _behind(measured, cell["how"])
+                cell["behind"] = _behind(measured, labels)
     return found
 
 
@@ -51,17 +52,25 @@ def reading(tables: Sequence[FilledTable]) -> list[str]:
     return [*captions.paragraphs("tables"), *dict.fromkeys(line for filled in tables for line in levels(filled))]
 
 
-def _behind(cell: Cell, how: str) -> list[str]:
-    """What one reads while pointing at a number."""
+def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
+    """What one reads while pointing at a number. labels: of the table's rows."""
     if cell.value is None:
         return []
-    seeds = f"seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}" if cell.seeds else "untrained"
-    count = "" if cell.n is None else f"; {cell.n} {'seeds' if cell.level == 'seed' else 'problems'}"
-    lines = [seeds.capitalize() + count, *how.split("; ")]
-    if cell.printed is not None and not cell.comparable:
-        lines.append(
-            f"The paper prints {100 * cell.printed} here, for another model or other problems: not comparable."
+    seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}" if cell.seeds else "Untrained"
+    problems = f", {cell.n} problems" if cell.level == "problem" and cell.n is not None else ""
+    lines = [seeds + problems, f"{cell.level.capitalize()} level: {cell.how}"]
+    if cell.versus is not None:
+        gain = cell.versus.comparison
+        bounds = "" if gain.low is None else f" [{percent(gain.low)}, {percent(gain.high)}]"
+        p = (
+            ""
+            if cell.versus.p_holm is None
+            else f"; p {cell.versus.p_holm:.2g}, corrected for {cell.versus.tests} tests"
         )
+        against = labels.get(cell.versus.baseline, cell.versus.baseline)
+        lines.append(f"{percent(gain.difference)}{bounds} against {against} ({gain.level} level: {gain.how}){p}")
+    if cell.printed is not None and not cell.comparable:
+        lines.append(f"The paper prints {percent(cell.printed)}, for another model or other problems: not comparable.")
     return lines
 
 
