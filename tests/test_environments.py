@@ -61,6 +61,17 @@ def test_the_gpu_file_is_what_conda_expects(conda: dict[str, list], gpu: dict[st
     assert "snakemake-executor-plugin-slurm" not in gpu, "numpy conflict: see docs/environments.md"
 
 
+def test_the_login_nodes_requirements_are_the_same_pins() -> None:
+    """Snakemake and its plugins talk to themselves inside the jobs: one version on both sides."""
+    lines = (ROOT / "requirements.control.txt").read_text().splitlines()
+    control = _pins([line for line in lines if line and not line.startswith("#")])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    everywhere = project["dependencies"] + project["optional-dependencies"]["test"]
+    pins = _pins([line for line in everywhere if "==" in line])
+    assert {name: pins.get(name) for name in control} == control
+    assert not {"torch", "transformers", "trl", "verl"} & set(control)
+
+
 def test_the_packages_the_user_fixed_are_all_there(gpu: dict[str, str]) -> None:
     fixed = {"torch", "trl", "verl", "vllm", "lm-eval", "math-verify", "pandas", "matplotlib", "snakemake"}
     assert fixed <= set(gpu)

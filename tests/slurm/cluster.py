@@ -19,7 +19,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -104,8 +104,7 @@ class Cluster:
 
     def processes(self, **variables: str) -> list[int]:
         """Pids of everything that runs on this cluster, told by its environment, and has `variables` there."""
-        wanted = {f"{key}={value}".encode() for key, value in {MARK: str(self.folder), **variables}.items()}
-        return [pid for pid, found in _environments() if wanted <= found and pid != os.getpid()]
+        return processes({MARK: str(self.folder), **variables})
 
     @property
     def conf(self) -> Path:
@@ -232,11 +231,15 @@ def _kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-def _environments() -> Iterator[tuple[int, set[bytes]]]:
+def processes(variables: Mapping[str, str]) -> list[int]:
+    """Pids on this machine that have all these variables in their environment, ourselves apart."""
+    wanted, found = {f"{key}={value}".encode() for key, value in variables.items()}, []
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
             with contextlib.suppress(OSError):
-                yield int(folder.name), set((folder / "environ").read_bytes().split(b"\0"))
+                if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
+                    found.append(int(folder.name))
+    return found
 
 
 def main() -> None:

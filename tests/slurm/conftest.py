@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +44,10 @@ def clone(target: Path) -> Path:
     return copy_of(target, "slurm", "tests/slurm/small.yaml", *extra)
 
 
-def snakemake(slurm: Cluster, folder: Path, *words: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-    """`snakemake WORDS` typed in `folder` by a user of the cluster."""
+def snakemake(slurm: Cluster | None, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`snakemake WORDS` typed in `folder` by a user of the cluster, or of this machine."""
+    here = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(
-        ["snakemake", *words], cwd=folder, env=slurm.environment,
-        capture_output=True, text=True, timeout=seconds, check=False,
+        ["snakemake", *words], cwd=folder, env=slurm.environment if slurm else here,
+        capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Type the commands of docs/cluster.md, from an empty folder, on a real Slurm: `python -m tests.slurm.follow_docs`.
 
-A command is a line of a `console` block that starts with `$ `. All are typed into one shell, so that `cd` and `source` last.
-Two shortcuts, both printed: `make install` finds this interpreter's environment already there, and the base model of the
-quick run is taken from the cache if it is in it. `--whole` does without them.
+A command is a line of a `console` block that starts with `$ `. All are typed into one shell, so that `cd` and `source`
+last. Two shortcuts, both printed: `make install` finds this interpreter's environment already there, and the base model
+of the quick run is taken from the cache if it is in it. `--whole` does without them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shortcuts() -> list[str]:
 
 
 def follow(slurm: Cluster, folder: Path, page: Path = PAGE, *, whole: bool = False) -> str:
-    """Type the page in `folder`, which is also the home of whoever types; all that was said. Raises at the first failure."""
+    """Type the page in `folder`, which is also the home of whoever types. All that was said; raises at a failure."""
     lines = []
     for command in commands(page):
         lines.append(f"printf '\\n$ %s\\n' {shlex.quote(command)}; {command}")
