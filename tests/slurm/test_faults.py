@@ -96,13 +96,13 @@ def assert_same(folder: Path, straight: Path) -> None:
 def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "clone")
     with running(slurm, folder) as process:
-        wait_for(lambda: "save" in said(folder, "tepo"), "tepo's first state", 120)
+        wait_for(lambda: "save" in said(folder, "tepo"), "tepo's first state", 400)
         slurm.run("scancel", str(job_of(slurm, "tepo")))
-        wait_for(lambda: "save" in said(folder, "gspo"), "gspo's first state", 120)
+        wait_for(lambda: "save" in said(folder, "gspo"), "gspo's first state", 400)
         node = re.search(r"BatchHost=(\S+)", slurm.run("scontrol", "show", "job", str(job_of(slurm, "gspo"))))
         assert node is not None
         slurm.kill_node(node[1])
-        wait_for(lambda: "down" in slurm.run("sinfo", "-h", "-n", node[1], "-o", "%T"), "the node to be down", 120)
+        wait_for(lambda: "down" in slurm.run("sinfo", "-h", "-n", node[1], "-o", "%T"), "the node to be down", 400)
         slurm.start_node(node[1])
 
         def over() -> bool:
@@ -110,7 +110,7 @@ def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight:
                 slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
             return process.poll() is not None
 
-        wait_for(over, "Snakemake to end", 600)
+        wait_for(over, "Snakemake to end", 1200)
         assert process.returncode == 0, (folder / "log").read_text()[-6000:]
     stopped = [event for method in METHODS for event in events(folder, method) if event["event"] == "stopped"]
     assert stopped
@@ -129,7 +129,7 @@ def test_snakemake_killed_started_again_and_started_twice(slurm: Cluster, straig
     profile = folder / "profiles/slurm/config.yaml"
     profile.write_text(profile.read_text().replace("runtime: attempt", "runtime: 30"))
     with running(slurm, folder) as first:
-        wait_for(lambda: all("start" in said(folder, method) for method in METHODS), "training to start", 120)
+        wait_for(lambda: all("start" in said(folder, method) for method in METHODS), "training to start", 400)
         second = snakemake(slurm, folder, *TARGETS, *WORDS)
         assert second.returncode != 0
         assert "cannot be locked" in second.stdout + second.stderr

@@ -83,12 +83,12 @@ def test_a_lost_node_ends_the_job_with_one_line(slurm: Cluster, tmp_path: Path) 
     """Not a training that waits for it until the time limit."""
     output = tmp_path / "out"
     job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver wait")
-    wait_for(lambda: output.exists() and "reached" in output.read_text(), "the driver to run", 200)
+    wait_for(lambda: output.exists() and "reached" in output.read_text(), "the driver to run", 400)
     lost = [pid for pid in slurm.processes(SLURMD_NODENAME="n2") if b"raylet/raylet" in cmdline(pid)]
     assert lost
     for pid in lost:
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 60)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 200)
     assert ended(slurm, job) == 2
     assert re.search(r"error: Ray on n2 ended \(exit code \d+\)", output.read_text())
     wait_for(lambda: not left_of(slurm, job), "Ray's processes to end", 30)
@@ -99,7 +99,7 @@ def test_the_commands_exit_code_is_the_jobs(slurm: Cluster, tmp_path: Path) -> N
     """75, saved and to be continued, must reach Snakemake."""
     output = tmp_path / "out"
     job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver 75")
-    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 200)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 400)
     assert ended(slurm, job) == 75, output.read_text()
     subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
 
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_said_before_the_command_runs(case: str, slurm: Clu
     nodes, need, message = WRONG[case]
     output = tmp_path / "out"
     job = submit(slurm, output, f"{launch(need)} touch {tmp_path}/ran", nodes=nodes)
-    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 120)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 400)
     assert ended(slurm, job) == 2
     assert message in output.read_text()
     assert not (tmp_path / "ran").exists()
