@@ -28,7 +28,8 @@ class PromptLoop(AgentLoopBase):
         self.server_manager, self.tokenizer = server_manager, tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        prompt_ids: list[int] = self.tokenizer(row["raw_prompt"][0]["content"])["input_ids"]
+        # The prompt's text is whole, begin token included where the model has one, as evaluation reads it.
+        prompt_ids: list[int] = self.tokenizer(row["raw_prompt"][0]["content"], add_special_tokens=False)["input_ids"]
         seed = derive(int(row[SEED_FIELD]), "response", row["uid"], int(row["session_id"])) % VLLM_SEEDS
         output = await self.server_manager.generate(
             request_id=uuid4().hex,
