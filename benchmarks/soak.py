@@ -192,6 +192,8 @@ def round_of_faults(world: World, until: float) -> None:
         name = world.draw.choice(list(FAULTS))
         if FAULTS[name](world):
             world.injected[name] += 1
+            with open(world.folder / "log", "a") as log:
+                log.write(f"soak: {time.strftime('%T')} {name}\n")
 
 
 def main() -> int:

@@ -98,8 +98,8 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: the node's daemon and all that runs on it are gone, and nobody is told."""
-        os.kill(_pid(self.folder / f"slurmd-{node}.pid") or 0, signal.SIGKILL)
-        for pid in self.processes(SLURMD_NODENAME=node):
+        daemon = _pid(self.folder / f"slurmd-{node}.pid")
+        for pid in [*([daemon] if daemon else []), *self.processes(SLURMD_NODENAME=node)]:
             _kill(pid)
 
     def processes(self, **variables: str) -> list[int]:

@@ -69,23 +69,24 @@ def test_jobs_that_run_again_find_their_work_done(finished: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["a byte changed", "cut short"])
 def test_a_damaged_samples_file_is_named_and_made_again(kind: str, finished: Path) -> None:
+    """Grading refuses it by name, unless Snakemake has a reason to make it again anyway; its bytes never count."""
     before = tables(finished)
     checkpoint = "tiny_qwen2/tepo/seed1/step3"
     grades = finished / RESULTS / "grades" / checkpoint / "grades.json"
     path = min((finished / RESULTS / "samples" / checkpoint).glob("*.parquet"))
-    content = bytearray(path.read_bytes())
+    right = path.read_bytes()
+    content = bytearray(right)
     content[len(content) // 2] ^= 1
     # a new file: the store of finished benchmarks may hold the old one under another name
     damaged = path.with_suffix(".tmp")
     damaged.write_bytes(content if kind == "a byte changed" else content[: len(content) // 2])
     os.replace(damaged, path)
-    grades.unlink()  # so that it is read again
     done = snakemake(None, finished, str(grades.relative_to(finished)), *SMALL)
     said = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert [line for line in said.splitlines() if line.startswith("error: ") and path.name in line], said[-4000:]
-    path.unlink()
-    (finished / RESULTS / "scores.csv").unlink()
+    if done.returncode:
+        assert [line for line in said.splitlines() if line.startswith("error: ") and path.name in line], said[-4000:]
+        path.unlink()
     done = snakemake(None, finished, str(RESULTS / "scores.csv"), *SMALL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert tables(finished) == before
+    assert path.read_bytes() == right

@@ -60,6 +60,7 @@ rule generate:
 rule grade:
     input:
         samples=rules.generate.output.json,
+        parquet=rules.generate.output.parquet,
         data=rules.generate.input.data,
     output:
         json=f"{RESULTS.root}/grades/{AT}/grades.json",
