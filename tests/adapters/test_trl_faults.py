@@ -39,9 +39,10 @@ def start(world: Path, out: Path) -> int:
     try:
         stop = StopRequest()
         stop.install()
-        with open(out.parent / "log", "a") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
+        log = open(out.parent / "log", "a", buffering=1)  # noqa: SIM115  # until this process ends
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        sys.stdout = sys.stderr = log  # pytest's are other files than 1 and 2
         code = execute(json.dumps(worlds.spec(world, "tepo", **SIZES)), out, stop)
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
