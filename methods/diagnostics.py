@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from methods import ratios, selections
+from methods import ratios, selections, surrogates
 from methods.penalties import divergence
 from methods.terms import Terms
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from methods.batch import Batch
-    from methods.method import Parts
+    from methods.parts import Parts
 
 NAMES = (
     "entropy", "clip_fraction_tokens", "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction",
@@ -38,11 +38,11 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
         if batch.tokens == 0:
             return dict.fromkeys(NAMES)
         t = Terms(batch, parts, torch.Generator().manual_seed(0))
-        removed_B = t.clipped_BT.sum(1)
+        removed_BT = surrogates.outside(t)
         figures = {
             "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
-            "clip_fraction_tokens": removed_B.sum() / batch.tokens,
-            "clip_fraction_sequences": (t.clipped_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
+            "clip_fraction_tokens": removed_BT.sum() / batch.tokens,
+            "clip_fraction_sequences": (removed_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
             "ratio_spread": None if parts.ratio.name == "none" else _spread(t.log_weight, batch),
             "kl_old": _mean(divergence(t, estimator="k3", anchor="old"), batch),
             "mask_fraction": _selected(t),

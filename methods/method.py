@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from methods import diagnostics as _diagnostics
-from methods.parts import Part, Scope, widest
+from methods.parts import Parts, Scope, widest
 from methods.reducers import Count
 from methods.terms import Terms
 from records.errors import ConfigError, CorruptInputError
@@ -17,28 +17,6 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from methods.batch import Batch
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The slots, in the order in which a loss passes through them."""
-
-    advantage: Part  # (reward (B,), group (B,)) -> (B,)
-    ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
-    surrogate: Part  # Terms -> (B, T) or (B, 1), larger is better
-    reduce: Part  # (x, batch, tokens, sequences) -> scalar
-    shape: Part | None = None  # (batch, advantage (B, 1)) -> (B, T)
-    selection: Part | None = None  # Terms -> (B, T) weight on the surrogate
-    penalties: tuple[Part, ...] = ()  # Terms -> (B, T), subtracted
-
-    def filled(self) -> dict[str, Part]:
-        """Slot name -> part, for the slots in use."""
-        named = {
-            "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
-            "selection": self.selection, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)},
-            "reduce": self.reduce,
-        }  # fmt: skip
-        return {slot: part for slot, part in named.items() if part is not None}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""A part: a pure function bound to its hyper-parameters, which knows what it reads and what a split may do to it."""
+"""A part: a pure function bound to its hyper-parameters, which knows what it reads and what a split may do to it.
+
+`Parts`: the seven slots that a method fills with them.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,25 @@ def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], 
         return bind
 
     return factory
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The slots, in the order in which a loss passes through them."""
+
+    advantage: Part  # (reward (B,), group (B,)) -> (B,)
+    ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
+    surrogate: Part  # Terms -> (B, T) or (B, 1), larger is better
+    reduce: Part  # (x, batch, tokens, sequences) -> scalar
+    shape: Part | None = None  # (batch, advantage (B, 1)) -> (B, T)
+    selection: Part | None = None  # Terms -> (B, T) weight on the surrogate
+    penalties: tuple[Part, ...] = ()  # Terms -> (B, T), subtracted
+
+    def filled(self) -> dict[str, Part]:
+        """Slot name -> part, for the slots in use."""
+        named = {
+            "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
+            "selection": self.selection, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)},
+            "reduce": self.reduce,
+        }  # fmt: skip
+        return {slot: part for slot, part in named.items() if part is not None}

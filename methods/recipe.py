@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from methods.method import Method, Parts
+from methods.method import Method
 from methods.options import Option, Value
+from methods.parts import Parts
 from methods.readings import NAMED, READINGS, Reading
 from records.errors import ConfigError, unknown
 

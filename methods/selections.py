@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from methods import surrogates
 from methods.parts import Part, part
 from records.errors import ConfigError
 
@@ -113,7 +114,7 @@ def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> 
     import torch
 
     cov = covariance(t)
-    candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~t.clipped_BT).flatten().nonzero().squeeze(1)
+    candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~surrogates.outside(t)).flatten().nonzero().squeeze(1)
     count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
     order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, candidates[order], True).view_as(t.batch.mask)

@@ -61,10 +61,10 @@ def log_likelihood(t: Terms) -> Tensor:
 
 
 def outside(t: Terms) -> Tensor:
-    """Where the clip removes the surrogate's gradient: weight outside its region, A != 0. Broadcasts to (B, T)."""
+    """Valid tokens whose surrogate gradient the clip removes, bool (B, T): weight outside its region, A != 0."""
     surrogate = t.parts.surrogate
     if surrogate.name != clipped.__name__:
-        return t.advantage != t.advantage
+        return t.batch.mask & False
     lower, upper = region(t.advantage, **surrogate.settings)
     log_weight = t.log_weight.detach()
-    return ((log_weight < lower) | (log_weight > upper)) & (t.advantage != 0)
+    return ((log_weight < lower) | (log_weight > upper)) & (t.advantage != 0) & t.batch.mask

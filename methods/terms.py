@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from methods.batch import Batch
-    from methods.method import Parts
+    from methods.parts import Parts
 
 
 class Terms:
@@ -43,10 +43,3 @@ class Terms:
     def log_weight(self) -> Tensor:
         """Logarithm of the importance weight at the method's level."""
         return self.parts.ratio(self)
-
-    @cached_property
-    def clipped_BT(self) -> Tensor:  # noqa: N802
-        """Valid tokens whose surrogate gradient the clip removes, bool (B, T)."""
-        from methods.surrogates import outside
-
-        return outside(self) & self.batch.mask

@@ -24,7 +24,8 @@ from report.filled import (
     percent,
 )
 from report.results import Tree, plain
-from report.spec import AVERAGES, Block, Row, Step, Table
+from report.row import Row, Step
+from report.spec import AVERAGES, Block, Table
 
 __all__ = ["Cell", "Column", "FilledBlock", "FilledRow", "FilledTable", "fill", "interval", "is_best", "percent"]
 

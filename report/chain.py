@@ -16,7 +16,6 @@ from records.layout import BASE, Checkpoint, Run
 from records.provenance import sha256_bytes, sha256_file
 from records.read import read_json
 from report.columns import content, stored
-from report.manifest import finished
 
 if TYPE_CHECKING:
     from report.results import Tree
@@ -26,7 +25,7 @@ ROUNDING = 1e-9  # of scores computed again: other versions of numerical librari
 
 def problems(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here."""
-    found = [line for run in finished(tree) for line in _run(tree, run)]
+    found = [line for run in tree.finished for line in _run(tree, run)]
     graded = {c: [*_samples(tree, c), *_grades(tree, c)] for c in tree.checkpoints}
     found += [line for lines in graded.values() for line in lines]
     if tree.layout.scores.is_file():

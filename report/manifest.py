@@ -82,12 +82,6 @@ def of(name: str) -> str | None:
     return "/".join(parts[1 : 1 + depth]) if depth and len(parts) > 1 + depth else None
 
 
-def finished(tree: Tree) -> list[Run]:
-    """Every run with a record, planned or left over from another plan."""
-    folders = (path.parent.relative_to(tree.root / "runs").parts for path in tree.root.glob("runs/*/*/seed*/run.json"))
-    return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
-
-
 def file_entry(root: Path, path: Path) -> dict[str, Any]:
     from records.provenance import sha256_file
 
@@ -126,7 +120,7 @@ def build(tree: Tree) -> dict[str, Any]:
         environments[name] = described
         return name
 
-    root, there = tree.root, {run: record for run in finished(tree) if (record := tree.record(run)) is not None}
+    root, there = tree.root, {run: record for run in tree.finished if (record := tree.record(run)) is not None}
     records = {run: _run(record, known(record.get("environment"))) for run, record in there.items()}
     evaluated = {c: entry for c in tree.checkpoints if (entry := _checkpoint(tree, c, known)) is not None}
     commits = [environments[name].get("commit") for name in sorted(environments)]

@@ -57,6 +57,14 @@ class Tree:
     def scale(self) -> str:
         return str(self.matrix["scale"])
 
+    @property
+    def finished(self) -> list[Run]:
+        """Every run with a record, planned or left over from another plan."""
+        folders = (
+            path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json")
+        )
+        return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
+
     @cached_property
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""

@@ -8,52 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from records.errors import ConfigError, unknown
-from records.layout import BASE, split
+from records.layout import split
 from records.yaml_files import read_yaml
+from report import twins
 from report.declared import need, only
+from report.row import Row, Step, check_method
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")
-
-Kind = Literal["base", "run", "delta", "mean"]
-Step = int | Literal["long"] | None
-"""Rollouts; None: the scale's table step; long: its second look."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row: the checkpoints of a method, the difference of two rows (`delta`), or the mean over rows that differ in
-    their seeds only (`mean`)."""
-
-    id: str
-    label: str
-    method: str | None = None
-    delta: tuple[str, str] | None = None
-    mean: tuple[str, ...] | None = None
-    optional: bool = False
-    seeds: tuple[int, ...] | None = None  # None: all seeds of the matrix
-    step: Step = None
-
-    @property
-    def kind(self) -> Kind:
-        if self.method is not None:
-            return "base" if self.method == BASE else "run"
-        return "delta" if self.delta else "mean"
-
-    @property
-    def of(self) -> tuple[str, ...]:
-        """The rows a derived row is made of."""
-        return self.delta or self.mean or ()
-
-    @property
-    def content(self) -> tuple[Any, ...]:
-        """Two rows of one block with the same value here would print the same numbers."""
-        method = check_method(self.method, "", "") if self.method else self.kind
-        return (method, self.of, self.seeds, self.step)
 
 
 @dataclass(frozen=True)
@@ -95,8 +61,6 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     Raises `ConfigError` for unknown keys, slots and columns, for a row id or content given twice, for a derived row or
     baseline that names no fitting row, and for a row with the id of a printed one that is not the same run.
     """
-    from report import twins
-
     where = str(path)
     content = read_yaml(path, "specification")
     only(content, where, "", ("models", "columns", "tables"))
@@ -142,23 +106,6 @@ def keys_for(methods: Iterable[str], path: Path | str = TABLES) -> list[str]:
     """Keys of the tables that a scale with these methods (variants included) has."""
     variants = {None, *(split(method)[1] for method in methods)}
     return [key for key in table_keys(path) if table(key, path).variant in variants]
-
-
-def check_method(name: str, where: str, key: str) -> str:
-    """The canonical key of a method as the configuration names it; raises for one that the catalog does not have."""
-    from methods import catalog
-
-    if name == BASE:
-        return BASE
-    method, variant = split(name)
-    known = (BASE, *catalog.keys(), *catalog.aliases())
-    if method.split("+")[0] not in known:
-        raise unknown(where, key, method, known)
-    try:
-        parsed = catalog.parse(method).key
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {key}: {error}") from error
-    return parsed if variant is None else f"{parsed}@{variant}"
 
 
 def _block(body: Mapping[str, Any], where: str, at: str, models: Mapping[str, str]) -> Block:

@@ -11,10 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from records.errors import ConfigError, unknown
+from report.row import Row, check_method
 
 if TYPE_CHECKING:
     from report.paper.printed import Row as Printed
-    from report.spec import Row
 
 _ID = re.compile(r"T\d+\.\d+")
 STEPS = {72: None, 132: "long"}
@@ -55,8 +55,6 @@ def check(row: Row, model: str, where: str, at: str) -> None:
 
 
 def _compared(row: Row, model: str, paper: Printed) -> list[tuple[str, object, object]]:
-    from report.spec import check_method
-
     found: list[tuple[str, object, object]] = [("model", model, paper.model), ("kind", row.kind, paper.kind)]
     if row.kind != paper.kind or paper.run is None:
         return [*found, ("made of", row.of, paper.of)]

@@ -9,7 +9,7 @@ from latex2sympy2_extended import latex2sympy
 from math_verify import LatexExtractionConfig, parse, verify
 
 from evals.grading.decide import Gold
-from evals.grading.lineage import members, numeric_members_differ
+from evals.grading.lineage_text import members, numeric_members_differ
 from evals.grading.verdict import Outcome
 
 

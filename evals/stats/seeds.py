@@ -2,25 +2,19 @@
 
 One seed gives no method-level interval, however many responses it has; the functions say so instead of a number.
 `over_seeds`, `compare_seeds`: these very problems, other seeds. `two_level`: other seeds and other problems.
-`summary` and `comparisons` turn `scores.csv` into tidy rows for the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
 from evals.stats import intervals
 from evals.stats.estimate import CONFIDENCE, Comparison, Estimate
-from evals.stats.holm import holm
 from evals.stats.power import detectable
 from evals.stats.responses import Samples, same_problems
 from records.errors import CorruptInputError, MissingInputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
@@ -115,75 +109,3 @@ def _values(score_by_seed: Mapping[int, float]) -> intervals.Array:
     if not np.isfinite(value_S).all():
         raise CorruptInputError(f"seeds: scores must be numbers, got {dict(score_by_seed)}")
     return value_S
-
-
-class Arm(NamedTuple):
-    """One side of a comparison: a method on a model after `step` rollouts; its seeds are the replicates."""
-
-    model: str
-    method: str
-    step: int
-
-
-SUMMARY_COLUMNS = ("model", "method", "step", "benchmark", "seeds", "score", "se", "low", "high", "level", "how")
-COMPARISON_COLUMNS = (
-    "model", "method", "step", "versus_model", "versus_method", "versus_step", "benchmark", "seeds", "difference", "se",
-    "low", "high", "p", "p_holm", "tests", "detectable", "level", "how",
-)  # fmt: skip
-
-
-def summary(scores: pd.DataFrame) -> pd.DataFrame:
-    """One row per model, method, step, benchmark of `scores.csv`: mean over seeds with its interval."""
-    import pandas as pd
-
-    rows = []
-    for (model, method, step, benchmark), by_seed in _by_seed(scores).items():
-        e = over_seeds(by_seed)
-        rows.append((model, method, step, benchmark, e.n, e.value, e.se, e.low, e.high, e.level, e.how))
-    return pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-
-
-def comparisons(
-    scores: pd.DataFrame, pairs: Sequence[tuple[Arm, Arm]], *, benchmarks: Sequence[str] | None = None
-) -> pd.DataFrame:
-    """One row per pair (arm, versus) and benchmark, paired by seed; Holm over every test of this call.
-
-    Call it once per table: the family of tests is the table. `tests` is the number Holm corrected for.
-    Raises MissingInputError for an arm or benchmark that `scores` does not hold.
-    """
-    import pandas as pd
-
-    table = _by_seed(scores)
-    keys = list(benchmarks) if benchmarks is not None else list(dict.fromkeys(scores["benchmark"]))
-    rows, results = [], []
-    for arm, versus in pairs:
-        for key in keys:
-            a, b = (_cell(table, side, key) for side in (arm, versus))
-            results.append(compare_seeds(a, b))
-            rows.append((*arm, *versus, key))
-    adjusted = holm([c.p for c in results])
-    tests = sum(p is not None for p in adjusted)
-    full = [
-        (*row, c.n, c.difference, c.se, c.low, c.high, c.p, p, tests, c.detectable, c.level, c.how)
-        for row, c, p in zip(rows, results, adjusted, strict=True)
-    ]
-    return pd.DataFrame(full, columns=list(COMPARISON_COLUMNS))
-
-
-def _by_seed(scores: pd.DataFrame) -> dict[tuple[str, str, int, str], dict[int, float]]:
-    """Scores by (model, method, step, benchmark) and seed; rows without a score (not run) are left out."""
-    table: dict[tuple[str, str, int, str], dict[int, float]] = {}
-    for row in scores[scores["score"].notna()].itertuples(index=False):
-        cell = table.setdefault((row.model, row.method, int(row.step), row.benchmark), {})  # type: ignore
-        if int(row.seed) in cell:  # type: ignore
-            raise CorruptInputError(
-                f"scores: {row.model}/{row.method}/seed{row.seed}/step{row.step} has two {row.benchmark}"
-            )
-        cell[int(row.seed)] = float(row.score)  # type: ignore
-    return table
-
-
-def _cell(table: Mapping[tuple[str, str, int, str], dict[int, float]], arm: Arm, key: str) -> dict[int, float]:
-    if (*arm, key) not in table:
-        raise MissingInputError(f"scores: no score of {arm.model}/{arm.method} at step {arm.step} on {key}")
-    return table[(*arm, key)]

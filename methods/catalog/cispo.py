@@ -1,7 +1,7 @@
 """CISPO: GRPO/DAPO, except that the clipped ratio is a constant weight on A log pi: no token loses its gradient."""
 
 from methods import choices, ratios, surrogates
-from methods.method import Parts
+from methods.parts import Parts
 from methods.recipe import Recipe, Settings
 
 BOUNDS = (

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from methods import choices, selections
 from methods.catalog.grpo import grpo
-from methods.method import Parts
 from methods.options import Option
+from methods.parts import Parts
 from methods.recipe import Recipe, Settings
 
 BAND = (

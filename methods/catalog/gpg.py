@@ -1,7 +1,7 @@
 """GPG: GRPO/DAPO without importance sampling: A log pi, no clip, and A is not divided by the group's deviation."""
 
 from methods import advantages, choices, ratios, surrogates
-from methods.method import Parts
+from methods.parts import Parts
 from methods.readings import option
 from methods.recipe import Recipe, Settings
 

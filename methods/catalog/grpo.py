@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from methods import choices, ratios, reducers, selections
-from methods.method import Parts
 from methods.options import Option
-from methods.parts import Part
+from methods.parts import Part, Parts
 from methods.recipe import Recipe, Settings
 
 

@@ -2,7 +2,7 @@
 
 from methods import choices, reducers
 from methods.catalog.tepo import NO_KL, sequence_weighted
-from methods.method import Parts
+from methods.parts import Parts
 from methods.recipe import Recipe, Settings
 
 OPTIONS = tuple(option for option in NO_KL if option is not choices.AGG_SCOPE)

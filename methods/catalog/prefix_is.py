@@ -1,8 +1,7 @@
 """Prefix importance sampling: GRPO/DAPO, except that a token's weight is the geometric mean of the ratios up to it."""
 
 from methods import choices, ratios, surrogates
-from methods.method import Parts
-from methods.parts import Part
+from methods.parts import Part, Parts
 from methods.readings import option
 from methods.recipe import Recipe, Settings
 

@@ -4,9 +4,8 @@ tokens: a long response counts more), and that tokens with A > 0 whose entropy f
 from dataclasses import replace
 
 from methods import choices, ratios, selections
-from methods.method import Parts
 from methods.options import Option
-from methods.parts import Part
+from methods.parts import Part, Parts
 from methods.recipe import Recipe, Settings
 
 BETA = Option(

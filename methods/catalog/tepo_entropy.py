@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from methods import choices, penalties, selections
 from methods.catalog.tepo import NO_KL, tepo_nokl
-from methods.method import Parts
 from methods.options import Option
+from methods.parts import Parts
 from methods.recipe import Recipe, Settings
 
 COEFFICIENT = Option(

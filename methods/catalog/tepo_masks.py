@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from methods import choices, selections
 from methods.catalog.tepo import BETA, MASKED_KL, NO_KL, tepo_nokl
-from methods.method import Parts
+from methods.parts import Parts
 from methods.recipe import Recipe, Settings
 
 OBJECTIVE = "J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"

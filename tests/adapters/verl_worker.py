@@ -18,8 +18,9 @@ import torch
 from methods import catalog
 from methods.adapters.seeds import derive
 from methods.adapters.verl import checkpoint
-from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.config import compose, overrides
 from methods.adapters.verl.conformance import as_verl
+from methods.adapters.verl.files import Files
 from methods.adapters.verl.loss import PART, MethodLoss
 from methods.batch import Batch
 from methods.spec import Spec, check

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from records.errors import BenchError, ConfigError
-from report import figure_spec, spec
+from report import figure_spec
+from report.row import check_method
 
 FIGURE = """
 quantities:
@@ -118,4 +119,4 @@ def test_the_papers_figures_have_its_two_methods_and_its_panels() -> None:
 def test_every_line_is_a_catalog_method() -> None:
     lines = {line for figure in figure_spec.figures() for panel in figure.panels for line in panel.lines}
     for method in (method for line in lines for method in line.methods):
-        spec.check_method(method, "figures.yaml", "lines")
+        check_method(method, "figures.yaml", "lines")

@@ -1,34 +1,22 @@
-"""Method level: Student-t over seeds, two-level intervals, and the tidy tables made from scores."""
+"""Method level: Student-t over seeds, two-level intervals, and what has no interval."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
-from evals.score import scores
-from evals.stats.holm import holm
 from evals.stats.responses import Samples
 from evals.stats.seeds import (
-    COMPARISON_COLUMNS,
     EQUAL_SEEDS,
     NO_SEED,
     ONE_SEED,
-    SUMMARY_COLUMNS,
-    Arm,
     compare_seeds,
-    comparisons,
     over_seeds,
-    summary,
     two_level,
 )
 from records.errors import CorruptInputError, MissingInputError
-from records.layout import Checkpoint, Run
-from tests.stats.fixtures import KEEP, beta, responses, write
+from tests.stats.fixtures import beta
 
 
 def test_over_seeds_is_the_t_interval() -> None:
@@ -109,57 +97,3 @@ def test_two_level_says_why_not() -> None:
         two_level({1: copies, 2: copies})
     with pytest.raises(MissingInputError):
         two_level({})
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    root: Path = tmp_path_factory.mktemp("results")
-    checkpoints = []
-    for method, mean, seeds in (
-        ("grpo", 0.3, (1, 2, 3)),
-        ("tepo", 0.4, (1, 2, 3)),
-        ("gspo", 0.35, (1,)),
-        ("base", 0.1, (0,)),
-    ):
-        for seed in seeds:
-            checkpoint = Checkpoint(Run("tiny", method, seed), 0 if method == "base" else 12)
-            parts = {
-                "sampled": responses(beta(12, 4, mean, seed=seed + 10 * len(method + str(mean)))),
-                "greedy": responses(beta(40, 1, mean, seed=seed + 100)),
-            }
-            results = write(root, checkpoint, parts)
-            checkpoints.append(checkpoint)
-    return scores(results, checkpoints, ["sampled", "greedy"], duplicates=KEEP)
-
-
-def test_summary_has_one_row_per_method_and_benchmark(table: pd.DataFrame) -> None:
-    found = summary(table)
-    assert tuple(found.columns) == SUMMARY_COLUMNS
-    assert len(found) == 4 * 4
-    row: Any = found[(found.method == "tepo") & (found.benchmark == "avg_pooled")].iloc[0]
-    by_hand = table[(table.method == "tepo") & (table.benchmark == "avg_pooled")].score
-    assert (row.seeds, row.score) == (3, pytest.approx(by_hand.mean()))
-    assert set(found[found.seeds == 1].how) == {ONE_SEED}
-    assert found[found.seeds == 1][["se", "low", "high"]].isna().all().all()
-
-
-def test_comparisons_correct_over_the_whole_table(table: pd.DataFrame) -> None:
-    tepo, grpo, gspo = (Arm("tiny", method, 12) for method in ("tepo", "grpo", "gspo"))
-    found = comparisons(table, [(tepo, grpo), (tepo, gspo)])
-    assert tuple(found.columns) == COMPARISON_COLUMNS
-    assert len(found) == 2 * 4
-    tested = found[found.versus_method == "grpo"]
-    assert found[found.versus_method == "gspo"].p.isna().all()
-    assert set(found[found.versus_method == "gspo"].how) == {ONE_SEED}
-    raw = [None if np.isnan(p) else p for p in tested.p]
-    assert list(tested.p_holm) == pytest.approx([np.nan if p is None else p for p in holm(raw)], nan_ok=True)
-    assert set(found.tests) == {sum(p is not None for p in raw)}
-    assert (tested.p_holm >= tested.p).all()
-
-
-def test_comparisons_name_what_is_missing(table: pd.DataFrame) -> None:
-    arm = Arm("tiny", "tepo", 12)
-    with pytest.raises(MissingInputError, match="tiny/cispo at step 12"):
-        comparisons(table, [(arm, Arm("tiny", "cispo", 12))])
-    with pytest.raises(MissingInputError, match="aime24"):
-        comparisons(table, [(arm, arm)], benchmarks=["aime24"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from methods import catalog
 from methods.adapters.verl import actor_keys, keys
+from methods.adapters.verl.files import Files
 from records.errors import ConfigError, MissingInputError, nearest
 
 if TYPE_CHECKING:
@@ -25,21 +25,6 @@ _ADDED = (
     "actor_rollout_ref.model.override_config",
     "ray_kwargs.ray_init",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """What a run reads and writes outside its specification. `checkpoints`: folder of verl's `global_step_<N>`;
-    `log`: file of verl's own metrics; `resume`: the `global_step_<N>` to go on from; `ray_temp`: a short path, because
-    socket names in it are limited."""
-
-    train_parquet: Path
-    val_parquet: Path
-    checkpoints: Path
-    log: Path
-    reward_module: Path
-    resume: Path | None = None
-    ray_temp: Path | None = None
 
 
 def overrides(spec: Spec, files: Files) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from methods import catalog
 from methods.adapters import Outcome
 from methods.adapters.prompts import Refill, check_readable
 from methods.adapters.verl import checkpoint, launch, rewards
-from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.config import compose, overrides
 from methods.adapters.verl.data import write_parquet
+from methods.adapters.verl.files import Files
 from methods.adapters.verl.plan import plan
 from methods.adapters.verl.record import Recorder
 from methods.adapters.verl.trainer import MethodTrainer

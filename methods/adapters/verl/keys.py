@@ -14,7 +14,7 @@ from methods.method import Method
 from methods.spec import Spec, Training
 
 if TYPE_CHECKING:
-    from methods.adapters.verl.config import Files
+    from methods.adapters.verl.files import Files
 
 ENDLESS = 1_000_000  # epochs: `total_training_steps` ends a run, not the data
 
