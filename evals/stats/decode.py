@@ -8,6 +8,7 @@ or rounded, both occur in one table.
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from functools import cache
 
 from records.errors import ConfigError
 
@@ -62,6 +63,7 @@ def printed(k: int, n: int) -> tuple[str, str]:
     return f"{down // 100}.{down % 100:02d}", f"{up // 100}.{up % 100:02d}"
 
 
+@cache
 def candidates(percent: str | float, n: int) -> tuple[int, ...]:
     """All counts k with k/n printed as `percent`, truncated or rounded (either way at an exact half); () if none.
 

@@ -22,7 +22,7 @@ from report.claims.spreads import ratio_of_sds
 from report.paper import noise, seedpairs
 from report.paper.averages import RESPONSES, implied, status
 from report.paper.counts import count
-from report.paper.printed import AVERAGE, HEADINGS, Paper, Row
+from report.paper.printed import AVERAGE, HEADINGS, Paper, Row, measured
 
 PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}
 """Benchmarks whose responses are 32 samples of fewer problems."""
@@ -98,8 +98,13 @@ class Prints:
         ]
         return math.fsum(shown) / len(shown)
 
+    @cached_property
+    def outside(self) -> frozenset[str]:
+        """Ids of the rows whose printed average does not follow from their cells."""
+        return frozenset(row.id for row in measured(self.paper) if status(self.paper, row) == "outside")
+
     def _average(self, row: Row) -> float:
-        if status(self.paper, row) != "outside":
+        if row.id not in self.outside:
             return float(row.avg) / 100
         low, high = implied(row)
         self.replaced[row.id] = f"{row.id} prints {row.avg}, its cells imply {low} to {high}"

@@ -45,8 +45,8 @@ def check(paper: Paper) -> list[Finding]:
 def fitting(row: Row, key: str, allowed: range) -> list[int]:
     """Counts k of the column with which the average follows, d in `allowed` of the repeated rows being right."""
     low, high = right(row, without=key)
-    totals = candidates(str(row.avg), RESPONSES)
-    return [k for k in range(COLUMN[key] + 1) if any(low <= total - d - k <= high for total in totals for d in allowed)]
+    sums = {total - d for total in candidates(str(row.avg), RESPONSES) for d in allowed}
+    return sorted({k for s in sums for k in range(max(0, s - high), min(COLUMN[key], s - low) + 1)})
 
 
 def _cell(row: Row, key: str, allowed: range) -> Finding:
