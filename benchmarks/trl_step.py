@@ -116,7 +116,7 @@ def stock(folder: Path, rollouts: int, tokens: int) -> Any:
 
     spec = check(specification(folder, "grpo", rollouts, tokens))
     method = catalog.parse("grpo")
-    plan = trl_config.plan(spec.training, method)
+    plan = trl_config.sizes(spec.training, method)
     arguments = trl_config.arguments(spec, plan, method, Path(tempfile.mkdtemp(dir=folder)))
     rows = [json.loads(line) for line in (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()]
 

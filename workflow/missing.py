@@ -61,14 +61,13 @@ def _data(world: World) -> Iterator[str]:
 
 def _runs(world: World) -> Iterator[str]:
     """What the run's specification or its trainer refuses; each sentence once."""
-    from methods.adapters import trl_config
-    from methods.adapters.verl.plan import sizes
+    from methods.adapters import adapter
 
     said: set[str] = set()
     for planned in world.planned:
         try:
             given = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
-            {"trl": trl_config.plan, "verl": sizes}[given.trainer](given.training, catalog.parse(given.method))
+            adapter(given.trainer).sizes(given.training, catalog.parse(given.method))
         except BenchError as error:
             if str(error) not in said:
                 said.add(str(error))

@@ -1,10 +1,13 @@
 """Trainer adapters: a trainer samples, scores and steps; the loss is always `Method.loss`, never written again here.
 
-An adapter is a module `methods.adapters.<trainer>` with three functions:
+An adapter is a module `methods.adapters.<trainer>` with four functions:
 
+    sizes(training, method) -> Plan
+        What the trainer will do, with every derived number, and every refusal that settings alone allow: a method whose
+        scope forbids the split asked for, a setting this trainer cannot follow. No torch, no file.
     plan(spec) -> Plan
-        What the trainer will do, with every derived number, and every refusal that can be made without loading a model:
-        wrong trainer version, a method whose scope forbids the split asked for, missing or too few inputs. No torch.
+        The same for a run about to start, with every refusal that can be made without loading a model: wrong trainer
+        version, missing or too few inputs. No torch.
     train(spec, run, stop) -> Outcome
         Train until the end, a collapse or `stop`; write every row to `run.curve`, every requested checkpoint to
         `run.checkpoint(step)`, and states to resume from to `run.state`. Going on after a kill at any moment gives the
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from methods.batch import Batch
     from methods.method import Method
     from methods.runs import RunFolder
-    from methods.spec import Spec
+    from methods.spec import Spec, Training
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Outcome:
 
 
 class Adapter(Protocol):
+    def sizes(self, training: Training, method: Method) -> Plan: ...
+
     def plan(self, spec: Spec) -> Plan: ...
 
     def train(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome: ...

@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from methods import catalog
-from methods.adapters import Outcome, Plan, trl_config
-from methods.adapters.prompts import Refill, check_count, check_readable, order, rows_of
-from methods.runs import require_rows
-from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.read import read_jsonl
+from methods.adapters import Outcome, Plan, inputs, trl_config
+from methods.adapters.prompts import Refill, check_readable, order, rows_of
+from methods.adapters.trl_config import sizes
+from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,12 +29,8 @@ def plan(spec: Spec) -> Plan:
     trl_config.check_version()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("environment: WORLD_SIZE: the trl adapter runs in one process; groups must not be spread")
-    made = trl_config.plan(spec.training, catalog.parse(spec.method))
-    for name in ("config.json", "tokenizer_config.json"):
-        if not (Path(spec.base) / name).is_file():
-            raise MissingInputError(f"{spec.base}: {name} is missing: not a model folder")
-    rows = _prompts(spec)
-    check_count(len(rows), made.prompts_drawn, spec.prompts)
+    made = sizes(spec.training, catalog.parse(spec.method))
+    inputs.check(spec, made)
     return made
 
 
@@ -86,7 +81,7 @@ def trainer(
     from methods.adapters.trl_trainer import MethodTrainer
 
     t = spec.training
-    prompts = _prompts(spec)
+    prompts = inputs.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
     config = transformers.AutoConfig.from_pretrained(spec.base)
     longest = getattr(config, "max_position_embeddings", None)
@@ -118,12 +113,6 @@ def _write_model(trainer: MethodTrainer, folder: Path) -> None:
     """An ordinary model folder: weights, configs, tokenizer."""
     trainer.model.save_pretrained(str(folder))
     trainer.processing_class.save_pretrained(str(folder))
-
-
-def _prompts(spec: Spec) -> list[dict[str, Any]]:
-    rows = read_jsonl(spec.prompts, "training prompts")
-    require_rows(rows, spec.prompts)
-    return rows
 
 
 def _resolve(dotted: str) -> Callable[..., list[float]]:

@@ -25,7 +25,7 @@ def check_version() -> None:
         raise ConfigError(f"environment: trl: version {found!r} is installed; allowed: {TRL_VERSION}")
 
 
-def plan(training: Training, method: Method) -> Plan:
+def sizes(training: Training, method: Method) -> Plan:
     """TRL's sizes for ours. TRL counts in slices: one slice is one forward and backward pass."""
     for name, only in _ONLY.items():
         if getattr(training, name) != only:

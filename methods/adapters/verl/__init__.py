@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from methods.adapters.verl.plan import plan
+from methods.adapters.verl.plan import plan, sizes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from methods.runs import RunFolder
     from methods.spec import Spec
 
-__all__ = ["loss", "plan", "train"]
+__all__ = ["loss", "plan", "sizes", "train"]
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from methods import catalog
-from methods.adapters import Plan
-from methods.adapters.prompts import check_count
+from methods.adapters import Plan, inputs
 from methods.adapters.verl import actor_keys
 from methods.method import Method
-from methods.runs import require_rows
 from methods.spec import Spec, Training
-from records.errors import ConfigError, MissingInputError
-from records.read import read_jsonl
+from records.errors import ConfigError
 
 
 def plan(spec: Spec) -> Plan:
     """Raises `ConfigError` or `MissingInputError` with one line: what verl cannot do, what is not there."""
-    method = catalog.parse(spec.method)
-    made = sizes(spec.training, method)
-    for name in ("config.json", "tokenizer_config.json"):
-        if not (Path(spec.base) / name).is_file():
-            raise MissingInputError(f"{spec.base}: {name} is missing: not a model folder")
-    rows = read_jsonl(spec.prompts, "training prompts")
-    require_rows(rows, spec.prompts)
-    check_count(len(rows), made.prompts_drawn, spec.prompts)
+    made = sizes(spec.training, catalog.parse(spec.method))
+    inputs.check(spec, made)
     return made
 
 
