@@ -34,7 +34,7 @@ def build(root: Path) -> str:
     """The page for the results at `root`; its figures must have been drawn (`python -m report.figure`)."""
     from markupsafe import Markup
 
-    from report import captions, cells, page, runs
+    from report import cells, page, runs
     from report.claims import ledger, paper_ledger
     from report.fragment import template
     from report.manifest import NATIVE
@@ -58,7 +58,7 @@ def build(root: Path) -> str:
             "rooms": ROOMS,
             "matrix": tree.matrix,
             "scale": tree.scale,
-            "lead": captions.scale(tree.scale, str(tree.matrix.get("note", ""))),
+            "lead": tree.lead,
             "facts": page.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
             "claims": claimviews.view(paper_ledger(), ledger(tree), tree),

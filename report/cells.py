@@ -42,7 +42,7 @@ def fill(table: Table, tree: Tree) -> FilledTable:
     """
     columns = tuple(_column(slot, heading, tree) for slot, heading in table.columns.items())
     if table.variant is not None and all(run.variant != table.variant for run in tree.runs):
-        return FilledTable(table, tree.scale, columns, (), ())
+        return FilledTable(table, tree.scale, tuple(tree.lead), columns, (), ())
     models = {block.model: tree.model_for(block.model, table.models[block.model]) for block in table.blocks}
     notes = [
         f"Rows of {table.models[slot]} are left out: no model of this scale stands for it."
@@ -68,7 +68,7 @@ def fill(table: Table, tree: Tree) -> FilledTable:
         for block, model in here
         if any(row.id in rows for row in block.rows)
     )
-    filled = FilledTable(table, tree.scale, columns, blocks, ())
+    filled = FilledTable(table, tree.scale, tuple(tree.lead), columns, blocks, ())
     notes += [*_settings(filled), *_collapses(filled), *_gaps(filled, tree)]
     return replace(filled, notes=tuple(dict.fromkeys(notes)))
 

@@ -90,7 +90,7 @@ def method_csv(rows: Iterable[MethodMeasure]) -> str:
 def markdown(tree: Tree, done: Sequence[RunMeasures], rows: Sequence[MethodMeasure]) -> str:
     """The table for reading: a block per model and training settings, a line per method."""
     lines = ["# Convergence", ""]
-    for paragraph in captions.scale(tree.scale):
+    for paragraph in tree.lead:
         lines += [f"> {paragraph}", ">"]
     lines[-1] = ""
     by_arm = {(row.model, row.method, row.measure.key): row for row in rows}

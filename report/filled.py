@@ -144,6 +144,7 @@ class Column:
 class FilledTable:
     table: Table
     scale: str
+    lead: tuple[str, ...]  # what results of this scale can and cannot say
     columns: tuple[Column, ...]
     blocks: tuple[FilledBlock, ...]
     notes: tuple[str, ...]

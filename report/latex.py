@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import unicodedata
 
-from report import captions
 from report.filled import Column, FilledBlock, FilledTable
 from report.shown import Shown, baseline, empty, head, label, seeds, shown, words
 
@@ -27,7 +26,7 @@ SYMBOLS = {
 
 def latex(filled: FilledTable) -> str:
     """The fragment: one `table` float and the notes to it, or one line where the table has no number."""
-    lead = f"% {_plain(captions.scale(filled.scale)[0])}\n% Needs booktabs and graphicx.\n"
+    lead = f"% {_plain(filled.lead[0])}\n% Needs booktabs and graphicx.\n"
     if not filled.measured:
         return f"{lead}\\noindent {_escape(empty(filled))}\n"
     name = f"tab:{filled.table.key}"

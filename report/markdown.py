@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from report import captions
 from report.filled import Column, FilledBlock, FilledRow, FilledTable
 from report.shown import Shown, baseline, empty, head, label, runs, seeds, shown, words
 
@@ -10,7 +9,7 @@ from report.shown import Shown, baseline, empty, head, label, runs, seeds, shown
 def markdown(filled: FilledTable) -> str:
     """The file lies in `tables/`, so runs are linked as `../runs/...`."""
     lines = [f"# {_escape(filled.table.heading)}", ""]
-    for paragraph in captions.scale(filled.scale):
+    for paragraph in filled.lead:
         lines += [f"> {_escape(paragraph)}", ">"]
     lines[-1] = ""
     if not filled.measured:

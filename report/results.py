@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest
 from records.layout import BASE, Checkpoint, Results, Run
 from records.read import read_json
+from report import captions
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
@@ -64,6 +65,12 @@ class Tree:
             path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json")
         )
         return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
+
+    @property
+    def lead(self) -> list[str]:
+        """What results of this scale can and cannot say, in paragraphs."""
+        stand_ins = any(model.get("stands_for") for model in self.models)
+        return captions.scale(self.scale, str(self.matrix.get("note", "")), stand_ins=stand_ins)
 
     @cached_property
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:

@@ -26,9 +26,9 @@ LEGEND = (
 
 def text(filled: FilledTable, width: int = 100) -> str:
     """The table in plain text: value above, interval below, best of a column marked `*`; rows not run named below."""
-    from report import captions, shown
+    from report import shown
 
-    lines = [captions.scale(filled.scale)[0], "", filled.table.heading if filled.measured else shown.empty(filled)]
+    lines = [filled.lead[0], "", filled.table.heading if filled.measured else shown.empty(filled)]
     for block in filled.blocks:
         lines += ["", *_block(block, filled)] if any(row.measured for row in block.rows) else []
     words = [LEGEND, *_stands_for(filled), *shown.levels(filled)] if filled.measured else []

@@ -24,9 +24,12 @@ def paragraphs(name: str) -> list[str]:
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
-def scale(name: str, note: str = "") -> list[str]:
+def scale(name: str, note: str, *, stand_ins: bool) -> list[str]:
     """What results of this scale can and cannot say; the first paragraph is the first line of every page.
 
-    A scale of a user's own has no caption here: its configuration's `note` stands in.
+    A scale of a user's own has no caption here: its configuration's `note` stands in, below the warning that it needs
+    where models stand in for the paper's.
     """
-    return paragraphs(f"scale-{name}") or [f"Results of the scale {name}.", *([note] if note else [])]
+    warning = ": models that stand in for the paper's; no figure here is comparable with one printed in the paper"
+    own = f"Results of the scale {name}{warning if stand_ins else ''}."
+    return paragraphs(f"scale-{name}") or [own, *([note] if note else [])]

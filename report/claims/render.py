@@ -24,7 +24,7 @@ def as_csv(entries: Iterable[Entry]) -> str:
 
 def results_page(tree: Tree, printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
     """claims.md of a results tree. Links lead to the runs beside it."""
-    head = ["# Claims", *captions.scale(tree.scale, str(tree.matrix.get("note", ""))), *captions.paragraphs("claims")]
+    head = ["# Claims", *tree.lead, *captions.paragraphs("claims")]
     sections = ["\n\n".join(head), _summary(printed, ours)]
     for claim in printed:
         mine = [entry for entry in ours if entry.id == claim.id]

@@ -278,9 +278,17 @@ def test_run_summaries_are_the_curves_figures(one_seed: Tree) -> None:
     assert summary.to_half == next(n for n in range(3, 13) if sum(reward[n - 3 : n]) / 3 >= 0.5)
 
 
-def test_another_scale_gets_its_configurations_note(copy: Tree, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stands_for", ["Qwen2.5-7B", None])
+def test_another_scale_gets_its_configurations_note(stands_for: str | None, copy: Tree, tmp_path: Path) -> None:
+    """And the warning, where models stand in for the paper's."""
     shutil.copytree(copy.root, tmp_path / "mine")
-    changed(tmp_path / "mine/matrix.json", lambda m: m.update(scale="mine", note="A note of my own."))
+    changed(
+        tmp_path / "mine/matrix.json",
+        lambda m: m.update(
+            scale="mine", note="A note of my own.", models=[model | {"stands_for": stands_for} for model in m["models"]]
+        ),
+    )
     text = "".join(Page(build.build(tmp_path / "mine")).text)
-    assert "Results of the scale mine." in text
+    assert "Results of the scale mine" in text
+    assert ("no figure here is comparable with one printed in the paper" in text) == (stands_for is not None)
     assert "A note of my own." in text
