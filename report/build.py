@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import cli
-from report import spec
+from report.tables import spec
 
 if TYPE_CHECKING:
     from report.results import Tree
@@ -34,12 +34,13 @@ def build(root: Path) -> str:
     """The page for the results at `root`; its figures must have been drawn (`python -m report.figure`)."""
     from markupsafe import Markup
 
-    from report import cells, page, runs
+    from report import page, runs
     from report.claims import ledger, paper_ledger
-    from report.fragment import template
     from report.manifest import NATIVE
     from report.results import open_tree
     from report.site import assets, claimviews, overview, readingviews, responses, rowviews, runviews
+    from report.tables import cells
+    from report.tables.fragment import template
 
     tree = open_tree(root)
     tables = [cells.fill(spec.table(key), tree) for key in spec.keys_for(tree.methods)]
@@ -83,9 +84,10 @@ def _figures(tree: Tree) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Every figure for the template, and what its interactive twin draws."""
     from markupsafe import Markup
 
-    from report import captions, curves, inline
+    from report import captions
+    from report.figures import curves, inline
+    from report.figures.styles import css_colours
     from report.site import charts
-    from report.styles import css_colours
 
     figures, data = [], {}
     for figure in curves.offered(tree):

@@ -1,7 +1,7 @@
 """`python -m report.compare A B`: did any number move beyond noise between two results trees, one maybe a reference?
 
 Exit code 0: equal, or nothing beyond noise; 1: something moved; 2: the two cannot be compared. Which noise, and what
-the intervals mean: `report.moved` and docs/provenance.md.
+the intervals mean: `report.comparison.moved` and docs/provenance.md.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from records import cli
 
 if TYPE_CHECKING:
-    from report.overlap import Overlap
-    from report.seed_noise import Cell
+    from report.comparison.overlap import Overlap
+    from report.comparison.seed_noise import Cell
 
 WIDTH = 118
 LISTED = 12  # names of what only one side has
@@ -85,7 +85,7 @@ def _sorted(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _sides(common: Overlap) -> list[str]:
-    from report import overlap
+    from report.comparison import overlap
 
     lines, facts = [], [overlap.made_by(tree) for tree in common.trees]
     for name, tree, made in zip("AB", common.trees, facts, strict=True):
@@ -156,7 +156,7 @@ def main() -> int:
     given = parser.parse_args()
 
     from records.write import write_text
-    from report import moved, overlap
+    from report.comparison import moved, overlap
     from report.results import open_tree
 
     common = overlap.overlap(open_tree(given.a), open_tree(given.b))

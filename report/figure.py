@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import cli
-from report import figure_spec
+from report.figures import figure_spec
 
 if TYPE_CHECKING:
     from records.layout import Results
-    from report.curves import Drawing
+    from report.figures.curves import Drawing
 
 
 def write(drawing: Drawing, layout: Results) -> list[Path]:
     """Write `figures/<key>.{svg,png,csv}` and `<key>.seeds.csv`; returns the paths."""
     from records.write import atomic, write_text
-    from report import curves, draw
+    from report.figures import curves, draw
 
     key = drawing.figure.key
     paths = [layout.figures / f"{key}{end}" for end in (".csv", ".seeds.csv")]
@@ -39,7 +39,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
 
-    from report import curves
+    from report.figures import curves
     from report.results import open_tree
 
     tree = open_tree(arguments.results)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from report import fragment
-from report.filled import FilledTable
 from report.results import Tree
 from report.runs import Summary
+from report.tables import fragment
+from report.tables.filled import FilledTable
 
 UNKNOWN = "unknown"
 FEW = 8  # methods that the front page still names one by one

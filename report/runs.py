@@ -9,11 +9,11 @@ from typing import Any
 
 from records.layout import BASE, Run
 from report import convergence
-from report.cells import FilledTable
 from report.columns import stored
 from report.convergence import REFERENCE
 from report.curve import read_curve
 from report.results import Tree
+from report.tables.cells import FilledTable
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from records import cli
 from records.errors import unknown
-from report import spec
+from report.tables import spec
 
 if TYPE_CHECKING:
-    from report.filled import Cell, FilledBlock, FilledRow, FilledTable
+    from report.tables.filled import Cell, FilledBlock, FilledRow, FilledTable
 
 RUNS = "runs"
 GAP = " "
@@ -26,7 +26,7 @@ LEGEND = (
 
 def text(filled: FilledTable, width: int = 100) -> str:
     """The table in plain text: value above, interval below, best of a column marked `*`; rows not run named below."""
-    from report import shown
+    from report.tables import shown
 
     lines = [filled.lead[0], "", filled.table.heading if filled.measured else shown.empty(filled)]
     for block in filled.blocks:
@@ -37,7 +37,7 @@ def text(filled: FilledTable, width: int = 100) -> str:
 
 
 def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
-    from report import shown
+    from report.tables import shown
 
     ran = [row for row in block.rows if row.ran]
     heads = [_short(column.heading) for column in filled.columns]
@@ -63,8 +63,8 @@ def _stands_for(filled: FilledTable) -> list[str]:
 
 
 def _two(cell: Cell, block: FilledBlock, row: FilledRow) -> tuple[str, str]:
-    from report.filled import interval
-    from report.shown import shown
+    from report.tables.filled import interval
+    from report.tables.shown import shown
 
     words = shown(cell, block, row)
     bounds = interval(cell, digits=0).replace(" to ", ":" if row.row.kind == "delta" else "-")
@@ -99,7 +99,7 @@ def main() -> None:
 
         print(status.text(tree.root.name, status.progress(tree)))
         return
-    from report import cells
+    from report.tables import cells
 
     width = max(60, min(110, shutil.get_terminal_size().columns))
     print(text(cells.fill(spec.table(arguments.what.removeprefix("table")), tree), width))

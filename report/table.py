@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from records import cli
-from report import spec
+from report.tables import spec
 
 
 def main() -> None:
@@ -16,8 +16,8 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
     arguments = parser.parse_args()
 
-    from report import cells, render
     from report.results import open_tree
+    from report.tables import cells, render
 
     tree = open_tree(arguments.results)
     key = arguments.table.removeprefix("table")

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from records.layout import Checkpoint, Run
-from report import convergence, spec, twins
+from report import convergence
 from report.claims.contrast import POINTS, Gap
 from report.claims.kinds import SCORE, Rows, listed
 from report.claims.measures import EXTRAS
 from report.curve import read_curve
 from report.paper.printed import AVERAGE, HEADINGS, Paper
 from report.results import Tree
+from report.tables import spec, twins
 
 POOLED = "avg_pooled"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from report.filled import FilledBlock, FilledRow, FilledTable, percent
-from report.shown import shown
 from report.site import rowviews
+from report.tables.filled import FilledBlock, FilledRow, FilledTable, percent
+from report.tables.shown import shown
 
 COLUMN = "avg_pooled"
 MARGIN = 0.04  # of the plotted range, left and right

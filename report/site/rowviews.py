@@ -7,10 +7,10 @@ from typing import Any
 
 from records.layout import BASE
 from report import captions, page
-from report.filled import Cell, FilledBlock, FilledRow, FilledTable, percent
 from report.results import Tree
-from report.shown import levels, shown
 from report.site import places, runviews
+from report.tables.filled import Cell, FilledBlock, FilledRow, FilledTable, percent
+from report.tables.shown import levels, shown
 
 
 def address(row: FilledRow, filled: FilledTable) -> str:

@@ -10,11 +10,11 @@ from records.layout import Checkpoint, Run
 from report import page
 from report.columns import stored
 from report.curve import Curve, read_curve
-from report.filled import percent
 from report.results import Score, Tree
 from report.runs import Summary
 from report.site import places
 from report.site.sparks import Spark, spark
+from report.tables.filled import percent
 
 NOT_WRONG = ("truncated", "no_answer", "timeout", "error", "unparsed_gold")  # verdicts a run page names one by one
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}

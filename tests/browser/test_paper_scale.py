@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from report import build, curves, figure
+from report import build, figure
+from report.figures import curves
 from report.results import Tree
 from tests.browser import invented
 from tests.browser.conftest import Watched

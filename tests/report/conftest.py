@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from records.layout import Run
-from report import build, cells, curves, figure, render, spec
+from report import build, figure
+from report.figures import curves
 from report.results import Tree
+from report.tables import cells, render, spec
 from tests.report import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]

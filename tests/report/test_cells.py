@@ -17,9 +17,9 @@ from evals.stats.estimate import Comparison
 from evals.stats.scorefile import COLUMNS
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
-from report import cells, render, spec
-from report.markdown import markdown
 from report.results import Tree, open_tree
+from report.tables import cells, render, spec
+from report.tables.markdown import markdown
 
 
 def fill(tree: Tree) -> cells.FilledTable:

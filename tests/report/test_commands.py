@@ -13,8 +13,9 @@ import pytest
 
 from records.layout import Checkpoint, Run
 from records.provenance import sha256_file
-from report import build, cells, figure, show, shown, spec, table
+from report import build, figure, show, table
 from report.results import Tree
+from report.tables import cells, shown, spec
 
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., tuple[int, str, str]]

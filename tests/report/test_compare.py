@@ -17,7 +17,8 @@ import pytest
 from benchmarks.compare_noise import SHAPES, series
 from records.layout import Checkpoint, Run
 from records.provenance import ROOT
-from report import compare, moved, overlap, seed_noise
+from report import compare
+from report.comparison import moved, overlap, seed_noise
 from report.results import Tree
 from tests.report import synthetic
 from tests.report.finished import edit, finish, replace

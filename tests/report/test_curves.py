@@ -17,7 +17,8 @@ import pytest
 
 from records.errors import BenchError
 from records.layout import Results, Run
-from report import captions, curves, draw, figure_spec, styles
+from report import captions
+from report.figures import curves, draw, figure_spec, styles
 from report.results import Tree
 from workflow import config as configuration
 from workflow import matrix as plan

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from records.errors import BenchError, ConfigError
-from report import figure_spec
-from report.row import check_method
+from report.figures import figure_spec
+from report.tables.row import check_method
 
 FIGURE = """
 quantities:

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from report import cells, spec
-from report.filled import Cell, FilledTable
 from report.results import Tree
+from report.tables import cells, spec
+from report.tables.filled import Cell, FilledTable
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK, DATA = ROOT / "results/quick", ROOT / "results/cache/benchmarks"

@@ -15,9 +15,11 @@ from xml.etree import ElementTree
 import pytest
 
 from records.errors import CorruptInputError, MissingInputError
-from report import build, inline, runs, spec
+from report import build, runs
+from report.figures import inline
 from report.results import Tree
 from report.site import assets
+from report.tables import spec
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
@@ -250,7 +252,7 @@ def test_colours_of_figures_follow_the_page(one_seed: Tree) -> None:
     svg = inline.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
     assert "var(--ink)" in svg
     assert ElementTree.fromstring(svg).get("role") == "img"
-    from report.styles import css_colours
+    from report.figures.styles import css_colours
 
     for colour, variable in css_colours().items():
         assert re.search(rf"{variable}: {colour};", light), f"{variable} in the light theme is the colour of the file"

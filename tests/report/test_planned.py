@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from records.layout import BASE, Checkpoint, Run
-from report import cells, render, shown, spec
-from report.filled import FilledTable
 from report.paper.printed import read
 from report.results import Tree
 from report.show import text
+from report.tables import cells, render, shown, spec
+from report.tables.filled import FilledTable
 
 SLOTS = {
     "q7": "tiny_qwen2",

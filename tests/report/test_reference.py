@@ -11,23 +11,10 @@ import pytest
 
 from records.provenance import ROOT
 from records.write import write_json
-from report import (
-    build,
-    cells,
-    columns,
-    compare,
-    curves,
-    figure,
-    figure_spec,
-    manifest,
-    reference,
-    render,
-    show,
-    spec,
-    table,
-    verify,
-)
+from report import build, columns, compare, figure, manifest, reference, show, table, verify
+from report.figures import curves, figure_spec
 from report.results import Tree
+from report.tables import cells, render, spec
 from tests.report import synthetic
 from tests.report.finished import COMMIT, edit, finish, replace
 

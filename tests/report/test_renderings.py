@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from report import cells, fragment, latex, markdown, render, spec
-from report.filled import FilledTable
 from report.results import Tree
-from report.shown import shown
+from report.tables import cells, fragment, latex, markdown, render, spec
+from report.tables.filled import FilledTable
+from report.tables.shown import shown
 
 TABLES = ("1", "2", "3", "4", "hot")
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from records.errors import BenchError, ConfigError, MissingInputError
-from report import spec
 from report.paper.printed import read
+from report.tables import spec
 
 PRINTED = Path(__file__).resolve().parents[3] / "shared/paper/tepo.md"
 TABLE = """

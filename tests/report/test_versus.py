@@ -15,9 +15,9 @@ from evals.score import read_scores
 from evals.stats import seeds
 from evals.stats.holm import holm
 from records.layout import Checkpoint, Run
-from report import cells, shown, spec, twins
-from report.filled import Cell, FilledTable
 from report.results import Tree
+from report.tables import cells, shown, spec, twins
+from report.tables.filled import Cell, FilledTable
 
 TABLES = {"1", "2", "3", "4", "hot"}
 

@@ -17,9 +17,9 @@ OWNERS = {
     "grades": ("evals.stats.graded", "GRADE_COLUMNS"),
     "scores.csv": ("evals.score", "COLUMNS"),
     "curve.csv": ("methods.curve", "COLUMNS"),
-    "tidy.csv": ("report.render", "TIDY"),
-    "figures/&lt;figure&gt;.csv": ("report.curves", "HEADER"),
-    "seeds.csv": ("report.curves", "SEED_HEADER"),
+    "tidy.csv": ("report.tables.render", "TIDY"),
+    "figures/&lt;figure&gt;.csv": ("report.figures.curves", "HEADER"),
+    "seeds.csv": ("report.figures.curves", "SEED_HEADER"),
     "convergence.csv": ("report.convergence_files", "RUN_HEADER"),
     "convergence_methods.csv": ("report.convergence_files", "METHOD_HEADER"),
 }

@@ -1,5 +1,6 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
-from report import curves, figure_spec, spec
+from report.figures import curves, figure_spec
+from report.tables import spec
 from report.results import Tree
 
 # The tables and figures that this configuration has runs for.

@@ -1,6 +1,6 @@
 """Read `figures.yaml`: what a figure consists of, checked before anything is computed.
 
-Nothing here knows results: `report.curves` fills the declarations with numbers.
+Nothing here knows results: `report.figures.curves` fills the declarations with numbers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from records.errors import ConfigError, unknown
 from records.yaml_files import read_yaml
 from report.curve import AGGREGATES
 from report.declared import need, only
-from report.spec import TABLES
-from report.styles import STYLES
+from report.figures.styles import STYLES
+from report.tables.spec import TABLES
 
-FIGURES = Path(__file__).resolve().parent / "figures.yaml"
+FIGURES = Path(__file__).resolve().parents[1] / "figures.yaml"
 ABOUT = ("lines", "variants", "models")
 EACH = ("model", "line")
 

@@ -1,9 +1,9 @@
 """Did a number move beyond noise between two results trees? One cell for each figure that is not equal.
 
 Which noise: training again with other arithmetic is like training with another seed, so a retrained method is held
-against the differences between seeds (`report.seed_noise`), which are far larger than the sampling of problems
-explains. One checkpoint alone (equal weights graded anew, or a single seed everywhere) is held against the sampling of
-problems, paired where both trees keep their grades.
+against the differences between seeds (`report.comparison.seed_noise`), which are far larger than the sampling of
+problems explains. One checkpoint alone (equal weights graded anew, or a single seed everywhere) is held against the
+sampling of problems, paired where both trees keep their grades.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from records.layout import BASE, Checkpoint
 from report import convergence
-from report.overlap import Overlap
+from report.comparison.overlap import Overlap
+from report.comparison.seed_noise import EQUAL, Arm, Cell, Series, corrected, seed_cells
 from report.results import Score, Tree
-from report.seed_noise import EQUAL, Arm, Cell, Series, corrected, seed_cells
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from records.layout import Results
-from report import fragment, latex, markdown
 from report.columns import to_csv
-from report.filled import Cell, Column, FilledBlock, FilledRow, FilledTable
+from report.tables import fragment, latex, markdown
+from report.tables.filled import Cell, Column, FilledBlock, FilledRow, FilledTable
 
 TIDY = (
     "row", "label", "kind", "block", "state", "model", "method", "step", "seeds", "column", "benchmark", "value", "low",

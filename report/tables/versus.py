@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from report import estimates
-from report.filled import Cell, FilledRow, Versus
 from report.results import Tree
-from report.spec import Block
+from report.tables.filled import Cell, FilledRow, Versus
+from report.tables.spec import Block
 
 Rows = Mapping[str, FilledRow]
 """Filled rows of a table by id; a row that was left out is not in it."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from report.filled import FilledBlock, FilledRow, FilledTable
-from report.shown import Shown, baseline, empty, label, runs, seeds, shown, words
+from report.tables.filled import FilledBlock, FilledRow, FilledTable
+from report.tables.shown import Shown, baseline, empty, label, runs, seeds, shown, words
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-FOLDER = Path(__file__).resolve().parent / "html"
+FOLDER = Path(__file__).resolve().parents[1] / "html"
 
 
 def html(filled: FilledTable) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from records.errors import ConfigError, unknown
-from report.row import Row, check_method
+from report.tables.row import Row, check_method
 
 if TYPE_CHECKING:
     from report.paper.printed import Row as Printed

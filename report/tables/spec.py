@@ -1,6 +1,6 @@
 """Read `tables.yaml`: what a table consists of, checked before anything is computed.
 
-Nothing here knows results: `report.cells` fills the declarations with numbers.
+Nothing here knows results: `report.tables.cells` fills the declarations with numbers.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 from records.errors import ConfigError, unknown
 from records.layout import split
 from records.yaml_files import read_yaml
-from report import twins
 from report.declared import need, only
-from report.row import Row, Step, check_method
+from report.tables import twins
+from report.tables.row import Row, Step, check_method
 
-HERE = Path(__file__).resolve().parent
-TABLES = HERE / "tables.yaml"
+TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from records.layout import BASE, Run
 from report import captions
-from report.filled import Cell, FilledBlock, FilledRow, FilledTable, interval, is_best, percent
+from report.tables.filled import Cell, FilledBlock, FilledRow, FilledTable, interval, is_best, percent
 
 INSIDE, ABOVE, BELOW, UNKNOWN = "≈", "↑", "↓", "?"
 COLLAPSED = "†"

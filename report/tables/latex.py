@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import unicodedata
 
-from report.filled import Column, FilledBlock, FilledTable
-from report.shown import Shown, baseline, empty, head, label, seeds, shown, words
+from report.tables.filled import Column, FilledBlock, FilledTable
+from report.tables.shown import Shown, baseline, empty, head, label, seeds, shown, words
 
 SYMBOLS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

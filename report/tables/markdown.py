@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from report.filled import Column, FilledBlock, FilledRow, FilledTable
-from report.shown import Shown, baseline, empty, head, label, runs, seeds, shown, words
+from report.tables.filled import Column, FilledBlock, FilledRow, FilledTable
+from report.tables.shown import Shown, baseline, empty, head, label, runs, seeds, shown, words
 
 
 def markdown(filled: FilledTable) -> str:

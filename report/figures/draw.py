@@ -1,4 +1,4 @@
-"""Draw a figure: SVG and PNG, the same bytes for the same data. How lines look is in `report.styles`."""
+"""Draw a figure: SVG and PNG, the same bytes for the same data. How lines look is in `report.figures.styles`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from report.curves import Drawing, DrawnBlock, DrawnPanel, Line
-from report.styles import ALONE, GRID, INK, PAPER, SOFT, STYLES
+from report.figures.curves import Drawing, DrawnBlock, DrawnPanel, Line
+from report.figures.styles import ALONE, GRID, INK, PAPER, SOFT, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

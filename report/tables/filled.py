@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from records.layout import Checkpoint, Run
-from report.row import Row
-from report.spec import Table
+from report.tables.row import Row
+from report.tables.spec import Table
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from records.layout import BASE, Checkpoint
-from report import estimates, twins, versus
-from report.filled import (
+from report import estimates
+from report.results import Tree, plain
+from report.tables import twins, versus
+from report.tables.filled import (
     MISSING,
     NOT_RUN,
     Cell,
@@ -23,9 +25,8 @@ from report.filled import (
     is_best,
     percent,
 )
-from report.results import Tree, plain
-from report.row import Row, Step
-from report.spec import AVERAGES, Block, Table
+from report.tables.row import Row, Step
+from report.tables.spec import AVERAGES, Block, Table
 
 __all__ = ["Cell", "Column", "FilledBlock", "FilledRow", "FilledTable", "fill", "interval", "is_best", "percent"]
 

@@ -9,12 +9,12 @@ from itertools import zip_longest
 
 from records.errors import ConfigError, MissingInputError
 from records.layout import Run
-from report import figure_spec
 from report.columns import to_csv
 from report.curve import Curve, read_curve
-from report.figure_spec import Block, Figure, LineSpec, Panel
+from report.figures import figure_spec
+from report.figures.figure_spec import Block, Figure, LineSpec, Panel
+from report.figures.styles import ALONE
 from report.results import Tree
-from report.styles import ALONE
 
 HEADER = (
     "figure", "panel", "quantity", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band",
@@ -48,7 +48,7 @@ class Line:
 
     @property
     def place(self) -> int:
-        """In `report.styles.STYLES`; of a line that its panel is named after: ink."""
+        """In `report.figures.styles.STYLES`; of a line that its panel is named after: ink."""
         return ALONE if self.spec is self.panel.alone or self.spec.style is None else self.spec.style
 
     @property

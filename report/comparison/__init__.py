@@ -1,0 +1,1 @@
+"""Two results trees: what both have, and which numbers moved further than other seeds move them."""

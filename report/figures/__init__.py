@@ -1,0 +1,1 @@
+"""Figures: what `figures.yaml` declares, filled from curves, and drawn."""
