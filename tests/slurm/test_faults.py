@@ -74,10 +74,9 @@ def said(folder: Path, method: str) -> list[str]:
     return [event["event"] for event in events(folder, method)]
 
 
-def job_of(slurm: Cluster, method: str) -> str | None:
-    """The method's job in the queue, found as docs/cluster.md says."""
-    found = re.search(rf"^(\d+) \S+_{method}_1 ", slurm.run("squeue", "-h", "-o", "%i %k %T"), re.MULTILINE)
-    return found[1] if found else None
+def jobs_of(slurm: Cluster, method: str) -> list[str]:
+    """The method's jobs in the queue, found as docs/cluster.md says."""
+    return re.findall(rf"^(\d+) \S+_{method}_1 ", slurm.run("squeue", "-h", "-o", "%i %k %T"), re.MULTILINE)
 
 
 def assert_same(folder: Path, straight: Path) -> None:
@@ -117,7 +116,7 @@ def told(pid: int, number: signal.Signals) -> bool:
 
 def near_its_limit(slurm: Cluster, method: str) -> None:
     """Give the method's job the whole minute it is in, as an administrator can, so that Slurm tells it at once."""
-    job = str(job_of(slurm, method))
+    (job,) = jobs_of(slurm, method)
     ran = re.search(r"RunTime=(\d+):(\d+):", slurm.run("scontrol", "show", "job", job))
     assert ran is not None
     slurm.run("scontrol", "update", f"JobId={job}", f"TimeLimit={60 * int(ran[1]) + int(ran[2]) + 1}")
@@ -128,14 +127,14 @@ def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight:
     folder = prepared(tmp_path / "clone")
     with running(slurm, folder) as process:
         wait_for(lambda: sum(frozen(folder, method) for method in METHODS) == 3, "a state of every run", 400)
-        slurm.run("scancel", str(job_of(slurm, "tepo")))
+        slurm.run("scancel", *jobs_of(slurm, "tepo"))
         os.kill(trainer(folder, "tepo"), signal.SIGCONT)
         near_its_limit(slurm, "grpo")
         wait_for(lambda: told(trainer(folder, "grpo"), signal.SIGUSR1), "grpo to be told of its time limit", 120)
         with suppress(ProcessLookupError):
             os.kill(trainer(folder, "grpo"), signal.SIGCONT)
         wait_for(lambda: "stopped" in said(folder, "grpo"), "grpo to stop", 60)
-        node = re.search(r"BatchHost=(\S+)", slurm.run("scontrol", "show", "job", str(job_of(slurm, "gspo"))))
+        node = re.search(r"BatchHost=(\S+)", slurm.run("scontrol", "show", "job", *jobs_of(slurm, "gspo")))
         assert node is not None
         slurm.kill_node(node[1])
         wait_for(lambda: "down" in slurm.run("sinfo", "-h", "-n", node[1], "-o", "%T"), "the node to be down", 400)
@@ -160,20 +159,27 @@ def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight:
 
 
 def test_snakemake_killed_started_again_and_started_twice(slurm: Cluster, straight: Path, tmp_path: Path) -> None:
-    """Jobs outlive it; the next one submits them again, and the duplicates wait for the first and do nothing."""
+    """Jobs outlive it; the next one submits them again, and the duplicates wait for the first and do nothing.
+
+    Trainers stand still until all of that has happened.
+    """
     folder = prepared(tmp_path / "clone")
     with running(slurm, folder) as first:
-        wait_for(lambda: all("start" in said(folder, method) for method in METHODS), "training to start", 400)
+        wait_for(lambda: sum(frozen(folder, method) for method in METHODS) == 3, "a state of every run", 400)
         second = snakemake(slurm, folder, *TARGETS, *WORDS)
         assert second.returncode != 0
         assert "cannot be locked" in second.stdout + second.stderr
         assert first.poll() is None
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    assert all(job_of(slurm, method) for method in METHODS)
+    assert [len(jobs_of(slurm, method)) for method in METHODS] == [1, 1, 1]
     assert snakemake(slurm, folder, "--unlock", *WORDS).returncode == 0
-    again = snakemake(slurm, folder, *TARGETS, *WORDS)
-    assert again.returncode == 0, again.stdout + again.stderr
+    with running(slurm, folder, "log of the next") as again:
+        wait_for(lambda: all(len(jobs_of(slurm, method)) == 2 for method in METHODS), "the jobs' duplicates", 400)
+        for method in METHODS:
+            os.kill(trainer(folder, method), signal.SIGCONT)
+        wait_for(lambda: again.poll() is not None, "Snakemake to end", 1200)
+    assert again.returncode == 0, (folder / "log of the next").read_text()[-6000:]
     for method in METHODS:
         assert (said(folder, method).count("start"), said(folder, method).count("end")) == (1, 1)
         assert "resume" not in said(folder, method)
