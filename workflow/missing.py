@@ -24,7 +24,7 @@ def all_of(world: World, trains: Sequence[Job], generates: Sequence[Job], gpus: 
     """One sentence per thing that is missing or wrong."""
     return [
         *_models(world), *_data(world), *_runs(world), *_rates(world, trains, generates), *_gpus(world, trains, gpus),
-        *_disk(world, trains, gpus), *_slurm(world, trains),
+        *_disk(world, trains, gpus), *_warned(world), *_slurm(world, trains),
     ]  # fmt: skip
 
 
@@ -94,6 +94,29 @@ def _disk(world: World, trains: Sequence[Job], gpus: int) -> Iterator[str]:
         yield f"disk: {needed / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {place}"
 
 
+def _warned(world: World) -> Iterator[str]:
+    """Time limits of the profile that leave training no time before it is told to save."""
+    if world.config["cluster"] is not None:
+        for rule in ("train", "train_nodes"):
+            yield from time_limit(rule, _profile(rule))
+
+
+def time_limit(rule: str, profile: dict[str, Any]) -> Iterator[str]:
+    """profile: what `rule` asks for. Slurm looks at its jobs once a minute, so it may tell them that much earlier.
+
+    >>> list(time_limit("train", {"runtime": "1440 * attempt", "slurm_extra": "'--signal=USR1@900'"}))
+    []
+    """
+    signal = re.search(r"--signal=\w+@(\d+)", str(profile.get("slurm_extra", "")))
+    minutes = re.match(r"(\d+)\s*(?:\*|$)", str(profile.get("runtime", "")))
+    if signal and minutes and 60 * (int(minutes[1]) - 1) <= int(signal[1]):
+        yield (
+            f"Slurm: {PROFILE}: {rule}: runtime: {minutes[1]} minutes, and --signal tells training {signal[1]} s "
+            f"before the limit to save and end: as soon as it starts. Allowed: more than "
+            f"{int(signal[1]) // 60 + 1} minutes"
+        )
+
+
 def _slurm(world: World, trains: Sequence[Job]) -> Iterator[str]:
     """Partitions and GPUs, where the Slurm commands are and the configuration is for a cluster."""
     cluster = world.config["cluster"]
@@ -112,7 +135,7 @@ def _slurm(world: World, trains: Sequence[Job]) -> Iterator[str]:
         return
     a_node = cluster["gpus_per_node"]
     nodes = max((job.gpus for job in trains), default=0) // a_node
-    yield from slurm(asked.stdout, _profile(), a_node, nodes)
+    yield from slurm(asked.stdout, _profile("train"), a_node, nodes)
 
 
 def slurm(listing: str, profile: dict[str, Any], gpus: int, nodes: int) -> Iterator[str]:
@@ -145,9 +168,11 @@ def _gpus_of(gres: str, model: str | None) -> int:
     return sum(int(number) for name, number in found if model in (None, name))
 
 
-def _profile() -> dict[str, Any]:
-    """What the Slurm profile asks for a training job."""
+def _profile(rule: str) -> dict[str, Any]:
+    """What the Slurm profile asks for a job of `rule`. The rules of training have times of their own, so that the
+    profile's default does not hold for them."""
     if not PROFILE.is_file():
         return {}
     given = read_yaml(PROFILE, "profile")
-    return {**given.get("default-resources", {}), **given.get("set-resources", {}).get("train", {})}
+    defaults = {key: value for key, value in (given.get("default-resources") or {}).items() if key != "runtime"}
+    return {**defaults, **((given.get("set-resources") or {}).get(rule) or {})}

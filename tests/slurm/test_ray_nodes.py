@@ -18,12 +18,13 @@ from workflow.needs import Need, launch
 pytestmark = pytest.mark.slow
 NEED = Need(gpus=8, nodes=2, cores=2, memory=8000, minutes=10)
 
-# `train_nodes` with its resources, so that the profile's own entry for it applies, and something cheap to run.
+# `train_nodes` with its resources, so that the profile's own entry for it applies, and something cheap to run. An hour,
+# as a run's shortest: within the 15 minutes before its limit Slurm would tell the driver to end.
 SNAKEFILE = """
 rule train_nodes:
     output: "done"
     threads: 2
-    resources: mpi="srun", nodes=2, tasks=2, mem_mb=8000, runtime=10
+    resources: mpi="srun", nodes=2, tasks=2, mem_mb=8000, runtime=60
     shell: "export PYTHONPATH=.; {launch} python -m tests.slurm.ray_driver 0 2>&1 | tee said; touch {{output}}"
 """
 
@@ -71,6 +72,7 @@ def test_snakemake_starts_ray_on_both_nodes_and_nothing_of_it_is_left(slurm: Clu
     done = snakemake(slurm, folder, "done", *PROFILE)
     said = (folder / "said").read_text() if (folder / "said").exists() else ""
     assert done.returncode == 0, said + done.stdout + done.stderr
+    assert "Trying to restart" not in done.stderr, done.stderr
     assert "Ray runs on n1, n2 with 4 GPUs each" in said
     assert "reached [('n1', 4), ('n2', 4)]" in said
     job = re.search(r"SLURM jobid (\d+)", done.stdout + done.stderr)

@@ -218,6 +218,27 @@ def test_partitions_and_gpus_of_a_cluster(profile: dict[str, Any], nodes: int, m
         assert re.search(message, found[0]), found
 
 
+@pytest.mark.usefixtures("_endless_disk")
+@pytest.mark.parametrize(
+    ("runtime", "allowed"), [(60, True), ("60 * attempt", True), (17, True), (16, False), ("10 * attempt", False)]
+)
+def test_a_time_limit_that_is_all_warning(
+    runtime: object, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm would tell training to save and end as soon as it starts, at every attempt."""
+    profile = yaml.safe_load(missing.PROFILE.read_text())
+    profile["set-resources"]["train_nodes"]["runtime"] = runtime
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile))
+    monkeypatch.setattr(missing, "PROFILE", tmp_path / "config.yaml")
+    monkeypatch.setattr(missing.shutil, "which", lambda name: None)
+    said = problems(staged(world(tmp_path)))
+    if allowed:
+        assert said == []
+    else:
+        (sentence,) = said
+        assert re.search(r"train_nodes: runtime: 1\d minutes.*900 s before.*Allowed: more than 16 minutes", sentence)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
