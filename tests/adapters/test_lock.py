@@ -87,15 +87,18 @@ def test_taken_over_only_from_owners_that_are_gone(case: str, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("age", [20.0, -3600.0], ids=["past", "future"])
-def test_a_living_owner_keeps_its_lock_when_clocks_jump(age: float, tmp_path: Path) -> None:
+def test_a_living_owner_keeps_its_lock_when_clocks_jump(
+    age: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its times are implausible, but it goes on touching."""
+    monkeypatch.setattr(lock, "WATCH", 1.0)
     path, over = left(tmp_path, age=age, host="elsewhere"), threading.Event()
 
     def touch() -> None:
         for step in range(1000):
-            if over.wait(0.1):
+            if over.wait(0.05):
                 return
-            os.utime(path, (time.time() - age + 0.1 * step,) * 2)
+            os.utime(path, (time.time() - age + 0.05 * step,) * 2)
 
     thread = threading.Thread(target=touch)
     thread.start()
@@ -103,7 +106,7 @@ def test_a_living_owner_keeps_its_lock_when_clocks_jump(age: float, tmp_path: Pa
         time.sleep(0.2)
         waiting = threading.Thread(target=taken, args=(path,), daemon=True)
         waiting.start()
-        waiting.join(2.0)
+        waiting.join(2.5)
         assert json.loads(path.read_text())["host"] == "elsewhere"
     finally:
         over.set()
@@ -126,7 +129,7 @@ def test_it_waits_as_long_as_told(tmp_path: Path, capsys: pytest.CaptureFixture[
         began = time.monotonic()
         with pytest.raises(BusyError), lock.held(path, 0.3):
             pass
-        assert 0.3 <= time.monotonic() - began < 2
+        assert 0.3 <= time.monotonic() - began < 10
         assert capsys.readouterr().err.count("another process holds this run") == 1
         threading.Timer(0.3, path.unlink).start()  # as an owner that ends does
         with lock.held(path, 10.0):

@@ -32,13 +32,16 @@ KILLS = 20
 def start(world: Path, out: Path) -> int:
     """The pid of a process that trains into `out`; it ends with the exit code of `python -m methods.train`."""
     sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until the fork can answer it
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         return pid
     code = 70
     try:
         stop = StopRequest()
         stop.install()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         log = open(out.parent / "log", "a", buffering=1)  # noqa: SIM115  # until this process ends
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -85,14 +85,17 @@ def test_a_killed_comparison_is_tried_once_more_alone() -> None:
 def _kill_first_worker(pool: Pool) -> None:
     while not (pool.workers and pool.workers[0].index is not None):
         time.sleep(0.01)
-    time.sleep(0.2)
     os.kill(_comparing(pool.workers[0].process.pid), signal.SIGKILL)
 
 
 def _comparing(worker: int) -> int:
-    """The process that a worker has forked."""
-    children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-    return int(children[0])
+    """The process that a worker has forked, as soon as it has."""
+    for _ in range(3000):
+        children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        if children:
+            return int(children[0])
+        time.sleep(0.01)
+    raise TimeoutError(f"worker {worker} compares nothing")
 
 
 def test_a_worker_that_does_not_run_meets_the_wall_clock() -> None:
