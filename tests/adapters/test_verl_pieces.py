@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,22 +111,48 @@ def alarm() -> Any:
 
 
 def test_a_wait_without_end_is_ended(alarm: Any) -> None:
+    watch = Watch(0.2)
+
     def wait() -> None:
-        watch = Watch(0.2)
         with watch.watching():
             watch.restart("rollout 3: sampling")
-            time.sleep(5)
+            time.sleep(60)
 
     with pytest.raises(StalledError, match=r"verl: rollout 3: sampling: no end after 0.2 s"):
         wait()
+    assert watch.last is not None
+    watch.last.cancel()  # it would end pytest
+
+
+HANGING = {
+    "the way out hangs, as Ray's shutdown can": "try: wait()\n    finally: wait()",
+    "no signal is seen": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); wait()",
+}
+
+
+@pytest.mark.parametrize("case", HANGING)
+def test_what_hangs_all_the_same_is_ended_and_says_why(case: str) -> None:
+    program = (
+        "import signal, threading; from methods.adapters.verl import launch; launch.LAST_SECONDS = 0.2\n"
+        "watch, wait = launch.Watch(0.2), lambda: threading.Event().wait(60)\n"
+        f"with watch.watching():\n    {HANGING[case]}"
+    )
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    said = "error: verl: starting: no end after 0.2 s; run the same command to go on\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_a_wait_that_is_restarted_has_its_whole_time_again(alarm: Any) -> None:
+    lasts = []
     with (watch := Watch(100.0)).watching():
         for number in range(3):
             signal.setitimer(signal.ITIMER_REAL, 50.0)  # half of it is over
             watch.restart(f"rollout {number}")
             assert 60.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 100.0
+            assert watch.last is not None
+            lasts.append(watch.last)
+    assert all(last.finished.is_set() for last in lasts), "a timer would end this process"
 
 
 VERSIONS: dict[str, tuple[dict[str, str | None], str, type[BenchError], str]] = {

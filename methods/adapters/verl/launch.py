@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save; TEPO_VERL_WAIT_SECONDS wins
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
+# Ray's default, nice 15, leaves its workers a thirtieth of a core that another job keeps busy: they would stand still
+SYSTEM = {"worker_niceness": 0}
 
 
 class StalledError(BenchError, TimeoutError):
@@ -32,20 +34,30 @@ class WorkerDiedError(BenchError, RuntimeError):
 
 
 class Watch:
-    """A time limit on every wait of the driver, and an eye on workers that it does not wait for by name."""
+    """A time limit on every wait of the driver, and an eye on workers that it does not wait for by name.
+
+    A signal interrupts the wait with `StalledError`. Where Python does not get to see signals, or the way out of the
+    wait hangs in its turn (Ray's shutdown can), `last` ends the process LAST_SECONDS later: a job must not hang.
+    """
 
     def __init__(self, seconds: float | None = None):
         self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
-        self.what = "starting"
         self.stalled: StalledError | None = None
+        self.last: threading.Timer | None = None
+        self._error = StalledError()
         self._asked: dict[Any, Any] = {}
         self._armed = threading.current_thread() is threading.main_thread()  # only there can a signal be received
 
     def restart(self, what: str) -> None:
         """The next wait begins; the one before is over."""
-        self.what = what
+        self._error = StalledError(f"verl: {what}: no end after {self.seconds:g} s; run the same command to go on")
         if self._armed:
             signal.setitimer(signal.ITIMER_REAL, self.seconds)
+            if self.last is not None:
+                self.last.cancel()
+            self.last = threading.Timer(self.seconds + LAST_SECONDS, _end, (str(self._error),))
+            self.last.daemon = True
+            self.last.start()
 
     def alive(self, actors: Sequence[Any]) -> None:
         """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
@@ -74,15 +86,18 @@ class Watch:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            if self.last is not None and self.stalled is None:
+                self.last.cancel()
 
     def _expire(self, *_: object) -> None:
-        self.stalled = StalledError(
-            f"verl: {self.what}: no end after {self.seconds:g} s; run the same command to go on"
-        )
-        last = threading.Timer(LAST_SECONDS, os._exit, (2,))  # should even the end of it all hang
-        last.daemon = True
-        last.start()
+        self.stalled = self._error
         raise self.stalled
+
+
+def _end(cause: str) -> None:
+    """At once, and not without the cause: nobody else gets to say it."""
+    os.write(2, f"error: {cause}\n".encode())
+    os._exit(2)
 
 
 def workers_cpu_seconds() -> float:
@@ -154,7 +169,7 @@ def _start(**arguments: Any) -> None:
 
     for attempts_left in (2, 1, 0):
         try:
-            ray.init(address="local", **arguments)
+            ray.init(address="local", _system_config=SYSTEM, **arguments)
             return
         except Exception as error:  # Ray raises nothing more specific
             ray.shutdown()
