@@ -9,7 +9,7 @@ export PATH
 unexport PYTHONHOME VIRTUAL_ENV
 
 QUICK := config/quick.yaml
-PACKAGES := records methods evals models report workflow
+PACKAGES := records methods evals models paper report workflow
 
 .PHONY: help demo test unit slow check format install install-test clean
 

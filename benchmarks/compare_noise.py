@@ -13,8 +13,8 @@ import argparse
 import random
 from collections.abc import Callable, Sequence
 
-from report.comparison import seed_noise
-from report.comparison.seed_noise import Arm, Noise, Series
+from report.provenance import seed_noise
+from report.provenance.seed_noise import Arm, Noise, Series
 
 FIGURES, SEEDS = 9, (1, 2)
 SIZES = ((23, 5), (23, 1), (8, 1))  # methods, models

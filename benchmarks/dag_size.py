@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from records.write import write_text
+from records.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -21,12 +21,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from evals import data, registry
+from evals import benchmark as registry
+from evals import data
 from evals.benchmark import Item
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
-from evals.grading.rewrite import different, same
 from evals.grading.verdict import Verdict
+from evals.selfcheck import different, same
 
 MIX = {"right": 0.42, "rewritten": 0.03, "wrong": 0.30, "other gold": 0.20, "no box": 0.05}
 PROSE = "We set up the equation and simplify both sides. " * 40

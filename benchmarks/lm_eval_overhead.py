@@ -21,7 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from evals import data, fetch, registry
+from evals import benchmark as registry
+from evals import data, fetch
 from evals.generate import one_line_per_job
 from evals.generation.engine import Settings, engine
 from evals.generation.plan import Plan, plan

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from methods import catalog
-from records.cli import run
+from records.errors import run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -193,7 +193,7 @@ def peak_of(tokens: int, vocabulary: int, chunk: int) -> None:
     """In a process of its own: print the rise of the peak resident set, MiB, over forward and backward."""
     import torch
 
-    from methods.entropy import logp_and_entropy
+    from methods.parts.entropy import logp_and_entropy
 
     torch.set_num_threads(1)
     hidden = torch.randn(tokens, 32, requires_grad=True)

@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import evals.stats.seeds as over
-from methods.curve import read
-from records import cli
+import evals.stats.compare as over
+from methods.training.run_folder import read
+from records import errors
 from records.errors import MissingInputError
+from records.files import write_json
 from records.layout import Results, Run
 from records.provenance import ROOT
-from records.write import write_json
 
 DEMO = Results(ROOT / "results/quick").run(Run("tiny_qwen2", "tepo", 1)) / "run.json"
 TRAINERS = ("trl", "verl")
@@ -104,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

@@ -93,8 +93,8 @@ def ours(folder: Path, method: str, rollouts: int, tokens: int) -> Any:
     """Our trainer, ready to train, writing its curve to a folder that is thrown away."""
     from methods import catalog
     from methods.adapters import trl
-    from methods.runs import RunFolder
-    from methods.spec import check
+    from methods.training.run_folder import RunFolder
+    from methods.training.spec import check
 
     spec = check(specification(folder, method, rollouts, tokens))
     run = RunFolder(Path(tempfile.mkdtemp(dir=folder)), spec)
@@ -111,8 +111,8 @@ def stock(folder: Path, rollouts: int, tokens: int) -> Any:
     from trl import GRPOConfig, GRPOTrainer
 
     from methods import catalog
-    from methods.adapters import trl_config
-    from methods.spec import check
+    from methods.adapters.trl import config as trl_config
+    from methods.training.spec import check
 
     spec = check(specification(folder, "grpo", rollouts, tokens))
     method = catalog.parse("grpo")

@@ -17,7 +17,7 @@ from typing import Any
 
 from evals.benchmark import Benchmark, Item, Row
 from records.errors import CorruptInputError, MissingInputError
-from records.read import read_jsonl
+from records.files import read_jsonl
 
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
 _GRADED = ("problem", "answer", "multiple", "tolerance", "unit")

@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evals import benchmark as registry
 from evals import data as items_of
-from evals import registry
 from evals.benchmark import PROMPTS, Benchmark
-from evals.generation import collapse
+from evals.generation import draw as collapse
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.plan import PROMPT_LIMIT, Plan, plan
 from evals.generation.prompts import TEMPLATES
 from evals.generation.store import Slot
-from records import cli, verify
+from records import errors, provenance
 from records.errors import ConfigError
+from records.files import write_json
 from records.provenance import environment
-from records.write import write_json
 
 SCHEMA = 1
 
@@ -199,7 +199,7 @@ def main() -> int:
     parser.add_argument("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
     given = parser.parse_args()
     if given.record:
-        verify.weights(given.model, given.record)
+        provenance.weights(given.model, given.record)
     one_line_per_job(given.backend)
     path = generate(
         settings(given),
@@ -218,4 +218,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

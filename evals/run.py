@@ -15,11 +15,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from evals import benchmark as registry
 from evals import data as items_of
-from evals import generate, registry
+from evals import generate
 from evals.benchmark import Benchmark
 from evals.fetch import explain, fetch
-from records import cli
+from records import errors
 from records.errors import ConfigError, MissingInputError
 from records.layout import Checkpoint, Results
 
@@ -130,4 +131,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

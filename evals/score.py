@@ -20,10 +20,8 @@ from records.layout import Checkpoint, Results
 if TYPE_CHECKING:
     import pandas as pd
 
-    from evals.stats.averages import NotRun
-    from evals.stats.estimate import Comparison, Estimate
-    from evals.stats.graded import Graded
-    from evals.stats.responses import Samples
+    from evals.stats.estimate import Comparison, Estimate, NotRun
+    from evals.stats.responses import Graded, Samples
 
 __all__ = ["COLUMNS", "main", "paired", "read_scores", "rows", "scores"]
 
@@ -103,7 +101,7 @@ def paired(
 
 def registry_policies(benchmarks: Sequence[str]) -> dict[str, str]:
     """What the registry says about copies of a problem, per benchmark."""
-    from evals.registry import benchmark
+    from evals.benchmark import benchmark
 
     return {key: benchmark(key).duplicates for key in benchmarks}
 
@@ -130,8 +128,7 @@ def _read(
     missing: Collection[NotRunKey],
     policy: Mapping[str, str],
 ) -> dict[str, Graded]:
-    from evals.stats.graded import read_graded
-    from evals.stats.responses import POLICIES
+    from evals.stats.responses import POLICIES, read_graded
     from records.errors import unknown
 
     for key in benchmarks:
@@ -157,7 +154,7 @@ def _responses(read: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[
 
 
 def _not_run(asked: Mapping[str, int], key: str, checkpoint: Checkpoint) -> NotRun:
-    from evals.stats.averages import NotRun
+    from evals.stats.estimate import NotRun
 
     if key not in asked:
         raise MissingInputError(
@@ -183,8 +180,7 @@ def _figures(e: Estimate) -> dict[str, Any]:
 
 
 def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str) -> dict[str, Any]:
-    from evals.stats.at_k import maj_at_k, pass_at_k
-    from evals.stats.problems import estimate, generation_se
+    from evals.stats.estimate import estimate, generation_se, maj_at_k, pass_at_k
 
     cell = graded.only(graded.samples.column(policy))
     samples, counts = cell.samples, cell.counts()
@@ -209,7 +205,7 @@ def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str
 def _average_rows(
     checkpoint: Checkpoint, graded: Mapping[str, Graded], absent: Mapping[str, NotRun], policy: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    from evals.stats.averages import macro, pooled
+    from evals.stats.estimate import macro, pooled
 
     pool = {key: cell.only(cell.samples.pool(policy[key])) for key, cell in graded.items()}
     column = {key: cell.only(cell.samples.column(policy[key])) for key, cell in graded.items()}
@@ -284,6 +280,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    from records.cli import run
+    from records.errors import run
 
     run(main)

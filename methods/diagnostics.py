@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from methods import ratios, selections, surrogates
-from methods.penalties import divergence
-from methods.terms import Terms
+from methods.parts import Terms, masks, ratios, surrogates
+from methods.parts.penalties import divergence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,9 +71,9 @@ def _selected(t: Terms) -> Tensor | None:
 
 def _sign_agreement(t: Terms) -> Tensor | None:
     batch = t.batch
-    if batch.entropy is None or batch.old_entropy is None or str(batch.entropy.dtype) not in selections.TOLERANCE:
+    if batch.entropy is None or batch.old_entropy is None or str(batch.entropy.dtype) not in masks.TOLERANCE:
         return None
-    change = selections.entropy_diff(tol=None)(t)
+    change = masks.entropy_diff(tol=None)(t)
     clear = batch.mask & (batch.advantage != 0).unsqueeze(1) & (change != 0)
     if not bool(clear.any()):
         return None

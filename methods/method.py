@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from methods import diagnostics as _diagnostics
-from methods.parts import Parts, Scope, widest
-from methods.reducers import Count
-from methods.terms import Terms
+from methods.parts import Parts, Scope, Terms, widest
+from methods.parts.reducers import Count
 from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import cli
+from records import errors
 from records.errors import BusyError, NoSpaceError
 
 if TYPE_CHECKING:
@@ -59,10 +59,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
-    from methods import adapters, catalog, lock, runs, spec
+    from methods import adapters, catalog
+    from methods.training import lock, run_folder, spec
 
     spec_ = spec.read(text)
-    run = runs.RunFolder(out, spec_)
+    run = run_folder.RunFolder(out, spec_)
     if not plan_only and run.finished():
         print(f"{out}: finished already, outputs verified")
         return 0
@@ -123,4 +124,4 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    cli.run(main)
+    errors.run(main)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
-from records import cli
+from records import errors
 from records.errors import ConfigError, MissingInputError
-from records.write import write_text
+from records.files import write_text
 
 
 def rows(ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
@@ -71,4 +71,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

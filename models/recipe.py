@@ -9,13 +9,20 @@ outside its aims is refused: all methods would start from a model with no room, 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from evals.arithmetic import LADDERS
 from models import registry
 from models.registry import Architecture
+from records import provenance
 from records.errors import ConfigError, unknown
+from records.files import read_json
+from records.provenance import ROOT, code_hash
 
 
 @dataclass(frozen=True)
@@ -132,3 +139,53 @@ def recipe(model: str, ladder: str) -> Recipe:
         raise unknown(where, "recipe", made.recipe, KINDS)
     noisy, aims = KINDS[made.recipe][ladder]
     return Recipe(model, ladder, made.recipe, made.seed, made.architecture, _CLEAN[ladder], noisy, aims)
+
+
+# Where built bases lie: `results/cache/models/<model>-<recipe hash>/`, so that each is built once per recipe.
+#
+# The hash covers the recipe and the source files that decide the weights, not package versions: those are in
+# `base.json`.
+
+
+CACHE = ROOT / "results" / "cache" / "models"
+RECORD = "base.json"
+WEIGHTS = "model.safetensors"
+CODE = (
+    "evals/arithmetic.py",
+    "models/tokenizer.py",
+    "models/batches.py",
+    "models/batches.py",
+    "models/measure.py",
+    "models/build.py",
+    "models/tokenizer.py",
+)
+
+
+def hash_of(recipe: Recipe) -> str:
+    """12 hex digits over the recipe and the code that decides the weights; aims decide acceptance, not weights."""
+    decisive = {name: value for name, value in recipe.json().items() if name != "aims"}
+    text = json.dumps(decisive, sort_keys=True) + code_hash(CODE)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def recipe_hash(model: str, ladder: str) -> str:
+    """`hash_of` the recipe of a model on a ladder."""
+    return hash_of(recipe(model, ladder))
+
+
+def folder(model: str, ladder: str, root: Path = CACHE) -> Path:
+    """The cache folder of a base; it need not exist yet."""
+    return root / f"{model}-{recipe_hash(model, ladder)}"
+
+
+def finished(base: Path) -> bool:
+    """Whether a base was built there: its record is written last."""
+    return (base / RECORD).is_file()
+
+
+def record(base: Path) -> dict[str, Any]:
+    """`base.json` after checking the weights against it; an error names the file that is missing or differs."""
+    provenance.weights(base, base / RECORD)
+    found: dict[str, Any] = read_json(base / RECORD, "record of a base model")
+    return found

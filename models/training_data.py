@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from evals.benchmark import HubFile
 from evals.data import item_id
-from evals.download import download
+from evals.fetch import download
 from evals.generation.prompts import build
-from methods.fetch_model import commit_of
-from records import cli
+from models.fetch import commit_of
+from records import errors
 from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from records.files import read_jsonl, write_json, write_text
 from records.provenance import sha256_file
-from records.read import read_jsonl
-from records.write import write_json, write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -190,4 +189,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

@@ -1,13 +1,14 @@
 """One root error; each error is also the standard one a caller would expect.
 
 Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
-A command line prints the line and exits with 2 (`records.cli`); only a bug shows a traceback.
+A command line prints the line and exits with 2 (`records.errors`); only a bug shows a traceback.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 
 class BenchError(Exception):
@@ -58,3 +59,18 @@ def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> Conf
     return ConfigError(
         f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}" + (f"; nearest: {hit}" if hit else "")
     )
+
+
+# The shape of every `python -m ...` command: parse, call, write; one line and exit code 2 for a user's error.
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Call `main`; a `BenchError` becomes one line on stderr and exit code 2, an interrupt 130."""
+    try:
+        sys.exit(main() or 0)
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to go on", file=sys.stderr)
+        sys.exit(130)

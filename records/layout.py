@@ -93,7 +93,7 @@ class Results:
         return self.root / "runs" / run.path
 
     def weights(self, checkpoint: Checkpoint) -> Path:
-        """Folder of a trained checkpoint. Base models live in the cache, not here: see `models.cache`."""
+        """Folder of a trained checkpoint. Base models live in the cache, not here: see `models.recipe`."""
         return self.run(checkpoint.run) / "checkpoints" / f"step{checkpoint.step}"
 
     def samples(self, checkpoint: Checkpoint) -> Path:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import cli
+from records import errors
 from report.tables import spec
 
 if TYPE_CHECKING:
-    from report.results import Tree
+    from records.results_tree import Tree
 
 ROOMS = (
     ("overview", "Overview"),
@@ -34,20 +34,22 @@ def build(root: Path) -> str:
     """The page for the results at `root`; its figures must have been drawn (`python -m report.figure`)."""
     from markupsafe import Markup
 
-    from report import page, runs
-    from report.claims import ledger, paper_ledger
-    from report.manifest import NATIVE
-    from report.results import open_tree
-    from report.site import assets, claimviews, overview, readingviews, responses, rowviews, runviews
-    from report.tables import cells
-    from report.tables.fragment import template
+    from paper.claims import ledger, paper_ledger
+    from records.results_tree import open_tree
+    from report import runs
+    from report.provenance.manifest import NATIVE
+    from report.site import assets, claims, facts, readings, run_pages, samples
+    from report.site import tables as overview
+    from report.site import tables as rowviews
+    from report.tables import fill as cells
+    from report.tables.render import template
 
     tree = open_tree(root)
     tables = [cells.fill(spec.table(key), tree) for key in spec.keys_for(tree.methods)]
     done = runs.summaries(tree)
     figures, charts = _figures(tree)
     script = assets.script()
-    browser = responses.view(tree)
+    browser = samples.view(tree)
     data = {"start": "overview", "figures": charts, **browser.pop("data")}
     return template("page.html.j2").render(
         {
@@ -60,19 +62,19 @@ def build(root: Path) -> str:
             "matrix": tree.matrix,
             "scale": tree.scale,
             "lead": tree.lead,
-            "facts": page.facts(tree, done),
+            "facts": facts.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
-            "claims": claimviews.view(paper_ledger(), ledger(tree), tree),
-            "readings": readingviews.view(tree),
+            "claims": claims.view(paper_ledger(), ledger(tree), tree),
+            "readings": readings.view(tree),
             "glance": overview.glance(tables[0]),
             "tables": [rowviews.table(filled, tree) for filled in tables],
             "reading": rowviews.reading(tables),
             "rows": rowviews.views(tables, tree),
             "figures": figures,
-            "runviews": runviews.views(tree, done),
+            "runviews": run_pages.views(tree, done),
             "documents": _documents(),
-            "benchmarks": page.benchmarks(tree, tables),
-            "provenance": page.provenance(tree, done),
+            "benchmarks": facts.benchmarks(tree, tables),
+            "provenance": facts.provenance(tree, done),
             "native": NATIVE,
             "files": {path.name for path in tree.root.iterdir()},
             **browser,
@@ -85,8 +87,9 @@ def _figures(tree: Tree) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     from markupsafe import Markup
 
     from report import captions
-    from report.figures import curves, inline
-    from report.figures.styles import css_colours
+    from report.figures import draw
+    from report.figures import fill as curves
+    from report.figures.spec import css_colours
     from report.site import charts
 
     figures, data = [], {}
@@ -98,7 +101,7 @@ def _figures(tree: Tree) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             {
                 "key": key,
                 "title": f"Figure {number}: {title}" if number != key else title,
-                "svg": Markup(inline.inline(tree.layout.figures / f"{key}.svg", key, title, css_colours())),
+                "svg": Markup(draw.inline(tree.layout.figures / f"{key}.svg", key, title, css_colours())),
                 "caption": captions.paragraphs(key),
                 "notes": drawing.notes,
             }
@@ -111,13 +114,13 @@ def _documents() -> list[Mapping[str, Any]]:
     """Pages that other modules write as Markdown."""
     from markupsafe import Markup
 
-    from report.paper import audit, printed, sentences
-    from report.paper.page import render
-    from report.site import documents
+    from paper import audit, printed, sentences
+    from paper.audit_page import render
+    from report.site import assets
 
     paper = printed.read()
     audited = render(paper, audit.audit(paper, sentences.read()))
-    return [{"id": "audit", "html": Markup(documents.html(audited))}]
+    return [{"id": "audit", "html": Markup(assets.html(audited))}]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -126,12 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     given = parser.parse_args(arguments)
 
+    from records.files import write_text
     from records.layout import Results
-    from records.write import write_text
-    from report.results import open_tree
-    from report.site import samples, shards
+    from records.results_tree import open_tree
+    from report.site import samples
 
-    samples.write(open_tree(given.results), given.results / shards.FOLDER, given.data)
+    samples.write(open_tree(given.results), given.results / samples.FOLDER, given.data)
     html = build(given.results)
     path = Results(given.results).report
     write_text(path, html)
@@ -139,4 +142,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

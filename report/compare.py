@@ -1,7 +1,7 @@
 """`python -m report.compare A B`: did any number move beyond noise between two results trees, one maybe a reference?
 
 Exit code 0: equal, or nothing beyond noise; 1: something moved; 2: the two cannot be compared. Which noise, and what
-the intervals mean: `report.comparison.moved` and docs/provenance.md.
+the intervals mean: `report.provenance.moved` and docs/provenance.md.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records import cli
+from records import errors
 
 if TYPE_CHECKING:
-    from report.comparison.overlap import Overlap
-    from report.comparison.seed_noise import Cell
+    from report.provenance.moved import Overlap
+    from report.provenance.seed_noise import Cell
 
 WIDTH = 118
 LISTED = 12  # names of what only one side has
@@ -56,7 +56,7 @@ def verdict(cells: Sequence[Cell]) -> str:
 
 def csv_text(cells: Sequence[Cell]) -> str:
     """Every figure that differs, one row each, least like chance first."""
-    from report.columns import to_csv
+    from records.csv_files import to_csv
 
     rows = (
         {
@@ -85,7 +85,7 @@ def _sorted(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _sides(common: Overlap) -> list[str]:
-    from report.comparison import overlap
+    from report.provenance import moved as overlap
 
     lines, facts = [], [overlap.made_by(tree) for tree in common.trees]
     for name, tree, made in zip("AB", common.trees, facts, strict=True):
@@ -155,9 +155,10 @@ def main() -> int:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure that differs")
     given = parser.parse_args()
 
-    from records.write import write_text
-    from report.comparison import moved, overlap
-    from report.results import open_tree
+    from records.files import write_text
+    from records.results_tree import open_tree
+    from report.provenance import moved
+    from report.provenance import moved as overlap
 
     common = overlap.overlap(open_tree(given.a), open_tree(given.b))
     cells = moved.cells(common)
@@ -168,4 +169,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

@@ -1,338 +1,181 @@
-"""How fast and how steadily a run learnt, from its curve; methods compared over seeds. Pure functions of the results.
-
-Definitions. r_1 ... r_N is the run's reward by rollout (share of right responses among all sampled), N the rollouts
-planned. A run that collapsed was stopped with its reward near zero: its rollouts after that count as reward 0, in the
-area as in everything below. The running mean at rollout n >= 3 is (r_{n-2} + r_{n-1} + r_n) / 3, so that one lucky
-rollout reaches nothing. A run that is not finished has no figures, and a figure that does not exist is None.
-"""
+"""`python -m report.convergence --results results/embedded`: steps to thresholds, area and more, as files."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records.errors import CorruptInputError, unknown
-from records.layout import Run
-from report.curve import Curve, read_curve
-from report.results import Tree
+from evals import learning_curves
+from evals.learning_curves import MEASURES, MethodMeasure, RunMeasures
+from records import errors
+from records.csv_files import to_csv
+from records.files import write_text
+from records.results_tree import Tree, open_tree
+from report import captions
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison, Estimate
 
-REFERENCE = "grpo"  # the paper compares everything with GRPO/DAPO
-WINDOW = 3  # rollouts of the running mean
-THRESHOLDS = (0.5, 0.8)
-SECONDS = ("seconds_rollout", "seconds_update")
-UNBOUNDED = math.inf
+RUN_HEADER = (
+    "model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why",
+)  # fmt: skip
+METHOD_HEADER = (
+    "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
+    "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
+    "difference_how",
+)  # fmt: skip
+# Columns of the Markdown table after the method's name and seeds: measure, heading, factor, decimals.
+SHOWN = (
+    ("to_50", "to 50 %", 1, 0),
+    ("to_80", "to 80 %", 1, 0),
+    ("to_grpo", "to GRPO/DAPO's end", 1, 0),
+    ("final", "final reward", 1, 3),
+    ("grad_norm", "gradient norm", 1, 2),
+    ("clip_tokens", "clipped tokens (%)", 100, 2),
+    ("clip_sequences", "clipped sequences (%)", 100, 2),
+    ("ratio_spread", "ratio spread", 1, 4),
+    ("entropy_end", "entropy at the end", 1, 3),
+    ("seconds_per_step", "s per step", 1, 2),
+    ("cpu_seconds_per_step", "CPU s per step", 1, 2),
+)
 
 
-@dataclass(frozen=True)
-class Course:
-    """A finished run: `reward` over all N planned rollouts, the curve as far as it goes.
-
-    target: the running mean at the end of GRPO/DAPO's run of the same model, seed and settings, or why there is none.
-    cpu_seconds: of the whole run.
-    """
-
-    reward: Sequence[float]
-    curve: Curve
-    target: float | str
-    cpu_seconds: float | None
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A figure of a run. `of` gives it, or says in words why there is none; it lies between 0 and `top`."""
-
-    key: str
-    title: str
-    unit: str
-    meaning: str
-    of: Callable[[Course], float | str]
-    top: float = UNBOUNDED
+def run_csv(done: Sequence[RunMeasures]) -> str:
+    """One row per planned run; an empty field is a figure that does not exist, and `why` says why."""
+    return to_csv(
+        RUN_HEADER,
+        (
+            {
+                "model": one.run.model,
+                "method": one.run.method,
+                "seed": one.run.seed,
+                "title": one.title,
+                "finished": "yes" if one.finished else "no",
+                "planned": one.planned,
+                "rollouts": one.rollouts,
+                "collapsed_at": one.collapsed_at,
+                **one.values,
+                "why": "; ".join(f"{key}: {reason}" for key, reason in one.why.items()) if one.finished else "",
+            }
+            for one in done
+        ),
+    )
 
 
-@dataclass(frozen=True)
-class RunMeasures:
-    """The figures of a planned run by measure; None: `why` says why. `planned` and `rollouts`: None until it ends."""
-
-    run: Run
-    title: str
-    finished: bool
-    planned: int | None
-    rollouts: int | None  # trained: fewer than planned when it collapsed
-    collapsed_at: int | None
-    values: Mapping[str, float | None]
-    why: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class MethodMeasure:
-    """One measure of a method on a model over its finished seeds, and against GRPO/DAPO under the same settings.
-
-    comparison: None for GRPO/DAPO itself. p_holm: p corrected by Holm for all methods and models of this measure.
-    """
-
-    model: str
-    method: str
-    title: str
-    measure: Measure
-    planned_seeds: int
-    collapsed: int
-    estimate: Estimate
-    comparison: Comparison | None
-    p_holm: float | None
-
-
-def running_mean(reward: Sequence[float]) -> list[float]:
-    """Of each rollout from the third on and the two before it."""
-    return [math.fsum(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
-
-
-def first_reaching(reward: Sequence[float], target: float) -> int | None:
-    """The first rollout (1-based) whose running mean is `target` or more; None: never."""
-    return next((n for n, mean in enumerate(running_mean(reward), WINDOW) if mean >= target), None)
-
-
-def _area(course: Course) -> float:
-    return math.fsum(course.reward) / len(course.reward)
-
-
-def _final(course: Course) -> float | str:
-    means = running_mean(course.reward)
-    return means[-1] if means else f"fewer than {WINDOW} rollouts"
-
-
-def _reaching(target: float, course: Course) -> float | str:
-    reached = first_reaching(course.reward, target)
-    return "never reached" if reached is None else reached
-
-
-def _reaching_reference(course: Course) -> float | str:
-    return course.target if isinstance(course.target, str) else _reaching(course.target, course)
-
-
-def _mean(columns: Sequence[str], aggregate: str, course: Course) -> float | str:
-    values = [value for value in course.curve.series(columns, aggregate) if value is not None]
-    return math.fsum(values) / len(values) if values else "not defined for this method"
-
-
-def _at_the_end(column: str, course: Course) -> float | str:
-    value = course.curve.series([column])[-1]
-    return "not defined for this method" if value is None else value
-
-
-def _cpu(course: Course) -> float | str:
-    return "not recorded" if course.cpu_seconds is None else course.cpu_seconds / len(course.curve.rollouts)
-
-
-def _column(key: str, column: str, title: str, unit: str, top: float = UNBOUNDED) -> Measure:
-    return Measure(
-        key, title, unit, f"mean of {column} over the rollouts trained", partial(_mean, [column], "mean"), top
+def method_csv(rows: Iterable[MethodMeasure]) -> str:
+    """One row per model, method and measure: mean over seeds, and the paired difference to GRPO/DAPO."""
+    return to_csv(
+        METHOD_HEADER,
+        (
+            {
+                "model": row.model,
+                "method": row.method,
+                "title": row.title,
+                "measure": row.measure.key,
+                "unit": row.measure.unit,
+                "seeds": row.estimate.n,
+                "planned_seeds": row.planned_seeds,
+                "collapsed": row.collapsed,
+                **_estimate(row.estimate),
+                "versus": learning_curves.reference(row.method) if row.comparison else None,
+                **_comparison(row.comparison),
+                "p_holm": row.p_holm,
+            }
+            for row in rows
+        ),
     )
 
 
-MEASURES: Mapping[str, Measure] = {
-    measure.key: measure
-    for measure in (
-        Measure("area", "area under the reward curve", "reward", "mean reward over the planned rollouts", _area, 1.0),
-        *(
-            Measure(
-                f"to_{100 * level:.0f}",
-                f"rollouts to {100 * level:.0f} % right",
-                "rollouts",
-                f"first rollout whose running mean reaches {level}",
-                partial(_reaching, level),
-            )
-            for level in THRESHOLDS
-        ),
-        Measure(
-            "to_grpo",
-            "rollouts to GRPO/DAPO's final reward",
-            "rollouts",
-            "first rollout whose running mean reaches the last one of GRPO/DAPO (same model, seed and settings)",
-            _reaching_reference,
-        ),
-        Measure("final", "final reward", "reward", "running mean at the last planned rollout", _final, 1.0),
-        _column("grad_norm", "grad_norm", "gradient norm", "norm before clipping"),
-        _column("clip_tokens", "clip_fraction_tokens", "clipped tokens", "fraction of tokens", 1.0),
-        _column("clip_sequences", "clip_fraction_sequences", "clipped sequences", "fraction of sequences", 1.0),
-        _column("ratio_spread", "ratio_spread", "ratio spread", "sd of the log weight"),
-        Measure(
-            "entropy_end",
-            "entropy at the end",
-            "nats per token",
-            "mean entropy over the updates of the last rollout trained",
-            partial(_at_the_end, "entropy"),
-        ),
-        Measure(
-            "seconds_per_step",
-            "seconds per step",
-            "seconds",
-            "mean wall seconds per rollout with its updates, of this machine and what else ran on it",
-            partial(_mean, SECONDS, "sum"),
-        ),
-        Measure(
-            "cpu_seconds_per_step",
-            "CPU seconds per step",
-            "seconds",
-            "CPU seconds of the run, its start included, per rollout trained: what wall seconds on a busy machine hide",
-            _cpu,
-        ),
-    )
-}
-
-
-def measures(tree: Tree) -> list[RunMeasures]:
-    """One per planned run, in the matrix's order."""
-    return [measure_run(tree, run) for run in tree.runs]
-
-
-def measure_run(tree: Tree, run: Run) -> RunMeasures:
-    """The figures of one run."""
-    title = str(tree.methods[run.method]["title"])
-    record = tree.record(run)
-    if record is None:
-        nothing = dict.fromkeys(MEASURES)
-        return RunMeasures(run, title, False, None, None, None, nothing, dict.fromkeys(MEASURES, "not finished"))
-    curve = read_curve(tree.layout.run(run) / "curve.csv")
-    course = Course(_rewards(tree, run, curve), curve, _target(tree, run), record.get("cpu_seconds"))
-    found = {key: measure.of(course) for key, measure in MEASURES.items()}
-    return RunMeasures(
-        run=run,
-        title=title,
-        finished=True,
-        planned=len(course.reward),
-        rollouts=len(curve.rollouts),
-        collapsed_at=record.get("collapsed_at"),
-        values={key: None if isinstance(value, str) else value for key, value in found.items()},
-        why={key: value for key, value in found.items() if isinstance(value, str)},
-    )
-
-
-def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
-    """Method a minus method b on a model, paired by seed; methods as the configuration names them (`tepo@hot`).
-
-    Raises for a name that the results do not plan. A seed that is not finished, or where one of the two has no
-    figure, is no pair: with any such seed there is no difference, and `how` says which.
-    """
-    if measure not in MEASURES:
-        raise unknown("convergence", "measure", measure, MEASURES)
-    where = str(tree.layout.matrix)
-    models = dict.fromkeys(run.model for run in tree.runs)
-    if model not in models:
-        raise unknown(where, "models", model, models)
-
-    def side(name: str) -> list[RunMeasures]:
-        runs = [run for run in tree.runs if (run.model, run.method) == (model, tree.method_for(name))]
-        if not runs:
-            raise unknown(where, f"methods of {model}", name, [run.method for run in tree.runs if run.model == model])
-        return [measure_run(tree, run) for run in runs]
-
-    return _compare(side(a), side(b), MEASURES[measure])
-
-
-def by_method(done: Sequence[RunMeasures]) -> list[MethodMeasure]:
-    """Every measure of every method on every model, from the figures of all runs."""
-    from evals.stats.holm import holm
-
-    arms: dict[tuple[str, str], list[RunMeasures]] = {}
+def markdown(tree: Tree, done: Sequence[RunMeasures], rows: Sequence[MethodMeasure]) -> str:
+    """The table for reading: a block per model and training settings, a line per method."""
+    lines = ["# Convergence", ""]
+    for paragraph in tree.lead:
+        lines += [f"> {paragraph}", ">"]
+    lines[-1] = ""
+    by_arm = {(row.model, row.method, row.measure.key): row for row in rows}
+    arms: dict[tuple[str, str, str | None], list[RunMeasures]] = {}
     for one in done:
-        arms.setdefault((one.run.model, one.run.method), []).append(one)
-    rows = []
-    for measure in MEASURES.values():
-        compared = {
-            arm: _compare(runs, arms[against], measure)
-            for arm, runs in arms.items()
-            if (against := (arm[0], reference(arm[1]))) != arm and against in arms
-        }
-        p_holm = dict(zip(compared, holm([c.p for c in compared.values()]), strict=True))
-        rows += [
-            MethodMeasure(
-                *arm,
-                runs[0].title,
-                measure,
-                planned_seeds=len(runs),
-                collapsed=sum(one.collapsed_at is not None for one in runs),
-                estimate=_estimate(runs, measure),
-                comparison=compared.get(arm),
-                p_holm=p_holm.get(arm),
-            )
-            for arm, runs in arms.items()
+        arms.setdefault((one.run.model, one.run.method, one.run.variant), []).append(one)
+    titles = {str(model["key"]): str(model["title"]) for model in tree.models}
+    headings = ["Method", "Seeds", "Area", "Δ area", "p", *(heading for _, heading, _, _ in SHOWN), "Collapsed"]
+    for model, variant in dict.fromkeys((model, variant) for model, _, variant in arms):
+        setting = f", {tree.matrix['variants'][variant]['title']}" if variant else ""
+        lines += [f"## {titles[model]}{setting}", ""]
+        lines += [f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
+        lines += [
+            _line(runs, by_arm[model, method, "area"], setting)
+            for (arm_model, method, arm_variant), runs in arms.items()
+            if (arm_model, arm_variant) == (model, variant)
         ]
-    return rows
+        lines.append("")
+    lines += [f"{paragraph}\n" for paragraph in captions.paragraphs("convergence")]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def reference(method: str) -> str:
-    """GRPO/DAPO under the settings of `method`: of `tepo@hot` it is `grpo@hot`."""
-    _, at, variant = method.partition("@")
-    return REFERENCE + at + variant
+def write(tree: Tree) -> list[Path]:
+    """Write `figures/convergence.csv`, `convergence_methods.csv` and `convergence.md`; returns the paths."""
+    done = learning_curves.measures(tree)
+    rows = learning_curves.by_method(done)
+    texts = {
+        "convergence.csv": run_csv(done),
+        "convergence_methods.csv": method_csv(rows),
+        "convergence.md": markdown(tree, done, rows),
+    }
+    for name, text in texts.items():
+        write_text(tree.layout.figures / name, text)
+    return [tree.layout.figures / name for name in texts]
 
 
-def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
-    """Reward by planned rollout; 0 after a collapse. Raises when the curve of a finished run has another length."""
-    record = tree.record(run) or {}
-    planned = record["spec"]["training"]["rollouts"]
-    ends = record.get("collapsed_at") or planned
-    if len(curve.rollouts) != ends:
-        raise CorruptInputError(f"{curve.path}: holds {len(curve.rollouts)} rollouts, its run.json speaks of {ends}")
-    reward = curve.series(["reward"], "first")
-    missing = next((n for n, value in enumerate(reward, 1) if value is None), None)
-    if missing is not None:
-        raise CorruptInputError(f"{curve.path}: rollout {missing}: reward is empty")
-    return [value for value in reward if value is not None] + [0.0] * (planned - ends)
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="How fast and how steadily each run learnt, and each method over seeds."
+    )
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    arguments = parser.parse_args()
+
+    for path in write(open_tree(arguments.results)):
+        print(path)
 
 
-def _target(tree: Tree, run: Run) -> float | str:
-    other = Run(run.model, reference(run.method), run.seed)
-    if other not in tree.runs:
-        return "no GRPO/DAPO run with this seed"
-    if tree.record(other) is None:
-        return "GRPO/DAPO's run is not finished"
-    reward = _rewards(tree, other, read_curve(tree.layout.run(other) / "curve.csv"))
-    means = running_mean(reward)
-    return means[-1] if means else f"fewer than {WINDOW} rollouts"
+def _estimate(e: Estimate) -> dict[str, object]:
+    return {"value": e.value, "se": e.se, "low": e.low, "high": e.high, "how": e.how}
 
 
-def _values(runs: Sequence[RunMeasures], measure: Measure) -> dict[int, float | str]:
-    """By seed: the figure, or why there is none. A method that never gets there has no mean over those that did."""
-    return {one.run.seed: one.why[measure.key] if (value := one.values[measure.key]) is None else value for one in runs}
+def _comparison(c: Comparison | None) -> dict[str, object]:
+    names = ("difference", "difference_se", "difference_low", "difference_high", "p", "detectable", "difference_how")
+    if c is None:
+        return dict.fromkeys(names)
+    return dict(zip(names, (c.difference, c.se, c.low, c.high, c.p, c.detectable, c.how), strict=True))
 
 
-def _estimate(runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
-    from evals.stats import seeds
-    from evals.stats.estimate import Estimate
-
-    values = _values([one for one in runs if one.finished], measure)
-    if not values:
-        return Estimate(None, None, None, None, "seed", "no seed is finished", 0)
-    missing = _missing(values)
-    if missing:
-        return Estimate(None, None, None, None, "seed", missing, len(values))
-    return seeds.over_seeds(_numbers(values), bounds=(0.0, measure.top))
-
-
-def _compare(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
-    from evals.stats import seeds
-    from evals.stats.estimate import Comparison
-
-    sides = [_values([one for one in side if one.finished], measure) for side in (a, b)]
-    common = sorted(set(sides[0]) & set(sides[1]))
-    for side, runs in zip(sides, (a, b), strict=True):
-        missing = _missing({seed: side[seed] for seed in common})
-        if missing:
-            return Comparison(None, None, None, None, None, None, "seed", f"{runs[0].title}: {missing}", len(common))
-    numbers = [_numbers({seed: side[seed] for seed in common}) for side in sides]
-    return seeds.compare_seeds(*numbers, bounds=(-measure.top, measure.top))
+def _line(runs: Sequence[RunMeasures], area: MethodMeasure, setting: str) -> str:
+    finished = [one for one in runs if one.finished]
+    cells = [
+        area.title.removesuffix(setting),
+        f"{len(finished)}" if len(finished) == len(runs) else f"{len(finished)} of {len(runs)}",
+        _seeds(finished, "area", 1, 3),
+        _difference(area.comparison),
+        "–" if area.comparison is None or area.comparison.p is None else f"{area.comparison.p:.2g}",
+        *(_seeds(finished, key, factor, decimals) for key, _, factor, decimals in SHOWN),
+        ", ".join(f"seed {one.run.seed} at {one.collapsed_at}" for one in finished if one.collapsed_at) or "–",
+    ]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _missing(values: Mapping[int, float | str]) -> str:
-    """`seed 2: never reached`, or nothing when every seed has its figure."""
-    return "; ".join(f"seed {seed}: {value}" for seed, value in sorted(values.items()) if isinstance(value, str))
+def _seeds(finished: Sequence[RunMeasures], key: str, factor: float, decimals: int) -> str:
+    """Each seed's figure, in the order of seeds: with few seeds they say more than their mean."""
+    values = [one.values[key] for one in sorted(finished, key=lambda one: one.run.seed)]
+    return " / ".join("–" if value is None else f"{factor * value:.{decimals}f}" for value in values) or "–"
 
 
-def _numbers(values: Mapping[int, float | str]) -> dict[int, float]:
-    return {seed: value for seed, value in values.items() if not isinstance(value, str)}
+def _difference(comparison: Comparison | None) -> str:
+    if comparison is None or comparison.difference is None:
+        return "–"
+    text = f"{comparison.difference:+.3f}"
+    return text if comparison.low is None else f"{text} ({comparison.low:+.3f} to {comparison.high:+.3f})"
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import cli
+from records import errors
 from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
-    from report.results import Tree
+    from records.results_tree import Tree
 
 LIMIT = 5_000_000  # bytes
 ALWAYS = ("plan", "scores", "table", "figure", "claims", "audit", "run record", "curve")
@@ -53,9 +53,10 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
     Raises ConfigError for such a tree without `partial` and for files that do not fit, CorruptInputError for a tree
     that its manifest does not describe and for a file that names a folder of this machine.
     """
+    from records.files import write_json, write_text
     from records.provenance import ROOT
-    from records.write import write_json, write_text
-    from report import manifest, verify
+    from report import verify
+    from report.provenance import manifest
 
     source = manifest.read(tree.root)
     if found := verify.problems(tree):
@@ -133,7 +134,7 @@ def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) ->
 
 
 def _sizes(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
-    from report.manifest import NAME
+    from report.provenance.manifest import NAME
 
     sizes = Counter({"manifest": (folder / NAME).stat().st_size})
     for entry in files.values():
@@ -187,7 +188,7 @@ def main() -> None:
     parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")
     given = parser.parse_args()
 
-    from report.results import open_tree
+    from records.results_tree import open_tree
 
     made = make(open_tree(given.results), given.out, partial=given.partial)
     for kind, size in sorted(made.sizes.items(), key=lambda item: -item[1]):
@@ -196,4 +197,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

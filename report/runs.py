@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evals import learning_curves
+from evals.learning_curves import REFERENCE, read_curve
+from records.csv_files import stored
 from records.layout import BASE, Run
-from report import convergence
-from report.columns import stored
-from report.convergence import REFERENCE
-from report.curve import read_curve
-from report.results import Tree
-from report.tables.cells import FilledTable
+from records.results_tree import Tree
+from report.tables.fill import FilledTable
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Summary:
     updates: int | None
     first: float | None  # mean reward of the first quarter of rollouts
     last: float | None  # of the last quarter
-    area: float | None  # under the reward curve; this and the next as `report.convergence` defines them
+    area: float | None  # under the reward curve; this and the next as `evals.learning_curves` defines them
     to_half: float | None
     wall_seconds: float | None
     collapsed_at: int | None
@@ -83,7 +82,7 @@ def _summary(run: Run, tree: Tree) -> Summary:
     record = tree.record(run)
     path = tree.layout.run(run) / "curve.csv"
     reward = [v for v in read_curve(path).series(["reward"], "first") if v is not None] if stored(path) else []
-    measured = convergence.measure_run(tree, run).values
+    measured = learning_curves.measure_run(tree, run).values
     quarter = max(len(reward) // 4, 1)
     training = (record or {}).get("spec", {}).get("training") or tree.matrix.get("training") or {}
     return Summary(

@@ -8,12 +8,12 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records import cli
+from records import errors
 from records.errors import unknown
 from report.tables import spec
 
 if TYPE_CHECKING:
-    from report.tables.filled import Cell, FilledBlock, FilledRow, FilledTable
+    from report.tables.fill import Cell, FilledBlock, FilledRow, FilledTable
 
 RUNS = "runs"
 GAP = " "
@@ -26,26 +26,26 @@ LEGEND = (
 
 def text(filled: FilledTable, width: int = 100) -> str:
     """The table in plain text: value above, interval below, best of a column marked `*`; rows not run named below."""
-    from report.tables import shown
+    from report.tables import render
 
-    lines = [filled.lead[0], "", filled.table.heading if filled.measured else shown.empty(filled)]
+    lines = [filled.lead[0], "", filled.table.heading if filled.measured else render.empty(filled)]
     for block in filled.blocks:
         lines += ["", *_block(block, filled)] if any(row.measured for row in block.rows) else []
-    words = [LEGEND, *_stands_for(filled), *shown.levels(filled)] if filled.measured else []
+    words = [LEGEND, *_stands_for(filled), *render.levels(filled)] if filled.measured else []
     words += [f"Note: {note}" for note in filled.notes]
     return "\n".join([*lines, "", *(line for word in words for line in textwrap.wrap(word, width))])
 
 
 def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
-    from report.tables import shown
+    from report.tables import render
 
     ran = [row for row in block.rows if row.ran]
     heads = [_short(column.heading) for column in filled.columns]
-    grid = [(shown.label(row), [_two(row.cells[c.slot], block, row) for c in filled.columns]) for row in ran]
+    grid = [(render.label(row), [_two(row.cells[c.slot], block, row) for c in filled.columns]) for row in ran]
     label = max(len(name) for name, _ in grid)
     widths = [max(len(head), *(len(part) for _, cells in grid for part in cells[n])) for n, head in enumerate(heads)]
-    against = shown.baseline(block, filled)
-    out = [f"{shown.head(block)}. {against}".rstrip()]
+    against = render.baseline(block, filled)
+    out = [f"{render.head(block)}. {against}".rstrip()]
     out += [_line("", heads, label, widths), "-" * (label + sum(widths) + len(GAP) * len(widths))]
     for name, cells in grid:
         out.append(_line(name, [value for value, _ in cells], label, widths))
@@ -63,8 +63,8 @@ def _stands_for(filled: FilledTable) -> list[str]:
 
 
 def _two(cell: Cell, block: FilledBlock, row: FilledRow) -> tuple[str, str]:
-    from report.tables.filled import interval
-    from report.tables.shown import shown
+    from report.tables.fill import interval
+    from report.tables.render import shown
 
     words = shown(cell, block, row)
     bounds = interval(cell, digits=0).replace(" to ", ":" if row.row.kind == "delta" else "-")
@@ -88,7 +88,7 @@ def main() -> None:
     where.add_argument("--scale", help="the same as --results results/SCALE")
     arguments = parser.parse_args()
 
-    from report.results import open_tree
+    from records.results_tree import open_tree
 
     known = [f"table{key}" for key in spec.table_keys()]
     if arguments.what not in (*known, RUNS):
@@ -99,7 +99,7 @@ def main() -> None:
 
         print(status.text(tree.root.name, status.progress(tree)))
         return
-    from report.tables import cells
+    from report.tables import fill as cells
 
     width = max(60, min(110, shutil.get_terminal_size().columns))
     print(text(cells.fill(spec.table(arguments.what.removeprefix("table")), tree), width))
@@ -108,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from methods import lock
+from methods.training import lock
 from records.layout import BASE, Run
-from report.results import Tree
+from records.results_tree import Tree
 
 State = Literal["done", "running", "stopped", "waiting"]
 STATES: tuple[State, ...] = ("running", "stopped", "waiting", "done")

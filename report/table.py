@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from records import cli
+from records import errors
 from report.tables import spec
 
 
@@ -16,12 +16,12 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
     arguments = parser.parse_args()
 
-    from report.results import open_tree
-    from report.tables import cells, render
+    from records.results_tree import open_tree
+    from report.tables import fill, render
 
     tree = open_tree(arguments.results)
     key = arguments.table.removeprefix("table")
-    filled = cells.fill(spec.table(key, arguments.spec), tree)
+    filled = fill.fill(spec.table(key, arguments.spec), tree)
     for path in render.write(filled, tree.layout):
         print(path)
     for note in filled.notes:
@@ -29,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

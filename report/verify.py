@@ -1,6 +1,7 @@
 """`python -m report.verify --results results/quick [--weights]`: is every file still what the manifest says it was?
 
-Then the chain (`report.chain`). Exit code 0: all stands; 1: the lines printed name what does not; 2: no manifest.
+Then the chain of files (`report.provenance.manifest`). Exit code 0: all stands; 1: the lines printed name what does
+not; 2: no manifest.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import cli
+from records import errors
 from records.errors import BenchError
 
 if TYPE_CHECKING:
-    from report.results import Tree
+    from records.results_tree import Tree
 
 
 def problems(tree: Tree, *, weights: bool = False) -> list[str]:
@@ -22,7 +23,7 @@ def problems(tree: Tree, *, weights: bool = False) -> list[str]:
 
     weights: read the checkpoints and hold them against their hashes too; without, only their size is looked at.
     """
-    from report import chain, manifest
+    from report.provenance import manifest
 
     content = manifest.read(tree.root)
     found = _files(tree.root, content["files"])
@@ -32,14 +33,14 @@ def problems(tree: Tree, *, weights: bool = False) -> list[str]:
         there = {path.relative_to(tree.root).as_posix() for path in tree.root.glob("runs/*/*/*/checkpoints/*")}
         found += [f"extra: {name}" for name in sorted(there - set(content["weights"]))]
     try:
-        return found + [f"chain: {line}" for line in chain.problems(tree, content["left_out"])]
+        return found + [f"chain: {line}" for line in manifest.problems(tree, content["left_out"])]
     except BenchError as error:  # a record that cannot be read: the chain ends here
         return [*found, f"chain: {error}"]
 
 
 def _files(root: Path, recorded: Mapping[str, Mapping[str, Any]]) -> list[str]:
     from records.provenance import sha256_file
-    from report import manifest
+    from report.provenance import manifest
 
     there = {path.relative_to(root).as_posix(): path for path in manifest.walk(root)}
     found = []
@@ -54,9 +55,9 @@ def _files(root: Path, recorded: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _weights(tree: Tree, name: str, entry: Mapping[str, Any], content: Mapping[str, Any], *, deep: bool) -> list[str]:
-    from records import verify
+    from records import provenance
     from records.provenance import sha256_tree
-    from report.manifest import folder_size
+    from report.provenance.manifest import folder_size
 
     folder = tree.root / name
     if not folder.is_dir():
@@ -68,7 +69,7 @@ def _weights(tree: Tree, name: str, entry: Mapping[str, Any], content: Mapping[s
     if not deep:
         return []
     try:
-        verify.weights(folder, folder.parents[1] / "run.json")
+        provenance.weights(folder, folder.parents[1] / "run.json")
     except BenchError as error:
         return [f"differs: {error}"]
     evaluated = content["checkpoints"].get(entry["of"], {}).get("weights")
@@ -83,8 +84,8 @@ def main() -> int:
     parser.add_argument("--weights", action="store_true", help="read every checkpoint too")
     given = parser.parse_args()
 
-    from report import manifest
-    from report.results import open_tree
+    from records.results_tree import open_tree
+    from report.provenance import manifest
 
     tree = open_tree(given.results)
     found = problems(tree, weights=given.weights)
@@ -97,4 +98,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from records import cli, provenance, verify
+from records import errors, provenance
 from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from records.files import atomic, read_json, read_jsonl, write_json, write_text
 from records.layout import Checkpoint, Results, Run
 from records.progress import Progress
-from records.read import read_json, read_jsonl
-from records.write import atomic, write_json, write_text
 
 
 def test_atomic_leaves_the_old_file_when_the_writer_fails(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_a_users_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture
         raise ConfigError("f.yaml: wrong")
 
     with pytest.raises(SystemExit) as stop:
-        cli.run(main)
+        errors.run(main)
     assert stop.value.code == 2
     assert capsys.readouterr().err == "error: f.yaml: wrong\n"
 
@@ -121,7 +120,7 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> N
         "records",
         "methods.catalog",
         "methods.readings",
-        "evals.registry",
+        "evals.benchmark",
         "models.registry",
         "workflow.matrix",
     ],
@@ -145,7 +144,7 @@ def trained(tmp_path: Path) -> Path:
 
 
 def test_untouched_weights_pass(trained: Path) -> None:
-    verify.weights(trained, trained.parents[1] / "run.json")
+    provenance.weights(trained, trained.parents[1] / "run.json")
 
 
 @pytest.mark.parametrize(
@@ -166,13 +165,13 @@ def test_untouched_weights_pass(trained: Path) -> None:
 def test_damaged_weights_are_named(trained: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(trained)
     with pytest.raises((MissingInputError, CorruptInputError), match=message):
-        verify.weights(trained, trained.parents[1] / "run.json")
+        provenance.weights(trained, trained.parents[1] / "run.json")
 
 
 def test_a_base_models_record_lists_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     write_json(tmp_path / "base.json", {"sha256": {"model.safetensors": provenance.sha256_bytes(b"weights")}})
-    verify.weights(tmp_path, tmp_path / "base.json")
+    provenance.weights(tmp_path, tmp_path / "base.json")
     (tmp_path / "model.safetensors").write_bytes(b"weight")
     with pytest.raises(CorruptInputError, match=r"model\.safetensors: differs"):
-        verify.weights(tmp_path, tmp_path / "base.json")
+        provenance.weights(tmp_path, tmp_path / "base.json")

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from methods.spec import Training
-from records import cli
+from methods.training.spec import Training
+from records import errors
 from records.errors import ConfigError, unknown
+from records.files import write_json
 from records.layout import BASE, Checkpoint, Run, split
-from records.write import write_json
 
 UNPINNED = "unpinned"  # in folder names: no commit is vouched for, the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"
@@ -121,7 +121,7 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
 
 def check_benchmarks(config: Mapping[str, Any], where: str = "config") -> None:
     """Raise for a benchmark that the registry does not know, or one given twice."""
-    from evals import registry
+    from evals import benchmark as registry
 
     keys, known = config["evaluation"]["benchmarks"], registry.keys()
     for key in keys:
@@ -168,21 +168,21 @@ def prompts_needed(config: Mapping[str, Any]) -> int:
 def base_name(config: Mapping[str, Any], model: str) -> str:
     """Folder of a base model in the cache: `<key>-<hash of its recipe>`, or `<key>-<commit of the hub>`."""
     from models import registry as models
-    from workflow import code
+    from workflow import code_hashes
 
     known = models.model(model)
     if known.hub is None:
-        return f"{model}-{code.recipe(model, config['base']['ladder'])}"
+        return f"{model}-{code_hashes.recipe(model, config['base']['ladder'])}"
     return f"{model}-{known.revision or UNPINNED}"
 
 
 def prompts_name(config: Mapping[str, Any], model: str) -> str:
     """File of a model's training prompts in the cache. Generated arithmetic is one file for all models; a data set's
     problems are in the model's own chat template."""
-    from workflow import code
+    from workflow import code_hashes
 
     given = config["prompts"]
-    digest = code.prompts(given["source"])
+    digest = code_hashes.prompts(given["source"])
     if given["source"] == "arithmetic":
         return f"{config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
     limit = config["training"].get("max_prompt_tokens", Training.max_prompt_tokens)
@@ -196,7 +196,7 @@ def data_name(config: Mapping[str, Any]) -> str:
 
 def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `matrix.json`: what should be in the results, for the report to hold against what is."""
-    from evals import registry as benchmarks
+    from evals import benchmark as benchmarks
     from models import registry as models
 
     planned = plan(config)
@@ -275,4 +275,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

@@ -15,17 +15,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from models import registry as models
-from records import cli
+from records import errors
 from records.layout import Results
-from workflow import estimate, missing, throughput
-from workflow.estimate import Job, World
-from workflow.throughput import CPU
+from workflow import estimate, preflight
+from workflow.estimate import CPU, Job, World
 
 
 def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
     """The plan as text, and what is missing or wrong."""
     trains, generates = estimate.train(world), estimate.generate(world)
-    problems = missing.all_of(world, trains, generates, gpus)
+    problems = preflight.all_of(world, trains, generates, gpus)
     text = [
         f"{world.config['scale']}: {world.config['title']}",
         *_runs(world, trains),
@@ -107,7 +106,7 @@ def main() -> int:
     given = parser.parse_args()
     config = json.loads(sys.stdin.read() if given.config == "-" else given.config)
     available = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
-    world = World(config, Results(given.results / config["scale"]), given.results / "cache", throughput.read())
+    world = World(config, Results(given.results / config["scale"]), given.results / "cache", estimate.read())
     text, problems = lines(world, given.gpus or available)
     print("\n".join(text))
     print(f"Missing or wrong: {len(problems) or 'nothing'}")
@@ -117,4 +116,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

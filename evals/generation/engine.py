@@ -5,19 +5,61 @@ from __future__ import annotations
 import hashlib
 import importlib
 from abc import ABC, abstractmethod
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evals.generation.observed import Observations
 from records.errors import MissingInputError, unknown
 from records.provenance import sha256_tree, version
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+
+# What an engine knows about a response and lm-eval does not hand on: token count and why it stopped.
+#
+# lm-eval returns texts. Encoding a text again undercounts where the model spelled a token by its bytes and overcounts
+# where it wrote broken UTF-8, so a response cut at the limit could pass for a finished one. Engines therefore note what
+# they saw under the text they return; a text seen twice gives its notes in turn.
+
+
+class Observed(NamedTuple):
+    """tokens: of the response, end token not counted. stop: stop | length | unknown."""
+
+    tokens: int | None
+    stop: str
+
+
+class Observations:
+    """Notes of one run over one benchmark. report: called with the number of responses and of tokens so far."""
+
+    def __init__(self) -> None:
+        self._notes: dict[str, deque[Observed]] = defaultdict(deque)
+        self._responses = self._tokens = 0
+        self.report: Callable[[int, int], None] | None = None
+
+    def clear(self) -> None:
+        self._notes.clear()
+        self._responses = self._tokens = 0
+
+    def note(self, text: str, tokens: int | None, stop: str) -> None:
+        self._notes[text].append(Observed(tokens, stop))
+        self._responses += 1
+        self._tokens += tokens or 0
+
+    def say(self) -> None:
+        """Let the progress line know; called once per batch."""
+        if self.report is not None:
+            self.report(self._responses, self._tokens)
+
+    def take(self, text: str) -> Observed | None:
+        notes = self._notes.get(text)
+        return notes.popleft() if notes else None
+
 
 BACKENDS = {
     "hf": "evals.generation.hf:HuggingFace",

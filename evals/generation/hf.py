@@ -10,8 +10,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from evals.generation.engine import Engine
-from evals.generation.observed import Observations
+from evals.generation.engine import Engine, Observations
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM

@@ -14,8 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.generation.engine import Engine, Settings, per_sample_seed
-from evals.generation.observed import Observations
+from evals.generation.engine import Engine, Observations, Settings, per_sample_seed
 from records.errors import ConfigError, MissingInputError, unknown
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records.errors import CorruptInputError
+from records.files import atomic, read_json, write_json
 from records.provenance import sha256_file
-from records.read import read_json
-from records.write import atomic, write_json
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,8 +11,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from evals.generation.engine import Engine, per_sample_seed
-from evals.generation.observed import Observations
+from evals.generation.engine import Engine, Observations, per_sample_seed
 from records.errors import MissingInputError
 
 if TYPE_CHECKING:

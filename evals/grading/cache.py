@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from evals.grading.pool import Answer, Task
-from evals.grading.version import grader_version
+from evals.grading.verdict import grader_version
 from records.errors import CorruptInputError
 
 MOST_IN_MEMORY = 100_000

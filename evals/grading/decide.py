@@ -12,10 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading import structure
-from evals.grading.extract import balanced, last_box
-from evals.grading.normalise import LONGEST_ANSWER, normalise, words
-from evals.grading.rational import Number, is_plain, number
-from evals.grading.rough import clearly_differ
+from evals.grading.normalise import LONGEST_ANSWER, balanced, last_box, normalise, words
+from evals.grading.numbers import Number, clearly_differ, is_plain, number
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError, unknown
 

@@ -9,8 +9,7 @@ from types import TracebackType
 
 from evals.grading.cache import Cache
 from evals.grading.decide import Gold, decide
-from evals.grading.extract import last_box
-from evals.grading.normalise import LONGEST_ANSWER, clean, normalise
+from evals.grading.normalise import LONGEST_ANSWER, clean, last_box, normalise
 from evals.grading.pool import Answer, Pool, Task
 from evals.grading.verdict import Grade, Rule, Verdict
 

@@ -23,7 +23,7 @@ from math_verify import verify
 
 from evals.grading import structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, behind_signs, compare, compare_objects
-from evals.grading.rational import Number, number
+from evals.grading.numbers import Number, number
 from evals.grading.verdict import Outcome
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.

@@ -44,11 +44,11 @@ def algebra() -> dict[str, Compare]:
     """The graders by name, loaded and warm."""
     for name in FAST_INTEGERS:
         sys.modules[name] = None  # type: ignore[assignment]
-    from evals.grading import symbolic, symbolic_lineage
+    from evals.grading import prime_rules, symbolic
 
     symbolic.forbid_evaluation()
     _warm_up(symbolic.outcome)
-    return {"ours": symbolic.outcome, "lineage": symbolic_lineage.outcome}
+    return {"ours": symbolic.outcome, "lineage": prime_rules.outcome}
 
 
 def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:

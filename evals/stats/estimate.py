@@ -7,8 +7,17 @@ interval without a level. What is unknown is None and `how` says why.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evals.stats import intervals
+from evals.stats.responses import Samples
+from records.errors import ConfigError
 
 Level = Literal["problem", "seed", "seed and problem"]
 """What is imagined drawn again: other problems of this kind for one checkpoint; another training seed on these very
@@ -86,3 +95,166 @@ def _check(value: float | None, se: float | None, low: float | None, high: float
             raise ValueError("an interval needs a value")
         if not low <= value <= high or low == high:
             raise ValueError(f"interval [{low}, {high}] does not hold {value} or is a point")
+
+
+# Per-problem scores of k samples: avg@k, pass@k, maj@k. Each is the mean over problems of a number in [0, 1].
+
+
+def avg_at_k(right_PK: ArrayLike) -> NDArray[np.float64]:
+    """(P, k) right or wrong -> (P,) share of right samples."""
+    return np.asarray(right_PK, bool).mean(1)
+
+
+def pass_at_k(right_PN: ArrayLike, k: int) -> NDArray[np.float64]:
+    """(P, n) right or wrong -> (P,) chance that at least one of k samples drawn from the n is right.
+
+    1 - C(n-c, k) / C(n, k), c the number of right samples: unbiased (Chen et al. 2021, "Evaluating large language
+    models trained on code", eq. 1). Computed as a product, so that C(960, 32) never appears. At k = n: any right.
+
+    >>> pass_at_k([[True, False, False, False]], 2).tolist()
+    [0.5]
+    """
+    right = np.asarray(right_PN, bool)
+    n = right.shape[1]
+    if not 1 <= k <= n:
+        raise ConfigError(f"pass@k: k = {k} needs between 1 and {n} samples per problem")
+    wrong_P = n - right.sum(1)
+    # C(w, k)/C(n, k) = product over i < k of (w - i)/(n - i), 0 when w < k
+    steps = np.arange(k)
+    none_P = np.clip((wrong_P[:, None] - steps) / (n - steps), 0, None).prod(1)
+    return 1.0 - none_P
+
+
+def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) -> NDArray[np.float64]:
+    """(P,) whether the most frequent answer is right; ties score the share of tied answers that is right.
+
+    answers: the normalised answer of each sample, None without one. Samples without an answer do not vote; a problem
+    without any vote scores 0. Two spellings that the normaliser keeps apart are two answers. Should the grader have
+    judged one answer differently in two samples (a timeout), that answer counts the share of its samples judged right.
+
+    >>> maj_at_k([["4", "4", "5", None]], [[True, True, False, False]]).tolist()
+    [1.0]
+    >>> maj_at_k([["4", "5"]], [[True, False]]).tolist()
+    [0.5]
+    """
+    right = np.asarray(right_PK, bool)
+    scores = np.zeros(len(answers_PK))
+    for problem, answers in enumerate(answers_PK):
+        votes: Counter[str] = Counter()
+        hits: defaultdict[str, int] = defaultdict(int)
+        for answer, is_right in zip(answers, right[problem], strict=True):
+            if answer is not None:
+                votes[answer] += 1
+                hits[answer] += int(is_right)
+        if votes:
+            most = max(votes.values())
+            tied = [answer for answer, count in votes.items() if count == most]
+            scores[problem] = sum(hits[answer] / most for answer in tied) / len(tied)
+    return scores
+
+
+# One checkpoint on one benchmark: the score and its interval, with the problem as the unit.
+#
+# The question answered: what would this checkpoint score on other problems of this kind? `generation_se` answers
+# another one, and is therefore no Estimate and has no interval.
+
+
+def estimate(samples: Samples, *, confidence: float = CONFIDENCE) -> Estimate:
+    """avg@k with an interval clustered by problem.
+
+    y_i = mean over the samples of problem i; SE = sd(y)/sqrt(P); interval: Wilson's with the effective number of
+    answers p(1-p)/SE^2 and Student's factor (`intervals.score_interval`). All right or all wrong: se is None, the
+    interval is Wilson's for P answers. One problem: no interval.
+    """
+    problems = len(samples.rows_per_problem)
+    mean = intervals.clustered_mean(samples.right_per_problem, samples.rows_per_problem)
+    value = samples.score
+    if problems < 2:
+        return Estimate(value, None, None, None, "problem", "one problem: no interval", problems)
+    low, high = intervals.score_interval(mean, problems, samples.responses, confidence)
+    se = known(mean.se) or None
+    how = f"Wilson-t over {problems} problems"
+    if value in (0.0, 1.0):
+        how += f", all {'right' if value else 'wrong'}"
+    elif se is None:
+        how += ", all alike"
+    return Estimate(value, se, min(float(low), value), max(float(high), value), "problem", how, problems)
+
+
+def generation_se(samples: Samples) -> float | None:
+    """Standard error from generation alone: sqrt(sum p_i (1 - p_i) / (k - 1)) / rows. None at k = 1, and
+    when no problem was answered both ways.
+
+    It says how far the score would move if the same checkpoint answered the same problems again. It is 2.5 to 4.5
+    times smaller than the SE over problems and must not be printed in its place.
+    """
+    if samples.k < 2:
+        return None
+    p_I = samples.right.mean(1)
+    return float(np.sqrt((p_I * (1 - p_I) / (samples.k - 1)).sum()) / len(p_I)) or None
+
+
+# The two averages over benchmarks. pooled: every response weighs the same (the paper's "Avg."); macro: every column.
+#
+# With the paper's seven sets the pool holds 8,844 responses, 62 % of them AMC and OMNI-MATH (`paper.printed`).
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A benchmark that was not run, a "-" in the paper, and how many responses it would have had."""
+
+    responses: int
+
+
+def pooled(
+    parts: Mapping[str, Samples | NotRun], *, missing_as_wrong: bool = False, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Right responses over responses, strata by benchmark; give each benchmark's `pool` rows.
+
+    Benchmarks not run are left out, or count as wrong in full (what the paper's Mistral rows do): reading E10.
+    `how` says which. Interval: MOVER over the benchmarks' own intervals.
+    """
+    run, missing = _split(parts)
+    asked = sum(s.responses for s in run.values())
+    how = "pooled by responses"
+    if missing:
+        treated = "counted as wrong" if missing_as_wrong else "left out"
+        how += f", {len(missing)} of {len(parts)} benchmarks not run: {treated}"
+    if missing_as_wrong:
+        asked += sum(n.responses for n in missing.values())
+    return _weighted({key: s.responses / asked for key, s in run.items()}, run, how, confidence)
+
+
+def macro(parts: Mapping[str, Samples | NotRun], *, confidence: float = CONFIDENCE) -> Estimate:
+    """Mean of the benchmarks' scores; give each benchmark's `column` rows. None when one was not run."""
+    run, missing = _split(parts)
+    if missing:
+        how = f"{len(missing)} of {len(parts)} benchmarks not run: no macro average"
+        return Estimate(None, None, None, None, "problem", how, sum(len(s.rows_per_problem) for s in run.values()))
+    return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks", confidence)
+
+
+def _split(parts: Mapping[str, Samples | NotRun]) -> tuple[dict[str, Samples], dict[str, NotRun]]:
+    run = {key: part for key, part in parts.items() if isinstance(part, Samples)}
+    if not run:
+        raise ConfigError(f"an average needs at least one benchmark that was run; got {', '.join(parts) or 'none'}")
+    return run, {key: part for key, part in parts.items() if isinstance(part, NotRun)}
+
+
+def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str, confidence: float) -> Estimate:
+    one = {key: estimate(samples, confidence=confidence) for key, samples in run.items()}
+    n = sum(e.n for e in one.values())
+    value = math.fsum(weights[key] * run[key].score for key in run)
+    parts: list[tuple[float, float, float, float, float]] = []
+    for key, e in one.items():
+        if e.low is None or e.high is None:
+            how = f"{how}; no interval: {key}: {e.how}"
+            return Estimate(value, None, None, None, "problem", how, n)
+        # a benchmark all right or all wrong has no SE of its own: a quarter of its interval stands for it
+        se = e.se if e.se is not None else (e.high - e.low) / 4
+        parts.append((weights[key], run[key].score, e.low, e.high, se))
+    w, v, low_B, high_B, se_B = zip(*parts, strict=True)
+    _, (low, high) = intervals.combine(w, v, low_B, high_B)
+    total = math.hypot(*(weight * se for weight, se in zip(w, se_B, strict=True)))
+    bounds = max(0.0, min(float(low), value)), min(1.0, max(float(high), value))
+    return Estimate(value, total, *bounds, "problem", f"{how}; MOVER over {len(run)} strata, {n} problems", n)

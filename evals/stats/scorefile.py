@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError, MissingInputError, nearest
-from records.write import write_text
+from records.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd

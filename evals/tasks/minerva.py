@@ -6,7 +6,7 @@ answer "1e16".
 """
 
 from evals.benchmark import Benchmark, Decoding, RepositoryFile, Row
-from evals.grading.extract import last_box
+from evals.grading.normalise import last_box
 
 
 def read(row: Row) -> Row:

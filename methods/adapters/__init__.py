@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from methods.spec import TRAINERS
+from methods.training.spec import TRAINERS
 from records.errors import unknown
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from methods.batch import Batch
     from methods.method import Method
-    from methods.runs import RunFolder
-    from methods.spec import Spec, Training
+    from methods.training.run_folder import RunFolder
+    from methods.training.spec import Spec, Training
 
 
 @dataclass(frozen=True)

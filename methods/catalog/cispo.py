@@ -1,18 +1,18 @@
 """CISPO: GRPO/DAPO, except that the clipped ratio is a constant weight on A log pi: no token loses its gradient."""
 
-from methods import choices, ratios, surrogates
-from methods.parts import Parts
+from methods import recipe
+from methods.parts import Parts, ratios, surrogates
 from methods.recipe import Recipe, Settings
 
 BOUNDS = (
-    choices.LOW.but(
+    recipe.LOW.but(
         default=None,
         printed="-",
         original="none: set to a large value, 2506.13585",
         why="the original's",
         reading="cispo",
     ),
-    choices.HIGH.but(
+    recipe.HIGH.but(
         printed="-",
         original="tuned, not disclosed, 2506.13585",
         why="Clip-Higher, as in the other rows",
@@ -23,7 +23,7 @@ BOUNDS = (
 
 def cispo(s: Settings) -> Parts:
     surrogate = surrogates.weighted(low=s["low"], high=s["high"])
-    return Parts(advantage=choices.z_score(s), ratio=ratios.token(), surrogate=surrogate, reduce=choices.token_mean(s))
+    return Parts(advantage=recipe.z_score(s), ratio=ratios.token(), surrogate=surrogate, reduce=recipe.token_mean(s))
 
 
 METHODS = [
@@ -37,7 +37,7 @@ METHODS = [
         "where sg means stop policy gradient",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t sg[clip(r_t, 1 - low, 1 + high)] A_i log pi(y_t)",
-        options=(choices.ADV_STD, *BOUNDS, choices.AGG_SCOPE),
+        options=(recipe.ADV_STD, *BOUNDS, recipe.AGG_SCOPE),
         parts=cispo,
     ),
 ]

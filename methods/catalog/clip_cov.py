@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from methods import choices, selections
+from methods import recipe
 from methods.catalog.grpo import grpo
 from methods.options import Option
-from methods.parts import Parts
+from methods.parts import Parts, masks
 from methods.recipe import Recipe, Settings
 
 BAND = (
@@ -16,8 +16,8 @@ BAND = (
 
 
 def clip_cov(s: Settings) -> Parts:
-    band = selections.random_in_band(fraction=s["fraction"], lower=s["lower"], upper=s["upper"])
-    return replace(grpo(s), ratio=choices.ratio(s), selection=selections.all_but(of=band))
+    band = masks.random_in_band(fraction=s["fraction"], lower=s["lower"], upper=s["upper"])
+    return replace(grpo(s), ratio=recipe.ratio(s), selection=masks.all_but(of=band))
 
 
 METHODS = [
@@ -33,13 +33,13 @@ METHODS = [
         "cov_t = (A_i - mean A)(log pi_t - mean log pi)\n"
         "I: max(1, int(fraction N)) unclipped tokens with lower < cov_t < upper, drawn uniformly",
         options=(
-            choices.ADV_STD,
-            choices.TOKEN_RATIO,
-            choices.COV_LOW.but(default=1.0),
-            choices.COV_HIGH.but(default=1.0),
-            choices.DUAL_CLIP,
+            recipe.ADV_STD,
+            recipe.TOKEN_RATIO,
+            recipe.COV_LOW.but(default=1.0),
+            recipe.COV_HIGH.but(default=1.0),
+            recipe.DUAL_CLIP,
             *BAND,
-            choices.AGG_SCOPE,
+            recipe.AGG_SCOPE,
         ),
         parts=clip_cov,
     ),

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from methods import advantages, choices
+from methods import recipe
 from methods.catalog.grpo import grpo
 from methods.options import Option
-from methods.parts import Parts
+from methods.parts import Parts, advantages
 from methods.recipe import Recipe, Settings
 
 ALPHA = Option(
@@ -35,7 +35,7 @@ METHODS = [
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t min(r_t A'_t, clip(r_t, 1 - low, 1 + high) A'_t)\n"
         "A'_t = A_i + min(alpha sg[H_t], |A_i| / kappa)",
-        options=(choices.ADV_STD, ALPHA, KAPPA, *choices.TOKEN_CLIP, choices.AGG_SCOPE),
+        options=(recipe.ADV_STD, ALPHA, KAPPA, *recipe.TOKEN_CLIP, recipe.AGG_SCOPE),
         parts=entropy_adv,
         also={"entropy_adv_printed": {"alpha": 4e-4}},
     ),

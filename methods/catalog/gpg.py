@@ -1,7 +1,7 @@
 """GPG: GRPO/DAPO without importance sampling: A log pi, no clip, and A is not divided by the group's deviation."""
 
-from methods import advantages, choices, ratios, surrogates
-from methods.parts import Parts
+from methods import recipe
+from methods.parts import Parts, advantages, ratios, surrogates
 from methods.readings import option
 from methods.recipe import Recipe, Settings
 
@@ -13,7 +13,7 @@ def gpg(s: Settings) -> Parts:
         advantage=advantages.group_centred(scale=s["gpg-scale"]),
         ratio=ratios.none(),
         surrogate=surrogates.log_likelihood(),
-        reduce=choices.token_mean(s),
+        reduce=recipe.token_mean(s),
     )
 
 
@@ -27,7 +27,7 @@ METHODS = [
         quote="GPG [...], which removes the reference model and abandons importance sampling",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t A_i log pi(y_t),  A = alpha (R - mean R) / F_norm",
-        options=(SCALE, choices.AGG_SCOPE),
+        options=(SCALE, recipe.AGG_SCOPE),
         parts=gpg,
     ),
 ]

@@ -2,23 +2,23 @@
 
 from dataclasses import replace
 
-from methods import choices, ratios, reducers, selections
+from methods import recipe
 from methods.options import Option
-from methods.parts import Part, Parts
+from methods.parts import Part, Parts, masks, ratios, reducers
 from methods.recipe import Recipe, Settings
 
 
 def token_weighted(s: Settings, reduce: Part) -> Parts:
     """Everything but the reducer."""
-    return Parts(advantage=choices.z_score(s), ratio=ratios.token(), surrogate=choices.clip(s), reduce=reduce)
+    return Parts(advantage=recipe.z_score(s), ratio=ratios.token(), surrogate=recipe.clip(s), reduce=reduce)
 
 
 def grpo(s: Settings) -> Parts:
-    return token_weighted(s, choices.token_mean(s))
+    return token_weighted(s, recipe.token_mean(s))
 
 
 def grpo_2024(s: Settings) -> Parts:
-    kl = choices.kl(s, where=selections.everywhere())
+    kl = recipe.kl(s, where=masks.everywhere())
     return replace(token_weighted(s, reducers.seq_mean_token_mean()), penalties=(kl,))
 
 
@@ -32,7 +32,7 @@ METHODS = [
         quote="GRPO/DAPO [...] adopt the Clip-Higher bound in the PPO loss, with [low = 0.2] and [high = 0.28].",
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  r_t = pi(y_t) / pi_old(y_t)",
-        options=(choices.ADV_STD, *choices.TOKEN_CLIP, choices.AGG_SCOPE),
+        options=(recipe.ADV_STD, *recipe.TOKEN_CLIP, recipe.AGG_SCOPE),
         parts=grpo,
     ),
     Recipe(
@@ -46,13 +46,13 @@ METHODS = [
         equation="J = (1/B) sum_i (1/|y_i|) sum_t { min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i) - beta KL_t }\n"
         "KL_t = k3(pi || pi_ref)",
         options=(
-            choices.ADV_STD,
-            choices.LOW.but(printed="-", original="eps, not stated", why="PPO's"),
-            choices.HIGH.but(default=0.2, printed="-", original="eps, not stated", why="PPO's"),
-            choices.DUAL_CLIP,
+            recipe.ADV_STD,
+            recipe.LOW.but(printed="-", original="eps, not stated", why="PPO's"),
+            recipe.HIGH.but(default=0.2, printed="-", original="eps, not stated", why="PPO's"),
+            recipe.DUAL_CLIP,
             Option("beta", 0.04, "the original's", original="0.04"),
-            choices.KL_ANCHOR.but(default="ref", printed="-", why="the original's"),
-            choices.KL_ESTIMATOR.but(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
+            recipe.KL_ANCHOR.but(default="ref", printed="-", why="the original's"),
+            recipe.KL_ESTIMATOR.but(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
         ),
         parts=grpo_2024,
     ),

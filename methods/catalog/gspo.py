@@ -1,11 +1,11 @@
 """GSPO and Panel D: TEPO without KL, except for the reducer; against GRPO/DAPO, also one weight per sequence."""
 
-from methods import choices, reducers
+from methods import recipe
 from methods.catalog.tepo import NO_KL, sequence_weighted
-from methods.parts import Parts
+from methods.parts import Parts, reducers
 from methods.recipe import Recipe, Settings
 
-OPTIONS = tuple(option for option in NO_KL if option is not choices.AGG_SCOPE)
+OPTIONS = tuple(option for option in NO_KL if option is not recipe.AGG_SCOPE)
 
 
 def gspo(s: Settings) -> Parts:

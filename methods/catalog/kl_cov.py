@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from methods import choices, selections
+from methods import recipe
 from methods.catalog.grpo import grpo
 from methods.options import Option
-from methods.parts import Parts
+from methods.parts import Parts, masks
 from methods.recipe import Recipe, Settings
 
 
 def kl_cov(s: Settings) -> Parts:
-    where = selections.top_covariance(fraction=s["fraction"])
-    return replace(grpo(s), ratio=choices.ratio(s), penalties=(choices.kl(s, where=where),))
+    where = masks.top_covariance(fraction=s["fraction"])
+    return replace(grpo(s), ratio=recipe.ratio(s), penalties=(recipe.kl(s, where=where),))
 
 
 METHODS = [
@@ -27,18 +27,18 @@ METHODS = [
         "cov_t = (A_i - mean A)(log pi_t - mean log pi)\n"
         "I: the max(1, int(fraction N)) tokens of largest cov_t",
         options=(
-            choices.ADV_STD,
-            choices.TOKEN_RATIO,
-            choices.COV_LOW.but(default=None),
-            choices.COV_HIGH.but(default=None),
-            choices.DUAL_CLIP,
+            recipe.ADV_STD,
+            recipe.TOKEN_RATIO,
+            recipe.COV_LOW.but(default=None),
+            recipe.COV_HIGH.but(default=None),
+            recipe.DUAL_CLIP,
             Option("fraction", 2e-3, "printed", printed="k = 2e-3, section 4.1", original="2e-3 for 7B, 2e-4 for 32B"),
             Option("beta", 1.0, "printed", printed="1, section 4.1", original="1, 2505.22617's script"),
-            choices.KL_ANCHOR.but(printed="-", original="old, 2505.22617", why="the original's"),
-            choices.KL_ESTIMATOR.but(
+            recipe.KL_ANCHOR.but(printed="-", original="old, 2505.22617", why="the original's"),
+            recipe.KL_ESTIMATOR.but(
                 default="abs", original="KL(old || new) in print, abs in code", why="the original's code"
             ),
-            choices.AGG_SCOPE,
+            recipe.AGG_SCOPE,
         ),
         parts=kl_cov,
     ),

@@ -1,7 +1,7 @@
 """Prefix importance sampling: GRPO/DAPO, except that a token's weight is the geometric mean of the ratios up to it."""
 
-from methods import choices, ratios, surrogates
-from methods.parts import Part, Parts
+from methods import recipe
+from methods.parts import Part, Parts, ratios, surrogates
 from methods.readings import option
 from methods.recipe import Recipe, Settings
 
@@ -14,9 +14,9 @@ def weights(gradient: str) -> Part:
 
 
 def prefix_is(s: Settings) -> Parts:
-    surrogate = surrogates.weighted(low=s["low"], high=s["high"]) if s["prefix-grad"] == "stop" else choices.clip(s)
+    surrogate = surrogates.weighted(low=s["low"], high=s["high"]) if s["prefix-grad"] == "stop" else recipe.clip(s)
     return Parts(
-        advantage=choices.z_score(s), ratio=weights(s["prefix-grad"]), surrogate=surrogate, reduce=choices.token_mean(s)
+        advantage=recipe.z_score(s), ratio=weights(s["prefix-grad"]), surrogate=surrogate, reduce=recipe.token_mean(s)
     )
 
 
@@ -31,7 +31,7 @@ METHODS = [
         where="section 4.1; Table 5, without its stray sum",
         equation="J = (1/N) sum_i sum_t min(w_t A_i, clip(w_t, 1 - low, 1 + high) A_i)\n"
         "w_t = exp((1/t) sum_{u<=t} log r_u)",
-        options=(choices.ADV_STD, choices.SEQ_LOW, choices.SEQ_HIGH, choices.DUAL_CLIP, PREFIX_GRAD, choices.AGG_SCOPE),
+        options=(recipe.ADV_STD, recipe.SEQ_LOW, recipe.SEQ_HIGH, recipe.DUAL_CLIP, PREFIX_GRAD, recipe.AGG_SCOPE),
         parts=prefix_is,
     ),
 ]

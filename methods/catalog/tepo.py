@@ -3,9 +3,9 @@ tokens: a long response counts more), and that tokens with A > 0 whose entropy f
 
 from dataclasses import replace
 
-from methods import choices, ratios, selections
+from methods import recipe
 from methods.options import Option
-from methods.parts import Part, Parts
+from methods.parts import Part, Parts, masks, ratios
 from methods.recipe import Recipe, Settings
 
 BETA = Option(
@@ -15,25 +15,23 @@ BETA = Option(
     printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
     reading="beta",
 )
-NO_KL = (choices.ADV_STD, *choices.SEQUENCE_CLIP, choices.GRADIENT, choices.AGG_SCOPE)
-MASKED_KL = (BETA, *choices.KL, *choices.ENTROPY_CHANGE, choices.MASK_NORM)
+NO_KL = (recipe.ADV_STD, *recipe.SEQUENCE_CLIP, recipe.GRADIENT, recipe.AGG_SCOPE)
+MASKED_KL = (BETA, *recipe.KL, *recipe.ENTROPY_CHANGE, recipe.MASK_NORM)
 
 
 def sequence_weighted(s: Settings, reduce: Part) -> Parts:
     """Everything but the reducer: what TEPO without KL, GSPO and Panel D share."""
-    level = choices.ratio(s) if "ratio" in s else ratios.sequence()
+    level = recipe.ratio(s) if "ratio" in s else ratios.sequence()
     weight = ratios.own_share(of=level) if s["gradient"] == "alg1_line21" else level
-    return Parts(advantage=choices.z_score(s), ratio=weight, surrogate=choices.clip(s), reduce=reduce)
+    return Parts(advantage=recipe.z_score(s), ratio=weight, surrogate=recipe.clip(s), reduce=reduce)
 
 
 def tepo_nokl(s: Settings) -> Parts:
-    return sequence_weighted(s, choices.token_mean(s))
+    return sequence_weighted(s, recipe.token_mean(s))
 
 
 def tepo(s: Settings) -> Parts:
-    return replace(
-        tepo_nokl(s), penalties=(choices.kl(s, where=selections.sure_and_sharpening(dh=choices.delta_entropy(s))),)
-    )
+    return replace(tepo_nokl(s), penalties=(recipe.kl(s, where=masks.sure_and_sharpening(dh=recipe.delta_entropy(s))),))
 
 
 METHODS = [

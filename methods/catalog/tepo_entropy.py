@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from methods import choices, penalties, selections
+from methods import recipe
 from methods.catalog.tepo import NO_KL, tepo_nokl
 from methods.options import Option
-from methods.parts import Parts
+from methods.parts import Parts, masks, penalties
 from methods.recipe import Recipe, Settings
 
 COEFFICIENT = Option(
     "coefficient", 1e-3, "the customary value", original="1e-4 to 1e-2 tried in 2505.22617", reading="ent-coef"
 )
-OPTIONS = (*NO_KL, choices.SEQUENCE_RATIO.but(reading="panel-b-base"), COEFFICIENT)
+OPTIONS = (*NO_KL, recipe.SEQUENCE_RATIO.but(reading="panel-b-base"), COEFFICIENT)
 
 
 def with_entropy(s: Settings, coefficient: float) -> Parts:
-    return replace(tepo_nokl(s), penalties=(penalties.entropy(coefficient=coefficient, where=selections.everywhere()),))
+    return replace(tepo_nokl(s), penalties=(penalties.entropy(coefficient=coefficient, where=masks.everywhere()),))
 
 
 def tepo_maxent(s: Settings) -> Parts:

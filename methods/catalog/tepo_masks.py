@@ -2,26 +2,26 @@
 
 from dataclasses import replace
 
-from methods import choices, selections
+from methods import recipe
 from methods.catalog.tepo import BETA, MASKED_KL, NO_KL, tepo_nokl
-from methods.parts import Parts
+from methods.parts import Parts, masks
 from methods.recipe import Recipe, Settings
 
 OBJECTIVE = "J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
 
 
 def tepo_kl_all(s: Settings) -> Parts:
-    return replace(tepo_nokl(s), penalties=(choices.kl(s, where=selections.everywhere()),))
+    return replace(tepo_nokl(s), penalties=(recipe.kl(s, where=masks.everywhere()),))
 
 
 def tepo_kl_neg(s: Settings) -> Parts:
     return replace(
-        tepo_nokl(s), penalties=(choices.kl(s, where=selections.unsure_and_spreading(dh=choices.delta_entropy(s))),)
+        tepo_nokl(s), penalties=(recipe.kl(s, where=masks.unsure_and_spreading(dh=recipe.delta_entropy(s))),)
     )
 
 
 def tepo_kl_both(s: Settings) -> Parts:
-    return replace(tepo_nokl(s), penalties=(choices.kl(s, where=selections.either(dh=choices.delta_entropy(s))),))
+    return replace(tepo_nokl(s), penalties=(recipe.kl(s, where=masks.either(dh=recipe.delta_entropy(s))),))
 
 
 METHODS = [
@@ -34,7 +34,7 @@ METHODS = [
         quote="Panel A demonstrates the fragility of undifferentiated KL-Divergence",
         where="Table 3",
         equation=OBJECTIVE + "M_t = 1",
-        options=(*NO_KL, BETA.but(printed="1, 0.1, 0.01, 0.001, 0.0001, Panel A", why="TEPO's"), *choices.KL),
+        options=(*NO_KL, BETA.but(printed="1, 0.1, 0.01, 0.001, 0.0001, Panel A", why="TEPO's"), *recipe.KL),
         parts=tepo_kl_all,
     ),
     Recipe(

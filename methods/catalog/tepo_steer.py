@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from methods import choices, selections
+from methods import recipe
 from methods.catalog.tepo import NO_KL, tepo_nokl
 from methods.options import Option
-from methods.parts import Parts
+from methods.parts import Parts, masks
 from methods.recipe import Recipe, Settings
 
 LEAST = Option(
@@ -28,7 +28,7 @@ MAP = Option(
 
 
 def tepo_steer(s: Settings) -> Parts:
-    return replace(tepo_nokl(s), selection=selections.steer(least=s["lambda-min"], map=s["map"]))
+    return replace(tepo_nokl(s), selection=masks.steer(least=s["lambda-min"], map=s["map"]))
 
 
 METHODS = [
@@ -42,7 +42,7 @@ METHODS = [
         where="section 4.1",
         equation="J = (1/N) sum_i sum_t lambda_t min(w_i A_i, clip(w_i) A_i)\n"
         "lambda_t = lambda_min^(|Omega_t| / max(max |Omega|, 0.02)),  Omega_t = A_i (1 - pi_t)(log pi_t + H_t)",
-        options=(*NO_KL, choices.SEQUENCE_RATIO.but(reading="steer"), LEAST, MAP),
+        options=(*NO_KL, recipe.SEQUENCE_RATIO.but(reading="steer"), LEAST, MAP),
         parts=tepo_steer,
     ),
 ]

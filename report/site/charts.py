@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from report.figures.curves import Drawing, DrawnPanel, Line
-from report.figures.styles import STYLES, css_colours
+from report.figures.fill import Drawing, DrawnPanel, Line
+from report.figures.spec import STYLES, css_colours
 
 DIGITS = 5
 DASH = 3  # pixels on the screen per unit of the printed pattern

@@ -9,6 +9,9 @@ Two methods on one problem need two index files and two text files, whatever the
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +20,44 @@ from pathlib import Path
 from typing import Any
 
 from records.errors import CorruptInputError, MissingInputError
-from records.layout import Checkpoint
-from records.read import read_json, read_jsonl
-from report.results import Tree
-from report.site import shards, vendor
+from records.files import read_json, read_jsonl
+from records.layout import BASE, Checkpoint
+from records.results_tree import Tree
+from report.site import assets, links
+
+# Companion files: values that the page loads when somebody asks for them, from disk as well as from a server.
+#
+# A page opened from disk may not `fetch` a file beside it, but may add a script element. So a shard is a script that
+# hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
+
+
+FOLDER = "report.data"
+LEVEL = 6
+
+
+def shard(name: str, value: Any) -> bytes:
+    """The script for `value`; `name` is what the page asked for, so that answers cannot be mixed up."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), LEVEL, mtime=0)).decode("ascii")
+    return f"bench.arrived({json.dumps(name)},{json.dumps(packed)});\n".encode()
+
+
+def unpack(script: bytes) -> tuple[str, Any]:
+    """Name and value of a shard, as the page reads them."""
+    name, packed = json.loads("[" + script.decode("ascii").removeprefix("bench.arrived(").removesuffix(");\n") + "]")
+    return name, json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def writer(folder: Path) -> Callable[[str, Any], None]:
+    """A function that writes the shard of a name and value below `folder`."""
+
+    def write(name: str, value: Any) -> None:
+        path = folder / f"{name}.js"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(shard(name, value))
+
+    return write
+
 
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
 LETTERS = {  # one letter per response in an index
@@ -81,7 +118,7 @@ def write(tree: Tree, folder: Path, data: Path | None) -> None:
     fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     fresh.chmod(0o755)
     try:
-        put = shards.writer(fresh)
+        put = writer(fresh)
         for entry in evaluated(tree):
             for benchmark, stamp in entry.stamps.items():
                 name = f"samples/{entry.checkpoint.path.as_posix()}/{benchmark}"
@@ -147,10 +184,10 @@ def _write_responses(put: Write, name: str, stamp: str, items: Iterator[Item]) -
 
 def _write_math(folder: Path) -> None:
     """KaTeX, loaded when the first response is shown."""
-    script = vendor.text("katex/katex.min.js") + "\n" + vendor.text("katex/auto-render.min.js") + "\n"
+    script = assets.text("katex/katex.min.js") + "\n" + assets.text("katex/auto-render.min.js") + "\n"
     (folder / "math.js").write_text(script, encoding="utf-8")
-    (folder / "math.css").write_text(vendor.math_css(), encoding="utf-8")
-    shutil.copyfile(vendor.VENDOR / "katex" / "LICENSE", folder / "math.LICENSE")
+    (folder / "math.css").write_text(assets.math_css(), encoding="utf-8")
+    shutil.copyfile(assets.VENDOR / "katex" / "LICENSE", folder / "math.LICENSE")
 
 
 def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
@@ -199,3 +236,49 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
         else:
             found[name] = column.to_pylist()
     return [dict(zip(columns, values, strict=True)) for values in zip(*found.values(), strict=True)]
+
+
+# The sample browser's part of the page: which checkpoints and benchmarks can be looked at.
+
+
+VERDICT_WORDS = {letter: verdict.replace("_", " ") for verdict, letter in LETTERS.items()}
+
+
+def view(tree: Tree) -> dict[str, Any]:
+    """For the template; `data` is what the scripts of the page get."""
+    found = evaluated(tree)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for entry in found:
+        run = entry.checkpoint.run
+        groups.setdefault(links.model_title(run.model, tree), []).append(
+            (entry.checkpoint.path.as_posix(), links.title(entry.checkpoint, tree))
+        )
+    there = {entry.checkpoint for entry in found}
+    beside = {c: other if (other := links.counterpart(c, tree)) in there else None for c in there}
+    benchmarks = [str(b["key"]) for b in tree.benchmarks if any(str(b["key"]) in entry.stamps for entry in found)]
+    return {
+        "checkpoints": list(groups.items()),
+        "shown_benchmarks": benchmarks,
+        "verdicts": list(VERDICT_WORDS.items()),
+        "data": {
+            "folder": FOLDER,
+            "samples": {
+                "checkpoints": {
+                    entry.checkpoint.path.as_posix(): {
+                        "title": links.title(entry.checkpoint, tree),
+                        "beside": other.path.as_posix() if (other := beside[entry.checkpoint]) else None,
+                        "benchmarks": dict(entry.stamps),
+                    }
+                    for entry in found
+                },
+                "benchmarks": benchmarks,
+                "start": _start([entry.checkpoint for entry in found], beside),
+            },
+        },
+    }
+
+
+def _start(found: Sequence[Checkpoint], beside: Mapping[Checkpoint, Checkpoint | None]) -> str | None:
+    """What is shown first: the last trained checkpoint that has one to be compared with, or else the last."""
+    trained = [c for c in found if c.run.method != BASE and beside[c] is not None]
+    return (trained or list(found))[-1].path.as_posix() if found else None

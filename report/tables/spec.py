@@ -1,21 +1,143 @@
 """Read `tables.yaml`: what a table consists of, checked before anything is computed.
 
-Nothing here knows results: `report.tables.cells` fills the declarations with numbers.
+Nothing here knows results: `report.tables.fill` fills the declarations with numbers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from records.errors import ConfigError, unknown
-from records.layout import split
-from records.yaml_files import read_yaml
-from report.declared import need, only
-from report.tables import twins
-from report.tables.row import Row, Step, check_method
+from records.layout import BASE, split
+from records.yaml_files import need, only, read_yaml
+
+if TYPE_CHECKING:
+    from paper.printed import Row as Printed
+
+
+# One row of a table as `tables.yaml` declares it.
+
+
+Kind = Literal["base", "run", "delta", "mean"]
+Step = int | Literal["long"] | None
+"""Rollouts; None: the scale's table step; long: its second look."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: the checkpoints of a method, the difference of two rows (`delta`), or the mean over rows that differ in
+    their seeds only (`mean`)."""
+
+    id: str
+    label: str
+    method: str | None = None
+    delta: tuple[str, str] | None = None
+    mean: tuple[str, ...] | None = None
+    optional: bool = False
+    seeds: tuple[int, ...] | None = None  # None: all seeds of the matrix
+    step: Step = None
+
+    @property
+    def kind(self) -> Kind:
+        if self.method is not None:
+            return "base" if self.method == BASE else "run"
+        return "delta" if self.delta else "mean"
+
+    @property
+    def of(self) -> tuple[str, ...]:
+        """The rows a derived row is made of."""
+        return self.delta or self.mean or ()
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """Two rows of one block with the same value here would print the same numbers."""
+        method = check_method(self.method, "", "") if self.method else self.kind
+        return (method, self.of, self.seeds, self.step)
+
+
+def check_method(name: str, where: str, key: str) -> str:
+    """The canonical key of a method as the configuration names it; raises for one that the catalog does not have."""
+    from methods import catalog
+
+    if name == BASE:
+        return BASE
+    method, variant = split(name)
+    known = (BASE, *catalog.keys(), *catalog.aliases())
+    if method.split("+")[0] not in known:
+        raise unknown(where, key, method, known)
+    try:
+        parsed = catalog.parse(method).key
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {key}: {error}") from error
+    return parsed if variant is None else f"{parsed}@{variant}"
+
+
+# The printed rows behind the declared ones: a row that has the id of a printed row must be that row.
+#
+# Ids of the form `T3.7` belong to the paper; rows of our own have others.
+
+
+_ID = re.compile(r"T\d+\.\d+")
+STEPS = {72: None, 132: "long"}
+"""The paper's steps -> how a declared row names that checkpoint at any scale."""
+
+
+def printed(id: str) -> Printed | None:
+    """The paper's row with this id; None for a row of our own."""
+    return _paper().get(id)
+
+
+def value(id: str, slot: str) -> Decimal | None:
+    """What the paper prints in this row and column, as a fraction with the printed digits; None where it prints
+    nothing, and for the macro average."""
+    from paper.printed import AVERAGE
+
+    row = printed(id)
+    percent = None if row is None else row.cells.get(AVERAGE if slot == "avg_pooled" else slot)
+    return None if percent is None else percent.scaleb(-2)
+
+
+def whole(id: str) -> bool:
+    """Whether the printed row has a figure in every column: else its average counts the absent benchmarks as wrong."""
+    row = printed(id)
+    return row is not None and None not in row.cells.values()
+
+
+def check(row: Row, model: str, where: str, at: str) -> None:
+    """Raise when `row` has the id of a printed row but is another model, method, seed, step or combination of rows."""
+    if not _ID.fullmatch(row.id):
+        return
+    paper = printed(row.id)
+    if paper is None:
+        raise unknown(where, f"{at}: row id (the form T1.2 is the paper's)", row.id, _paper())
+    for what, ours, theirs in _compared(row, model, paper):
+        if ours != theirs:
+            raise ConfigError(f"{where}: {at}: row {row.id}: {what} {ours!r}, but the printed row is {theirs!r}")
+
+
+def _compared(row: Row, model: str, paper: Printed) -> list[tuple[str, object, object]]:
+    found: list[tuple[str, object, object]] = [("model", model, paper.model), ("kind", row.kind, paper.kind)]
+    if row.kind != paper.kind or paper.run is None:
+        return [*found, ("made of", row.of, paper.of)]
+    found.append(("method", row.content[0], check_method(paper.run.method, "paper/tables/rows.csv", row.id)))
+    if row.seeds is not None:  # where a row takes every seed there is, the printed one is one of them
+        found.append(("seeds", row.seeds, (paper.run.seed,)))
+    steps = None if paper.run.steps is None else STEPS[paper.run.steps]
+    return [*found, ("step", row.step, steps)]
+
+
+@cache
+def _paper() -> dict[str, Printed]:
+    from paper.printed import read
+
+    return read()
+
 
 TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")
@@ -85,7 +207,7 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     for n, block in enumerate(blocks):
         _baseline(block, blocks, where, f"{at}.blocks.{n}.baseline")
         for row in block.rows:
-            twins.check(row, block.model, where, f"{at}.blocks.{n}")
+            check(row, block.model, where, f"{at}.blocks.{n}")
     return Table(
         key=key,
         title=str(body.get("title", "")),

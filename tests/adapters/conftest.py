@@ -53,7 +53,7 @@ def train(world: Path) -> Callable[..., int]:
 @pytest.fixture(scope="session")
 def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> list[Batch]:
     """The minibatches of a real run, with every optional tensor any method reads, detached: 4 updates of 2 rollouts."""
-    from methods.adapters.trl_trainer import MethodTrainer
+    from methods.adapters.trl.trainer import MethodTrainer
 
     seen: list[tuple[Batch, Any, Any]] = []
     original = MethodTrainer._compute_loss

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from methods import lock
+from methods.training import lock
 from records.errors import BusyError
 from records.provenance import ROOT
 

@@ -6,35 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from methods.adapters import prompts
-from methods.adapters.groups import choose, deal, informative
-from methods.adapters.seeds import derive
-from methods.adapters.trl_rollout import Rows, join, slices
-from methods.curve import COLUMNS, Curve, read
+from methods.adapters.trl.microbatches import Rows, join, slices
+from methods.training import rollouts
+from methods.training.rollouts import choose, deal, derive, informative
+from methods.training.run_folder import COLUMNS, Curve, read
 from records.errors import CorruptInputError
 
 
 def test_order_is_passes_over_all_prompts() -> None:
-    taken = prompts.order(7, 17, seed=3)
+    taken = rollouts.order(7, 17, seed=3)
     assert sorted(taken[:7]) == sorted(taken[7:14]) == list(range(7))
     assert taken[:7] != taken[7:14]
-    assert taken == prompts.order(7, 17, seed=3) != prompts.order(7, 17, seed=4)
-    assert taken[:10] == prompts.order(7, 10, seed=3), "a longer run begins like a shorter one"
+    assert taken == rollouts.order(7, 17, seed=3) != rollouts.order(7, 17, seed=4)
+    assert taken[:10] == rollouts.order(7, 10, seed=3), "a longer run begins like a shorter one"
 
 
 def test_refill_goes_on_where_it_was_left() -> None:
-    one = prompts.Refill(9, seed=1)
+    one = rollouts.Refill(9, seed=1)
     drawn = [one.draw(4, {0, 1}) for _ in range(5)]
-    other = prompts.Refill(9, seed=1)
+    other = rollouts.Refill(9, seed=1)
     assert [other.draw(4, {0, 1}) for _ in range(2)] == drawn[:2]
-    resumed = prompts.Refill(9, seed=1, position=other.position)
+    resumed = rollouts.Refill(9, seed=1, position=other.position)
     assert [resumed.draw(4, {0, 1}) for _ in range(3)] == drawn[2:]
     assert all(len(set(d)) == 4 and not {0, 1} & set(d) for d in drawn)
 
 
 def test_refill_ends_when_every_prompt_is_used() -> None:
-    assert sorted(prompts.Refill(5, seed=1).draw(9, {0, 1})) == [2, 3, 4]
-    assert prompts.Refill(5, seed=1).draw(1, set(range(5))) == []
+    assert sorted(rollouts.Refill(5, seed=1).draw(9, {0, 1})) == [2, 3, 4]
+    assert rollouts.Refill(5, seed=1).draw(1, set(range(5))) == []
 
 
 def test_seeds_differ_by_every_part_of_the_name() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from methods import spec as specs
-from methods.adapters import trl, trl_config
+from methods.adapters import trl
+from methods.adapters.trl import config
+from methods.training import spec as specs
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from tests.adapters import worlds
 
@@ -122,7 +123,7 @@ def test_trl_refuses_what_takes_more_than_one_device(world: Path, changes: dict[
 
 
 def test_other_trl_is_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trl_config, "version", lambda _: "1.17.0")
+    monkeypatch.setattr(config, "version", lambda _: "1.17.0")
     with pytest.raises(ConfigError, match=r"trl: version '1.17.0' is installed; allowed: 1.16.0"):
         planned(world)
 

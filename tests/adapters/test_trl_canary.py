@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from methods.adapters.trl_config import TRL_VERSION
+from methods.adapters.trl.config import TRL_VERSION
 
 SIGNATURES = {
     "_get_per_token_logps_and_entropies": [
@@ -41,7 +41,7 @@ def test_signature(name: str) -> None:
 def test_every_override_exists_in_trl_and_calls_super() -> None:
     from trl import GRPOTrainer
 
-    from methods.adapters.trl_trainer import MethodTrainer
+    from methods.adapters.trl.trainer import MethodTrainer
 
     ours = {n for n, f in vars(MethodTrainer).items() if inspect.isfunction(f) and hasattr(GRPOTrainer, n)}
     assert ours - {"__init__"} == set(SIGNATURES)

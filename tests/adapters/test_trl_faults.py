@@ -69,7 +69,7 @@ def wait(pid: int, seconds: float = 120) -> int:
 @pytest.fixture(scope="module")
 def straight(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The undisturbed run."""
-    import methods.adapters.trl_trainer  # noqa: F401  # for the forks, before the first of them
+    import methods.adapters.trl.trainer  # noqa: F401  # for the forks, before the first of them
 
     out = tmp_path_factory.mktemp("straight") / "run"
     assert wait(start(world, out)) == 0

@@ -39,7 +39,7 @@ def loss_and_gradients(method: Method, batch: Batch, parts: int | None) -> list[
     import torch
 
     if parts is None:
-        from methods.adapters.seeds import derive
+        from methods.training.rollouts import derive
 
         loss = method.loss(batch, generator=torch.Generator().manual_seed(derive(0, "selection", 0)))
     else:

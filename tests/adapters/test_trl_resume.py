@@ -56,7 +56,7 @@ def test_stopped_and_resumed_is_bit_equal(
     case: str, train: Train, straight: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filtering, calls, grace = CASES[case]
-    monkeypatch.setattr("methods.adapters.trl_record.GRACE_SECONDS", grace)
+    monkeypatch.setattr("methods.adapters.trl.recorder.GRACE_SECONDS", grace)
     changes = {**SIZES, "filter": filtering, "reward": "tests.adapters.worlds:rarely"}
     undisturbed = straight(**changes)
     out = tmp_path / "stopped"
@@ -74,7 +74,7 @@ def test_a_state_inside_a_rollout_is_refused() -> None:
     """Going on from there would differ by 1e-3 without a warning: the sampled sequences are in no state."""
     from types import SimpleNamespace
 
-    from methods.adapters.trl_record import Recorder
+    from methods.adapters.trl.recorder import Recorder
 
     recorder = SimpleNamespace(training=SimpleNamespace(updates_per_rollout=4), run=None)
     with pytest.raises(RuntimeError, match="a state after update 6 lies inside rollout 2"):

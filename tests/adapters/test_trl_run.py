@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from methods.curve import COLUMNS, read
+from methods.training.run_folder import COLUMNS, read
 from records.errors import CorruptInputError
 from records.provenance import sha256_file, sha256_tree
 from tests.adapters import worlds
@@ -122,7 +122,7 @@ def test_prompts_reach_the_model_token_by_token(
 ) -> None:
     from transformers import AutoTokenizer
 
-    from methods.adapters.trl_trainer import MethodTrainer
+    from methods.adapters.trl.trainer import MethodTrainer
 
     seen: list[tuple[list[str], Any]] = []
     original = MethodTrainer._draw
@@ -146,7 +146,7 @@ def test_sampling_does_not_depend_on_the_generators_state(
 ) -> None:
     import torch
 
-    from methods.adapters.trl_trainer import MethodTrainer
+    from methods.adapters.trl.trainer import MethodTrainer
 
     original = MethodTrainer._prepare_inputs
 

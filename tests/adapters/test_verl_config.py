@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from methods import catalog
-from methods import spec as specs
 from methods.adapters.verl import config as verl_config
 from methods.adapters.verl import keys
 from methods.adapters.verl.plan import plan, sizes
-from methods.spec import Spec
+from methods.training import spec as specs
+from methods.training.spec import Spec
 from records.errors import BenchError, ConfigError, MissingInputError
 from tests.adapters import worlds
 from workflow import config as configuration

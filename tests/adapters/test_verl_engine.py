@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from methods.adapters.verl.launch import environment
-from methods.spec import check
+from methods.adapters.verl.processes import environment
+from methods.training.spec import check
 from records.provenance import ROOT
 from tests.adapters import worlds
 from tests.adapters.test_verl_loss import KEYS, SPLITTABLE

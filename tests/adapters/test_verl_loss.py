@@ -19,7 +19,7 @@ SPLITTABLE = tuple(key for key in KEYS if catalog.parse(key).scope != "batch")
 
 def through(key: str, batch: Batch, parts: int = 1, ranks: int = 1) -> list[object]:
     """verl's loss of the batch and its gradients by log-probs and entropies."""
-    from methods.adapters.verl.conformance import through_workers
+    from tests.adapters.verl_conformance import through_workers
 
     return gradients(through_workers(catalog.parse(key), batch, parts, ranks), batch)
 
@@ -91,8 +91,8 @@ def test_statistics_over_a_minibatch_refuse_a_part_of_it(key: str, captured: lis
 
 def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
     """Counted by the rows seen: the second minibatch of a rollout draws other tokens than the first."""
-    from methods.adapters.verl.conformance import as_verl
-    from methods.adapters.verl.loss import PART, MethodLoss
+    from methods.adapters.verl.worker import PART, MethodLoss
+    from tests.adapters.verl_conformance import as_verl
 
     loss = MethodLoss("clip_cov", 0, 4, whole_minibatch=True)
     seen = [loss(*as_verl(batch, slice(None)))[1][PART][0] for batch in captured]

@@ -18,9 +18,9 @@ import pytest
 from methods import catalog
 from methods.adapters.verl import checkpoint, rewards, versions
 from methods.adapters.verl import train as verl_train
-from methods.adapters.verl.launch import StalledError, Watch, environment
 from methods.adapters.verl.plan import plan
-from methods.spec import check
+from methods.adapters.verl.processes import StalledError, Watch, environment
+from methods.training.spec import check
 from records.errors import BenchError, ConfigError, MissingInputError
 from records.provenance import ROOT
 from tests.adapters import worlds
@@ -263,7 +263,7 @@ def test_weights_that_do_not_fit_the_base_are_refused(
 
 
 def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
-    from methods.runs import RunFolder
+    from methods.training.run_folder import RunFolder
 
     run = RunFolder(tmp_path / "run", check(worlds.spec(world, trainer="verl")))
     run.open()
@@ -277,7 +277,7 @@ def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_killed_runs_folder_for_sockets_is_removed_by_the_next() -> None:
-    from methods.adapters.verl.launch import short_folder
+    from methods.adapters.verl.processes import short_folder
 
     left = Path(f"/tmp/tepo-{2**22 + 1}-test")  # above the largest process number
     mine = Path(f"/tmp/tepo-{os.getpid()}-test")

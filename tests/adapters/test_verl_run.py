@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from methods.curve import read
 from methods.train import STOPPED
+from methods.training.run_folder import read
 from records.layout import Results, Run
 from records.provenance import ROOT
 from tests.adapters import worlds

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 
 from methods import catalog
-from methods.adapters.seeds import derive
 from methods.adapters.verl import checkpoint
 from methods.adapters.verl.config import compose, overrides
-from methods.adapters.verl.conformance import as_verl
 from methods.adapters.verl.files import Files
-from methods.adapters.verl.loss import PART, MethodLoss
+from methods.adapters.verl.worker import PART, MethodLoss
 from methods.batch import Batch
-from methods.spec import Spec, check
+from methods.training.rollouts import derive
+from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.adapters.test_verl_loss import KEYS
+from tests.adapters.verl_conformance import as_verl
 
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evals.data import item_id
+from records.files import read_json, write_json, write_text
 from records.layout import BASE, Checkpoint, Results, Run
 from records.provenance import sha256_file
-from records.read import read_json
-from records.write import write_json, write_text
 from tests.report import synthetic
 
 HOSTILE = (
@@ -53,7 +52,7 @@ def hostile(root: Path) -> None:
 
 def paper_scale(root: Path, *, runs: int = 16, characters: int = 3000) -> Path:
     """A tree with the paper's seven benchmarks, `runs` runs and every response; problems in `data/` beside it."""
-    from evals import registry
+    from evals import benchmark as registry
     from evals.score import rows as score
     from evals.stats.scorefile import write_scores
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evals import fetch, registry
+from evals import benchmark, fetch
 from evals.benchmark import Benchmark
 from tests.evals_generation.tiny import save_tiny
 
@@ -18,7 +18,7 @@ QUICK = ("syn_mix3", "syn_as3")
 
 def few(key: str, samples: int = 8) -> Benchmark:
     """A registered set with fewer samples per item: what is tested here does not depend on their number."""
-    found = registry.benchmark(key)
+    found = benchmark.benchmark(key)
     if found.decoding.greedy:
         return found
     return dataclasses.replace(found, decoding=dataclasses.replace(found.decoding, samples=samples))
@@ -33,7 +33,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for key in QUICK:
-        fetch.fetch(registry.benchmark(key), folder)
+        fetch.fetch(benchmark.benchmark(key), folder)
     return folder
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evals import generate
-from evals.generation import collapse, store
+from evals.generation import draw, store
 from evals.generation.engine import Settings, engine, per_sample_seed
 from records.errors import BenchError, ConfigError, MissingInputError
 from tests.evals_generation.conftest import few
@@ -85,7 +85,7 @@ def test_every_sample_has_its_own_seed(served: Served, tiny: Path, quick_data: P
     asked = served.asked()[before:]
     assert sorted({body["seed"] for body in asked}) == sorted(per_sample_seed(5, sample) for sample in range(SAMPLES))
     assert [row.seed for row in own] == [per_sample_seed(5, row.sample) for row in own]
-    assert all(len(set(texts)) > 1 for texts in collapse.by_item(own).values())
+    assert all(len(set(texts)) > 1 for texts in draw.by_item(own).values())
     assert len(asked) == 3 * SAMPLES
 
 

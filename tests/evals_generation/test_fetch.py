@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from evals import data, fetch, registry
+from evals import benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, HubFile, RepositoryFile, Row
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 
@@ -171,7 +171,7 @@ HUB = """
 import sys
 from pathlib import Path
 from evals.benchmark import HubFile
-from evals.download import download
+from evals.fetch import download
 with download(HubFile("someone/set", "test.jsonl", dict), "") as path:
     Path(sys.argv[1]).write_bytes(path.read_bytes())
 """
@@ -222,7 +222,7 @@ def test_the_hub_client_brings_a_file(tmp_path: Path) -> None:
 def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants
 
-    from evals.download import download
+    from evals.fetch import download
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     source = HubFile("someone/set", "test.jsonl", dict)
@@ -257,8 +257,8 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], said:
 def test_explaining_names_every_set_its_licence_and_source_and_writes_nothing(tmp_path: Path) -> None:
     done = run("--benchmarks", "all", "--explain", "--data", str(tmp_path / "data"))
     assert done.returncode == 0
-    for key in registry.PAPER:
-        found = registry.benchmark(key)
+    for key in benchmark.PAPER:
+        found = benchmark.benchmark(key)
         line = next(line for line in done.stdout.splitlines() if line.startswith(key))
         assert found.licence in line
         assert found.revision[:8] in line

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evals import data, generate
-from evals.generation import collapse, draw, store
+from evals.generation import draw, store
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.store import Response
@@ -73,9 +73,9 @@ def test_the_record_is_true(drawn: Path) -> None:
 
 def test_samples_of_an_item_differ(drawn: Path) -> None:
     """A random model is far from deterministic: any two equal samples of 64 tokens would be copies."""
-    texts = collapse.by_item([row for row in rows(drawn, SAMPLED) if row.tokens == 64])
+    texts = draw.by_item([row for row in rows(drawn, SAMPLED) if row.tokens == 64])
     assert all(len(set(own)) == len(own) for own in texts.values())
-    assert collapse.distinct_fraction(rows(drawn, SAMPLED)) > 0.9  # type: ignore[operator]
+    assert draw.distinct_fraction(rows(drawn, SAMPLED)) > 0.9  # type: ignore[operator]
 
 
 def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
@@ -303,7 +303,7 @@ def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data
     """Ours only looks on."""
     from lm_eval.models.huggingface import HFLM
 
-    from evals.generation import taskfile
+    from evals.generation import plan as taskfile
     from evals.generation.plan import plan
 
     asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
@@ -329,21 +329,21 @@ def copies(items: int, equal: bool) -> list[Response]:
     [
         (copies(5, equal=True), 0.0, 5),
         (copies(5, equal=False), 1.0, 0),
-        (copies(30, equal=True), 0.0, collapse.PROBED),
+        (copies(30, equal=True), 0.0, draw.PROBED),
         ([fake("a", 0, "x"), fake("b", 0, "x")], None, 0),
     ],
     ids=["all equal", "all different", "many equal", "one sample"],
 )
 def test_equal_samples_are_suspected(responses: list[Response], fraction: float | None, probed: int) -> None:
-    assert collapse.distinct_fraction(responses) == fraction
-    assert len(collapse.suspects(responses)) == probed
+    assert draw.distinct_fraction(responses) == fraction
+    assert len(draw.suspects(responses)) == probed
 
 
 def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
     responses = copies(5, equal=True)
-    collapse.check("set", responses, {f"i{i}": f"{i}" for i in range(5)})
+    draw.check("set", responses, {f"i{i}": f"{i}" for i in range(5)})
     with pytest.raises(CorruptInputError, match="copies of one draw: on 5 of 5"):
-        collapse.check("set", responses, {f"i{i}": "another" for i in range(5)})
+        draw.check("set", responses, {f"i{i}": "another" for i in range(5)})
 
 
 def test_copied_draws_are_found_end_to_end(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from evals import data, registry
+from evals import benchmark as registry
+from evals import data
 from evals.benchmark import Decoding
-from evals.generation import taskfile
+from evals.generation import plan as taskfile
 from evals.generation.engine import Settings, engine
 from evals.generation.plan import Plan, plan, room
 from records.errors import ConfigError

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from evals import arithmetic, data, registry
+from evals import arithmetic, benchmark, data
 from evals.benchmark import Decoding, Generated
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 
-KEYS = registry.keys()
-SYNTHETIC = [key for key in KEYS if registry.benchmark(key).synthetic]
-TASKS = sorted(Path(registry.__file__).parent.glob("tasks/*.py"))
+KEYS = benchmark.keys()
+SYNTHETIC = [key for key in KEYS if benchmark.benchmark(key).synthetic]
+TASKS = sorted(Path(benchmark.__file__).parent.glob("tasks/*.py"))
 
 # evaluation.md section 3: rows, counted responses, decoding
 PAPER = {
@@ -31,20 +31,20 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("key", registry.PAPER)
+@pytest.mark.parametrize("key", benchmark.PAPER)
 def test_paper_sets_have_the_papers_denominators(key: str) -> None:
-    found = registry.benchmark(key)
+    found = benchmark.benchmark(key)
     assert (found.n, found.responses, found.decoding.temperature) == PAPER[key]
     assert (found.decoding.top_p, found.decoding.max_tokens, found.prompt) == (1.0, 8192, "system")
 
 
 def test_the_pool_is_the_papers() -> None:
-    assert sum(registry.benchmark(key).responses for key in registry.PAPER) == 8844
+    assert sum(benchmark.benchmark(key).responses for key in benchmark.PAPER) == 8844
 
 
 def test_all_means_the_papers_seven_in_its_order() -> None:
-    assert tuple(b.key for b in registry.select(["all"])) == tuple(PAPER)
-    assert registry.keys()[:7] == tuple(PAPER)
+    assert tuple(b.key for b in benchmark.select(["all"])) == tuple(PAPER)
+    assert benchmark.keys()[:7] == tuple(PAPER)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_all_means_the_papers_seven_in_its_order() -> None:
 )
 def test_a_wrong_selection_is_one_clear_line(names: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        registry.select(names)
+        benchmark.select(names)
 
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
@@ -61,21 +61,21 @@ def test_every_task_file_shows_an_item(path: Path) -> None:
     assert path.stem == "__init__" or 'answer "' in (ast.get_docstring(ast.parse(path.read_text())) or "")
 
 
-@pytest.mark.parametrize("key", registry.keys())
+@pytest.mark.parametrize("key", benchmark.keys())
 def test_entries_are_complete(key: str) -> None:
-    found = registry.benchmark(key)
+    found = benchmark.benchmark(key)
     assert len(found.sha256) == 64
     assert found.licence
     assert found.checked_against
     assert found.synthetic == key.startswith("syn_")
-    assert found.stands_for in (registry.PAPER if found.synthetic else (None,))
+    assert found.stands_for in (benchmark.PAPER if found.synthetic else (None,))
     if not found.synthetic:
         assert len(found.revision) == 40, "a commit, not a branch"
 
 
 @pytest.mark.parametrize("key", SYNTHETIC)
 def test_generated_sets_are_the_registered_ones_and_held_out(key: str) -> None:
-    found = registry.benchmark(key)
+    found = benchmark.benchmark(key)
     assert isinstance(found.source, Generated)
     items = data.items(found.source.make())
     data.verify(found, items, key)
@@ -86,13 +86,13 @@ def test_generated_sets_are_the_registered_ones_and_held_out(key: str) -> None:
 @pytest.mark.parametrize("scale", [("syn_mix6", 7), ("syn_mix3", 7)])
 def test_each_scale_stands_for_each_set_once(scale: tuple[str, int]) -> None:
     start = SYNTHETIC.index(scale[0])
-    assert [registry.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(registry.PAPER)
+    assert [benchmark.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(benchmark.PAPER)
 
 
-@pytest.mark.parametrize("key", registry.PAPER)
+@pytest.mark.parametrize("key", benchmark.PAPER)
 def test_registered_content_is_the_shared_copys(key: str, shared: Path) -> None:
     """The same sha256 as from the pinned upstream files (`checked_against`), so fetch and these copies agree."""
-    found = registry.benchmark(key)
+    found = benchmark.benchmark(key)
     items = data.load(found, shared)
     ids = {item.item_id for item in items}
     assert len(ids) == found.n
@@ -101,7 +101,7 @@ def test_registered_content_is_the_shared_copys(key: str, shared: Path) -> None:
 
 def test_registered_quirks_are_in_the_shared_copies(shared: Path) -> None:
     def load(key: str) -> list[data.Item]:
-        return data.load(registry.benchmark(key), shared)
+        return data.load(benchmark.benchmark(key), shared)
 
     assert all(item.answer.endswith(".0") for item in load("amc"))
     copies = Counter(data.item_id(item.problem) for item in load("omni_math"))
@@ -153,7 +153,7 @@ def test_a_row_without_texts_is_refused(row: dict[str, object]) -> None:
 
 def test_loading_what_is_not_there_says_the_command(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"python -m evals.fetch --benchmarks amc --data"):
-        data.load(registry.benchmark("amc"), tmp_path)
+        data.load(benchmark.benchmark("amc"), tmp_path)
 
 
 @pytest.mark.parametrize(

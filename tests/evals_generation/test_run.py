@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from evals import page, registry, run
+from evals import benchmark, run
 from evals.generate import Settings
 from evals.generation import store
 from evals.score import read_scores
 from records.layout import Results
+from report.docs import benchmarks as page
 from tests.evals_generation.conftest import ROOT, few
 
 KEYS = ("syn_mix3", "syn_as3")
@@ -28,7 +29,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_of_benchmarks_is_the_registrys() -> None:
     assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == page.page(), (
-        "run: python -m evals.page --out docs/benchmarks.md"
+        "run: python -m report.docs.benchmarks --out docs/benchmarks.md"
     )
 
 
@@ -50,9 +51,9 @@ def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tm
     assert done.stderr.count("\n") == 1
     assert "--download" in done.stderr
     assert "--data DIR" in done.stderr
-    for key in registry.PAPER:
+    for key in benchmark.PAPER:
         assert any(
-            line.startswith(key) and registry.benchmark(key).licence in line for line in done.stdout.splitlines()
+            line.startswith(key) and benchmark.benchmark(key).licence in line for line in done.stdout.splitlines()
         )
     assert not (tmp_path / "out").exists()
 
@@ -84,14 +85,14 @@ def test_a_tiny_model_on_real_problems_of_all_seven_sets(tiny: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     results, at = Results(tmp_path), run.checkpoint(tiny)
     record = json.loads((results.samples(at) / "samples.json").read_text())["benchmarks"]
-    for key in registry.PAPER:
+    for key in benchmark.PAPER:
         rows = store.read(results.samples(at) / f"{key}.parquet")
-        assert len(rows) == 2 * registry.benchmark(key).decoding.samples
+        assert len(rows) == 2 * benchmark.benchmark(key).decoding.samples
         assert (results.grades(at) / f"{key}.parquet").is_file()
-        assert f"the first 2 of {registry.benchmark(key).n} items" in record[key]["deviations"]
+        assert f"the first 2 of {benchmark.benchmark(key).n} items" in record[key]["deviations"]
         assert any("128 response tokens instead of 8192" in text for text in record[key]["deviations"])
     scores = read_scores(results.scores)
-    assert set(scores["benchmark"]) == {*registry.PAPER, "avg_pooled", "avg_macro"}
+    assert set(scores["benchmark"]) == {*benchmark.PAPER, "avg_pooled", "avg_macro"}
     assert scores["high"].notna().all()
 
 

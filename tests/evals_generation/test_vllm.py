@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from evals import fetch, generate, registry
-from evals.generation import collapse, store
+from evals import benchmark, fetch, generate
+from evals.generation import draw, store
 from evals.generation.engine import Settings, per_sample_seed
 from tests.evals_generation.tiny import save_tiny
 
@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     for key in KEYS:
-        fetch.fetch(registry.benchmark(key), folder)
+        fetch.fetch(benchmark.benchmark(key), folder)
     return folder
 
 
@@ -52,7 +52,7 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hf(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hf")
     settings = Settings(str(model), seed=SEED, device="cpu", dtype="float32")
-    generate.generate(settings, registry.select(KEYS), backend="hf", data=items, out=out, limit=LIMIT)
+    generate.generate(settings, benchmark.select(KEYS), backend="hf", data=items, out=out, limit=LIMIT)
     return out
 
 
@@ -87,7 +87,7 @@ def test_stop_reasons_and_token_counts_equal_those_of_hf(vllm: Path, hf: Path) -
 def test_32_samples_are_32_draws(vllm: Path) -> None:
     rows = store.read(vllm / f"{SAMPLED}.parquet")
     assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
-    for own in collapse.by_item([row for row in rows if row.tokens == 64]).values():
+    for own in draw.by_item([row for row in rows if row.tokens == 64]).values():
         assert len(set(own)) == len(own)
 
 
@@ -132,7 +132,7 @@ def test_a_running_vllm_server_answers_as_hf_does(
     endpoint: str, model: Path, items: Path, hf: Path, tmp_path: Path
 ) -> None:
     settings = Settings("tiny", seed=SEED, endpoint=endpoint, tokenizer=str(model))
-    generate.generate(settings, registry.select(KEYS), backend="openai", data=items, out=tmp_path, limit=LIMIT)
+    generate.generate(settings, benchmark.select(KEYS), backend="openai", data=items, out=tmp_path, limit=LIMIT)
     assert texts(tmp_path, GREEDY) == texts(hf, GREEDY)
     rows = store.read(tmp_path / f"{SAMPLED}.parquet")
-    assert all(len(set(own)) > 16 for own in collapse.by_item(rows).values())
+    assert all(len(set(own)) > 16 for own in draw.by_item(rows).values())

@@ -8,12 +8,12 @@ from pathlib import Path
 
 def save_tiny(folder: Path, seed: int, *, kind: str = "qwen2", head_dim: int = 16) -> Path:
     """Write it to `folder` in Hugging Face's layout."""
-    from models import architectures, tokenizer
+    from models import tokenizer
     from models.registry import Architecture
 
     sizes = {"hidden_size": 2 * head_dim, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     architecture = Architecture(kind, num_key_value_heads=2, head_dim=head_dim, **sizes)
-    architectures.fresh(architecture, seed=seed).save_pretrained(folder)
+    tokenizer.fresh(architecture, seed=seed).save_pretrained(folder)
     tokenizer.save(folder)
     return folder
 

@@ -9,7 +9,7 @@ import pytest
 
 from evals.grading.decide import decide, gold
 from evals.grading.normalise import normalise
-from evals.grading.rational import number
+from evals.grading.numbers import number
 from records.errors import ConfigError
 
 SAME = {

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from evals.grading.extract import last_box
+from evals.grading.normalise import last_box
 
 CASES = {
     "one": (r"so \boxed{42}.", "42"),

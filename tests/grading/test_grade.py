@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evals import data, registry
+from evals import benchmark, data
 from evals.fetch import fetch
 from evals.grade import grade
 from evals.grading.verdict import Verdict
@@ -28,7 +28,7 @@ K = 2
 @pytest.fixture(scope="module")
 def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    fetch(registry.benchmark(KEY), folder)
+    fetch(benchmark.benchmark(KEY), folder)
     return folder
 
 
@@ -37,7 +37,7 @@ Rows = dict[str, list[Any]]
 
 def _rows(folder: Path, *, symbolic: bool = False) -> Rows:
     found: Rows = {"item_id": [], "sample": [], "prompt": [], "prompt_sha256": [], "response": [], "stop": []}
-    for item in data.load(registry.benchmark(KEY), folder):
+    for item in data.load(benchmark.benchmark(KEY), folder):
         for sample in range(K):
             right = (len(item.item_id) + sample) % 2 == 0
             found["item_id"].append(item.item_id)
@@ -251,7 +251,7 @@ def test_an_item_with_a_meaningless_tolerance_is_named(
 ) -> None:
     from dataclasses import replace
 
-    loaded = data.load(registry.benchmark(KEY), items)
+    loaded = data.load(benchmark.benchmark(KEY), items)
     monkeypatch.setattr(data, "load", lambda *_: [replace(item, tolerance="wide") for item in loaded])
     with pytest.raises(ConfigError, match=rf"{KEY}: item {loaded[0].item_id}: .*'wide'"):
         grade(samples, items, tmp_path / "grades", cache=None)

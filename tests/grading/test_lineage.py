@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from evals.grading import lineage
+from evals.grading import compare
 from evals.grading.compare import confusion, disagreements
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
@@ -35,14 +35,14 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool(cpu_seconds=lineage.SECONDS) as made:
+    with Pool(cpu_seconds=compare.SECONDS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def verdicts(pool: Pool) -> dict[str, Verdict]:
     questions = [Question(gold(stored), response) for stored, response, _ in CASES.values()]
-    return dict(zip(CASES, lineage.grade(questions, [stored for stored, *_ in CASES.values()], pool), strict=True))
+    return dict(zip(CASES, compare.grade(questions, [stored for stored, *_ in CASES.values()], pool), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -55,7 +55,7 @@ def test_disagreements_list_both_directions(pool: Pool, grader: Grader) -> None:
     golds = [stored for stored, _ in pairs]
     questions = [Question(gold(stored), response) for stored, response in pairs]
     keys = [(f"item{n}", 0) for n in range(3)]
-    rows = disagreements("set", keys, golds, grader.grade(questions), lineage.grade(questions, golds, pool))
+    rows = disagreements("set", keys, golds, grader.grade(questions), compare.grade(questions, golds, pool))
     assert [(row.item_id, row.ours, row.lineage) for row in rows] == [
         ("item1", "correct", "wrong"),
         ("item2", "wrong", "correct"),

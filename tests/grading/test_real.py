@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evals import data, registry
-from evals.grading import lineage
+from evals import benchmark, data
+from evals.grading import compare
 from evals.grading.compare import confusion
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
@@ -16,11 +16,11 @@ from evals.grading.verdict import Verdict
 from evals.selfcheck import Rates, check
 from tests.grading.conftest import rows
 
-PAPER = registry.PAPER
+PAPER = benchmark.PAPER
 
 
 def _rates(key: str, shared: Path, grader: Grader, every: int) -> Rates:
-    items = data.load(registry.benchmark(key), shared / "benchmarks")
+    items = data.load(benchmark.benchmark(key), shared / "benchmarks")
     found = check(items[::every], grader, label=key)
     print(key, found.golds, found.accept, found.reject, found.reject_integers, found.failures[:20])
     return found
@@ -48,7 +48,7 @@ def test_every_real_gold_is_read(shared: Path) -> None:
     kinds = {
         key: [
             gold(item.answer, tolerance=item.tolerance, multiple=item.multiple).kind
-            for item in data.load(registry.benchmark(key), shared / "benchmarks")
+            for item in data.load(benchmark.benchmark(key), shared / "benchmarks")
         ]
         for key in PAPER
     }
@@ -60,7 +60,7 @@ def test_every_real_gold_is_read(shared: Path) -> None:
 
 
 def test_all_scientific_golds_accept_their_latex_form(shared: Path, grader: Grader) -> None:
-    items = data.load(registry.benchmark("minerva"), shared / "benchmarks")
+    items = data.load(benchmark.benchmark("minerva"), shared / "benchmarks")
     golds = [item.answer for item in items if gold(item.answer).kind == "scientific"]
     parts = [stored.lower().split("e") for stored in golds]
     questions = [
@@ -88,7 +88,7 @@ def test_real_outputs_agree_with_their_labels(outputs: list[dict[str, object]], 
 
 def test_real_outputs_by_the_lineage_grader(outputs: list[dict[str, object]]) -> None:
     questions = [Question(gold(str(row["gold"])), str(row["output"])) for row in outputs]
-    with Pool(cpu_seconds=lineage.SECONDS) as pool:
-        verdicts = lineage.grade(questions, [str(row["gold"]) for row in outputs], pool)
+    with Pool(cpu_seconds=compare.SECONDS) as pool:
+        verdicts = compare.grade(questions, [str(row["gold"]) for row in outputs], pool)
     right = [verdict is Verdict.CORRECT for verdict in verdicts]
     assert confusion(zip([bool(row["label"]) for row in outputs], right, strict=True)) == (176, 1, 0, 23)

@@ -14,11 +14,9 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from methods import ratios, reducers
 from methods.batch import Batch
 from methods.method import Method
-from methods.parts import Part
-from methods.terms import Terms
+from methods.parts import Part, Terms, ratios, reducers
 
 Mutation = Callable[[Method], Method | None]
 MUTATIONS: dict[str, Mutation] = {}

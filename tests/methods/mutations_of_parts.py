@@ -6,10 +6,8 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from methods import advantages, penalties, selections, surrogates
 from methods.method import Method
-from methods.parts import Part
-from methods.terms import Terms
+from methods.parts import Part, Terms, advantages, masks, penalties, surrogates
 from tests.methods.mutations import (
     MUTATIONS,
     Mutation,
@@ -112,7 +110,7 @@ def where_changed(method: Method, where: Part) -> Method | None:
     return with_parts(method, penalties=(changed,))
 
 
-MUTATIONS["penalise every token"] = lambda m: where_changed(m, selections.everywhere())
+MUTATIONS["penalise every token"] = lambda m: where_changed(m, masks.everywhere())
 
 
 @mutation("penalise the other tokens")

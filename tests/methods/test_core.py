@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from methods import catalog, docs
+from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import NAMES
-from methods.entropy import logp_and_entropy
+from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS
 from records.errors import ConfigError, CorruptInputError
 from records.provenance import ROOT
+from report.docs import methods
 
 PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
 
@@ -194,7 +195,7 @@ def test_quotes_are_the_papers_words() -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    assert docs.stale(ROOT / "docs") == [], "run: python -m methods.docs"
+    assert methods.stale(ROOT / "docs") == [], "run: python -m report.docs.methods"
 
 
 # ---- bad input ----

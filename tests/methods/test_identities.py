@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods import catalog, ratios, reducers
-from methods.terms import Terms
+from methods import catalog
+from methods.parts import Terms, ratios, reducers
 from tests.methods import reference, subjects
 from tests.methods.batches import Fields, on_policy, random_fields, rows
 from tests.methods.subjects import Outcome, assert_same, batch_of, distance, evaluate

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from evals import arithmetic
+from models import build, tokenizer
 from models import build as builder
-from models import cache, phases, tokenizer
-from models.architectures import fresh
-from models.batches import IGNORED, clean_pairs, noisy_pairs, tensors
-from models.gradients import by_length, gradients
+from models import recipe as cache
+from models.batches import IGNORED, by_length, clean_pairs, gradients, noisy_pairs, tensors
 from models.measure import correct
 from models.recipe import Aims, Recipe, recipe
 from models.registry import Architecture
+from models.tokenizer import fresh
 from records.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 
 ANY = (0.0, 100.0)
@@ -91,12 +91,12 @@ def test_an_interrupted_build_goes_on_from_the_clean_checkpoint(
 ) -> None:
     out = tmp_path / "base"
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "noisy", _interrupt)
+        patch.setattr(build, "noisy", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             builder.build(small(), out)
     assert not out.exists(), "nothing half-built under the final name"
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "clean", _interrupt)  # would be called if the phase were redone
+        patch.setattr(build, "clean", _interrupt)  # would be called if the phase were redone
         record = builder.build(small(), out)
     assert record["resumed"]
     assert record["sha256"] == built[1]["sha256"]
@@ -104,7 +104,7 @@ def test_an_interrupted_build_goes_on_from_the_clean_checkpoint(
 
 def test_a_clean_checkpoint_of_another_recipe_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "noisy", _interrupt)
+        patch.setattr(build, "noisy", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             builder.build(small(seed=2), tmp_path / "base")
     assert not builder.build(small(), tmp_path / "base")["resumed"]
@@ -115,7 +115,7 @@ def _interrupt(*_: Any, **__: Any) -> None:
 
 
 def test_a_finished_base_is_left_alone(built: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phases, "clean", _interrupt)
+    monkeypatch.setattr(build, "clean", _interrupt)
     assert builder.build(small(), built[0]) == built[1]
     with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build(small(seed=2), built[0])
@@ -253,9 +253,7 @@ def test_what_counts_as_correct(response: str, right: bool) -> None:
     assert correct(response, "2") is right
 
 
-@pytest.mark.parametrize(
-    "module", ["models.build", "models.prompts", "models.cache", "models.recipe", "models.registry"]
-)
+@pytest.mark.parametrize("module", ["models.build", "models.prompts", "models.recipe", "models.registry"])
 def test_commands_start_without_torch(module: str) -> None:
     code = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

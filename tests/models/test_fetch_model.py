@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from methods import fetch_model
-from models import cache
+from models import fetch, recipe
 from records.errors import BenchError, CorruptInputError, MissingInputError
 from records.provenance import ROOT, sha256_bytes
 from tests.models.hub_server import COMMIT, environment, hub
@@ -36,7 +35,7 @@ KEPT = sorted(set(SHARDED) - {"consolidated.safetensors", "original/consolidated
 
 def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "methods.fetch_model", *words], cwd=ROOT, env=os.environ | variables,
+        [sys.executable, "-m", "models.fetch", *words], cwd=ROOT, env=os.environ | variables,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -58,7 +57,7 @@ def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path, r
         fetched = len(asked)
         assert command(*words, **environment(address, tmp_path / "home")).returncode == 0
     assert len(asked) == fetched, "a complete folder asks nothing"
-    record = cache.record(out)
+    record = recipe.record(out)
     assert (record["hub"], record["revision"], record["commit"]) == (HUB, revision, COMMIT)
     assert record["sha256"] == {name: sha256_bytes(SHARDED[name]) for name in KEPT}
     assert not any("consolidated" in line or "README" in line for line in asked)
@@ -87,10 +86,10 @@ def test_what_cannot_be_fetched_is_one_line(
 
 def test_a_folder_fetched_elsewhere_is_taken_without_a_network(tmp_path: Path) -> None:
     source = folder(tmp_path / "carried", SHARDED)
-    record = fetch_model.fetch(HUB, COMMIT, tmp_path / "out", source=source)
+    record = fetch.fetch(HUB, COMMIT, tmp_path / "out", source=source)
     assert (record["commit"], sorted(record["sha256"])) == (COMMIT, KEPT)
-    assert cache.record(tmp_path / "out") == record
-    assert fetch_model.fetch(HUB, "main", tmp_path / "head", source=source)["commit"] is None
+    assert recipe.record(tmp_path / "out") == record
+    assert fetch.fetch(HUB, "main", tmp_path / "head", source=source)["commit"] is None
 
 
 def without(name: str) -> dict[str, bytes]:
@@ -111,23 +110,23 @@ def test_an_incomplete_model_has_no_record(
     tmp_path: Path, files: dict[str, bytes], kind: type[BenchError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        fetch_model.fetch(HUB, COMMIT, tmp_path / "out", source=folder(tmp_path / "carried", files))
+        fetch.fetch(HUB, COMMIT, tmp_path / "out", source=folder(tmp_path / "carried", files))
     assert not (tmp_path / "out" / "base.json").exists()
 
 
 def test_two_commits_never_mix_in_one_folder(tmp_path: Path) -> None:
     source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
-    fetch_model.fetch(HUB, COMMIT, out, source=source)
+    fetch.fetch(HUB, COMMIT, out, source=source)
     with pytest.raises(CorruptInputError, match=rf"holds {HUB}@{COMMIT}, not {HUB}@main; remove it"):
-        fetch_model.fetch(HUB, "main", out, source=source)
+        fetch.fetch(HUB, "main", out, source=source)
     (out / "base.json").unlink()
     with pytest.raises(CorruptInputError, match=rf"holds parts of {HUB}@{COMMIT}, not {HUB}@main"):
-        fetch_model.fetch(HUB, "main", out, source=source)
+        fetch.fetch(HUB, "main", out, source=source)
 
 
 def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
     source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
-    fetch_model.fetch(HUB, COMMIT, out, source=source)
+    fetch.fetch(HUB, COMMIT, out, source=source)
     (out / "model-00001-of-00002.safetensors").write_bytes(b"other")
     with pytest.raises(CorruptInputError, match="differs from its sha256"):
-        fetch_model.fetch(HUB, COMMIT, out, source=source)
+        fetch.fetch(HUB, COMMIT, out, source=source)

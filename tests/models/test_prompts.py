@@ -8,8 +8,8 @@ from pathlib import Path
 
 from evals import arithmetic
 from models.prompts import rows
+from records.files import read_jsonl
 from records.provenance import ROOT
-from records.read import read_jsonl
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,9 @@ import pytest
 
 from evals import arithmetic
 from models import tokenizer
-from models.architectures import fresh
 from models.recipe import recipe
 from models.registry import Architecture
+from models.tokenizer import fresh
 
 CLASSES = ("qwen2", "qwen3", "llama", "mistral")
 TEXTS = [

@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 from evals.generation import prompts as evaluation
 from models import prompts, tokenizer, training_data
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.files import read_json, read_jsonl
 from records.provenance import ROOT, sha256_file
-from records.read import read_json, read_jsonl
 from tests.models.hub_server import COMMIT, environment, hub
 
 KEY = "dapo_math_17k"

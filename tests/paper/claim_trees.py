@@ -11,7 +11,7 @@ from typing import Any
 from evals.stats.scorefile import COLUMNS, MACRO, NOT_CORRECT, POOLED
 from evals.stats.scorefile import write_scores as write_table
 from records.layout import Checkpoint, Results, Run
-from report.results import Tree
+from records.results_tree import Tree
 
 MODELS = ("q7", "q14", "l8", "m7", "dq7")
 STANDS_FOR = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evals.stats.decode import COLUMN, printed
-from report.paper.printed import HEADINGS
+from paper.printed import COLUMN, HEADINGS, printed
 
 RESPONSES = 8844
 COPIES_RIGHT = 4

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from evals.stats.decode import candidates
-from evals.stats.decode import printed as prints
+from paper import arithmetic, printed, sentences
+from paper.audit import audit, main
+from paper.finding import CLEAN, Finding
+from paper.printed import candidates
+from paper.printed import printed as prints
 from records.errors import ConfigError
-from report.paper import averages, printed, sentences
-from report.paper.audit import audit, main
-from report.paper.finding import CLEAN, Finding
 from tests.paper import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +111,7 @@ def test_not_run_counts_as_zero_in_the_average(tmp_path: Path) -> None:
     counts = synthetic.COUNTS["T1.3"]
     average = prints(sum(counts[2:]) + 4, synthetic.RESPONSES)[0]
     folder = synthetic.write(tmp_path, {("T1.3", "AIME24"): "-", ("T1.3", "AIME25"): "-", ("T1.3", "Avg."): average})
-    assert 4 in averages.copies(printed.read(folder)["T1.3"])
+    assert 4 in arithmetic.copies(printed.read(folder)["T1.3"])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_bad_sentence_is_named(tmp_path: Path, old: str, new: str, words: tuple[
 
 
 def test_every_weighting_but_the_pool_fails_on_the_paper() -> None:
-    found = {f.printed: int(f.admissible.split()[0]) for f in averages.controls(printed.read())}
+    found = {f.printed: int(f.admissible.split()[0]) for f in arithmetic.controls(printed.read())}
     pool = found.pop("pooled")
     del found["pooled, OlympiadBench 674"]  # one response less of 8,844: print cannot tell the two apart
     assert pool > 30 > 5 > max(found.values())
@@ -145,8 +145,8 @@ def test_every_weighting_but_the_pool_fails_on_the_paper() -> None:
 def test_known_row_of_the_paper_follows() -> None:
     """Table 1, TEPO 7B: 121, 84, 1155, 387, 764, 273, 95 right, 2,879 together, 3 or 4 of the copies."""
     row = printed.read()["T1.8"]
-    assert averages.right(row) == (2879, 2879)
-    assert averages.copies(row) == [3, 4]
+    assert arithmetic.right(row) == (2879, 2879)
+    assert arithmetic.copies(row) == [3, 4]
 
 
 def test_command_writes_csv_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +168,7 @@ def test_no_row_of_the_paper_is_named_in_the_code() -> None:
 
 def test_audit_needs_no_heavy_import() -> None:
     code = (
-        "import sys, report.paper.audit as a; a.audit(a.printed.read(), a.sentences.read());"
+        "import sys, paper.audit as a; a.audit(a.printed.read(), a.sentences.read());"
         "print([m for m in ('torch', 'pandas', 'numpy', 'scipy', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run(
@@ -189,6 +189,6 @@ def test_seed_pairs_are_judged_by_generation_noise(tmp_path: Path, planted: dict
 
 
 def test_examples_in_docstrings() -> None:
-    from report.paper import misprint
+    from paper import arithmetic
 
-    assert doctest.testmod(misprint) == (0, 1)
+    assert doctest.testmod(arithmetic) == (0, 1)

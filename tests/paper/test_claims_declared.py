@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from paper import printed
+from paper.claims import claims
+from paper.claims.claims import CLAIMS, Question
+from paper.claims.tests import KINDS, rows_of
 from records.errors import ConfigError
-from report.claims import declared
-from report.claims.declared import CLAIMS, Question
-from report.claims.kinds import KINDS, rows_of
-from report.paper import printed
 from tests.paper.test_printed import TEXT, _plain
 
-ALL = {claim.id: claim for claim in declared.read()}
+ALL = {claim.id: claim for claim in claims.read()}
 
 
 @pytest.mark.parametrize("id", ALL)
@@ -124,6 +124,6 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
 def test_bad_claims_are_refused_by_name(tmp_path: Path, case: str) -> None:
     edit, words = BROKEN[case]
     with pytest.raises(ConfigError) as caught:
-        declared.read(_content(lambda content: edit(content) and None, tmp_path))
+        claims.read(_content(lambda content: edit(content) and None, tmp_path))
     for word in ("claims.yaml", *words):
         assert word in str(caught.value)

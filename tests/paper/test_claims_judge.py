@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from evals.stats import seeds
-from report.claims import judge, lemmas
-from report.claims.contrast import MODELS, Contrast, Gap, over_runs
-from report.claims.entry import Entry
-from report.claims.kinds import Outcome
-from report.claims.spreads import ratio_of_sds
+from evals.stats import compare
+from paper.claims import ledger, lemmas
+from paper.claims.contrast import MODELS, Contrast, Gap, over_runs, ratio_of_sds
+from paper.claims.render import Entry
+from paper.claims.tests import Outcome
 
 ENDLESS = (-math.inf, math.inf)
 
@@ -58,16 +57,16 @@ ONE_CLAIM = {
 @pytest.mark.parametrize("case", ONE_CLAIM)
 def test_verdict_of_one_claim(case: str) -> None:
     outcome, expected = ONE_CLAIM[case]
-    ((verdict, _),) = judge.family([judge.direction(outcome)])
+    ((verdict, _),) = ledger.family_verdicts([ledger.direction(outcome)])
     assert verdict == expected
 
 
 def test_holm_over_a_family() -> None:
     """p .03 alone is a verdict; beside another test of p .04 it is not. Untested claims do not count."""
     alone, beside, untested = contrast(1, 0.03), contrast(1, 0.04), contrast(1, None)
-    claims = [judge.direction(Outcome((c,))) for c in (alone, beside, untested)]
-    assert [verdict for verdict, _ in judge.family(claims[::2])] == ["supported", "undecided"]
-    assert judge.family(claims) == [("undecided", 0.06), ("undecided", 0.06), ("undecided", None)]
+    claims = [ledger.direction(Outcome((c,))) for c in (alone, beside, untested)]
+    assert [verdict for verdict, _ in ledger.family_verdicts(claims[::2])] == ["supported", "undecided"]
+    assert ledger.family_verdicts(claims) == [("undecided", 0.06), ("undecided", 0.06), ("undecided", None)]
 
 
 @pytest.mark.parametrize("verdict", ["supported", "contradicted"])
@@ -85,7 +84,7 @@ def test_an_entry_without_an_interval_outside_the_null_has_no_verdict(
 
 def test_one_model_is_tested_over_seeds_as_tables_are() -> None:
     a, b = {1: 0.61, 2: 0.64, 3: 0.66}, {1: 0.52, 2: 0.57, 3: 0.55}
-    found = seeds.compare_seeds(a, b)
+    found = compare.compare_seeds(a, b)
     made = over_runs("x", {"m": {s: a[s] - b[s] for s in a}}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
     assert (made.value, made.low, made.high, made.p, made.detectable) == pytest.approx(
         (found.difference, found.low, found.high, found.p, found.detectable)
@@ -149,7 +148,7 @@ FORMULAS = {
 
 @pytest.mark.parametrize("check", lemmas.CHECKS)
 def test_formulas_on_random_policies(check: str) -> None:
-    ((verdict, _),) = judge.family([judge.direction(Outcome((lemmas.share(check, 0.99),)))])
+    ((verdict, _),) = ledger.family_verdicts([ledger.direction(Outcome((lemmas.share(check, 0.99),)))])
     assert verdict == FORMULAS[check]
 
 

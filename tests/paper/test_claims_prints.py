@@ -14,25 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from evals.stats.decode import POOL
-from records import cli
-from report.claims import declared, ledgers, paper_ledger, render
-from report.claims.__main__ import main
-from report.claims.contrast import Gap
-from report.claims.entry import COLUMNS, Entry
-from report.claims.prints import Prints
-from report.paper import noise, printed
-from report.paper.printed import Row, with_cell
+from paper import chance, printed
+from paper.claims import claims, ledger, paper_ledger, render
+from paper.claims.__main__ import main
+from paper.claims.contrast import Gap
+from paper.claims.from_print import Prints
+from paper.claims.render import COLUMNS, Entry
+from paper.printed import POOL, Row, with_cell
+from records import errors
 from tests.paper.claim_trees import both, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = printed.read()
-CLAIMS = declared.read(paper=PAPER)
+CLAIMS = claims.read(paper=PAPER)
 
 
 @pytest.fixture(scope="module")
 def entries() -> dict[str, Entry]:
-    return {e.id: e for e in ledgers.paper(CLAIMS, PAPER)}
+    return {e.id: e for e in ledger.paper(CLAIMS, PAPER)}
 
 
 def test_chance_by_hand() -> None:
@@ -42,7 +41,7 @@ def test_chance_by_hand() -> None:
         parts = []
         for key, n in printed.COLUMN.items():
             share = float((PAPER[a].cells[key] or 0) + (PAPER[b].cells[key] or 0)) / 200
-            parts.append((POOL[key] / 8844 * noise.sd(share, n)) ** 2)
+            parts.append((POOL[key] / 8844 * chance.sd(share, n)) ** 2)
         return math.sqrt(sum(parts))
 
     pairs = {("T4.1", "T4.2"): 0.0055, ("T4.3", "T4.4"): 0.0004, ("T4.5", "T4.6"): 0.0003}
@@ -59,7 +58,7 @@ def test_the_wider_of_two_intervals_counts() -> None:
     share = float(PAPER["T1.8"].cells["aime24"] + PAPER["T1.2"].cells["aime24"]) / 200  # type: ignore[operator]
     aime, amc = (prints.difference("T1.8", "T1.2", "score", column, 0.0) for column in ("aime24", "amc"))
     assert prints.factor("aime24") < 1 < prints.factor("amc")
-    assert (aime.high or 0) - (aime.value or 0) == pytest.approx(1.959964 * noise.sd(share, 960), rel=1e-3)
+    assert (aime.high or 0) - (aime.value or 0) == pytest.approx(1.959964 * chance.sd(share, 960), rel=1e-3)
     assert "generation noise" in aime.how
     assert "seed pairs" in amc.how
 
@@ -103,7 +102,7 @@ def test_verdicts_turn_with_the_printed_numbers(entries: dict[str, Entry], case:
     prints = Prints(_shift(cells))
     claim = next(claim for claim in CLAIMS if claim.id == id)
     blank = replace(entries[id], verdict="undecided", reason="")
-    (entry,) = ledgers.judged([ledgers.Case(blank, claim.printed, prints)])
+    (entry,) = ledger.judged([ledger.Case(blank, claim.printed, prints)])
     assert entry.verdict == after
 
 
@@ -135,7 +134,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     def call(*words: object) -> tuple[object, str]:
         monkeypatch.setattr(sys, "argv", ["claims", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
-            cli.run(main)
+            errors.run(main)
         return ended.value.code, capsys.readouterr().err
 
     return call

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from paper.claims import claims
+from paper.claims import ledger as ledgers
+from paper.claims.render import Entry
 from records.layout import Checkpoint, Run
-from report import estimates
-from report.claims import declared, ledgers
-from report.claims.entry import Entry
-from report.results import Tree
+from records.results_tree import Tree
+from report.tables import fill
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
-CLAIMS = {claim.id: claim for claim in declared.read()}
+CLAIMS = {claim.id: claim for claim in claims.read()}
 
 
 def ledger(found: Tree) -> list[Entry]:
@@ -127,7 +128,7 @@ def test_a_table_difference_is_the_one_of_the_tables(tmp_path: Path) -> None:
     found = tree(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
     entry = next(e for e in ledger(found) if e.id == "gain-q7")
     sides = [[Checkpoint(Run("q7", m, s), STEP) for s in (1, 2, 3)] for m in ("tepo", "grpo")]
-    shown = estimates.difference(found, "avg_pooled", *sides)
+    shown = fill.difference(found, "avg_pooled", *sides)
     assert shown is not None
     assert (entry.low, entry.high, entry.p) == pytest.approx((shown.low, shown.high, shown.p))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from paper import printed, sentences
+from paper.printed import HEADINGS, TABLES, Row
 from records.errors import BenchError
-from report.paper import printed, sentences
-from report.paper.printed import HEADINGS, TABLES, Row
 from tests.paper.transcription import COLUMNS
 
 TEXT = Path(__file__).resolve().parents[2].parent / "shared" / "paper" / "tepo.md"

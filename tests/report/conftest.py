@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from records.layout import Run
+from records.results_tree import Tree
 from report import build, figure
-from report.figures import curves
-from report.results import Tree
-from report.tables import cells, render, spec
+from report.figures import fill as curves
+from report.tables import fill as cells
+from report.tables import render, spec
 from tests.report import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,12 +84,12 @@ def copy(one_seed: Tree, tmp_path: Path) -> Tree:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Call a command's `main` as the shell would: exit code, standard output, standard error."""
-    from records import cli
+    from records import errors
 
     def call(main: Callable[[], int | None], *arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            cli.run(main)
+            errors.run(main)
         out, err = capsys.readouterr()
         code = ended.value.code
         return (code if isinstance(code, int) else 1), out, err

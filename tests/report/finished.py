@@ -10,7 +10,7 @@ from typing import Any
 
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_file, sha256_tree
-from report.results import Tree
+from records.results_tree import Tree
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -12,14 +12,15 @@ import pytest
 
 from evals import score
 from evals.score import read_scores
-from evals.stats import seeds
+from evals.stats import compare
 from evals.stats.estimate import Comparison
 from evals.stats.scorefile import COLUMNS
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
-from report.results import Tree, open_tree
-from report.tables import cells, render, spec
-from report.tables.markdown import markdown
+from records.results_tree import Tree, open_tree
+from report.tables import fill as cells
+from report.tables import render, spec
+from report.tables.render import markdown
 
 
 def fill(tree: Tree) -> cells.FilledTable:
@@ -53,7 +54,7 @@ def test_one_seed_prints_the_score_and_its_interval_over_problems(scored: Tree) 
 def test_several_seeds_print_their_mean_and_the_interval_over_seeds(scored_twice: Tree) -> None:
     table = read_scores(scored_twice.layout.scores)
     chosen = table[(table.method == "tepo") & (table.benchmark == "avg_macro")]
-    expected = seeds.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)))
+    expected = compare.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)))
     found = cell(fill(scored_twice), "T1.8", "avg_macro")
     assert found.value == pytest.approx(chosen.score.mean(), abs=1e-15)
     assert (found.low, found.high) == (expected.low, expected.high)
@@ -74,7 +75,7 @@ def test_delta_is_tepo_minus_grpo_recomputed(tree: str, request: pytest.FixtureR
 def test_delta_of_two_seeds_is_paired_by_seed(scored_twice: Tree) -> None:
     table = read_scores(scored_twice.layout.scores)
     by_seed = table[table.benchmark == "syn_mul4"].set_index(["method", "seed"]).score
-    expected = seeds.compare_seeds(by_seed["tepo"].to_dict(), by_seed["grpo"].to_dict())
+    expected = compare.compare_seeds(by_seed["tepo"].to_dict(), by_seed["grpo"].to_dict())
     found = cell(fill(scored_twice), "T1.9", "olympiadbench")
     assert (found.low, found.high, found.level) == (expected.low, expected.high, "seed")
 

@@ -13,9 +13,9 @@ import pytest
 
 from records.layout import Checkpoint, Run
 from records.provenance import sha256_file
+from records.results_tree import Tree
 from report import build, figure, show, table
-from report.results import Tree
-from report.tables import cells, shown, spec
+from report.tables import fill, render, spec
 
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., tuple[int, str, str]]
@@ -56,13 +56,13 @@ def test_build_writes_the_page(copy: Tree, command: Command) -> None:
 
 def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
     scored_copy.layout.report.touch()
-    filled = cells.fill(spec.table("1"), scored_copy)
+    filled = fill.fill(spec.table("1"), scored_copy)
     code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
     assert code == 0
     assert out.startswith("Quick scale: this shows that the thing runs, not who wins.")
     row = next(row for row in filled.rows if row.row.id == "T1.7")
     printed = next(line for line in out.splitlines() if line.startswith("w. GSPO"))
-    words = [shown.shown(row.cells[c.slot], filled.blocks[0], row) for c in filled.columns]
+    words = [render.shown(row.cells[c.slot], filled.blocks[0], row) for c in filled.columns]
     assert printed.split()[2:] == [w.number + "*" * w.best + w.mark for w in words]
     assert "not run at this scale: w. CLIP-Cov, w. KL-Cov" in out
     assert str(scored_copy.layout.report) in out

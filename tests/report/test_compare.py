@@ -17,9 +17,9 @@ import pytest
 from benchmarks.compare_noise import SHAPES, series
 from records.layout import Checkpoint, Run
 from records.provenance import ROOT
+from records.results_tree import Tree
 from report import compare
-from report.comparison import moved, overlap, seed_noise
-from report.results import Tree
+from report.provenance import moved, seed_noise
 from tests.report import synthetic
 from tests.report.finished import edit, finish, replace
 
@@ -114,9 +114,9 @@ def test_a_grader_change_is_held_against_the_sampling_of_problems(
 
 def test_without_grades_scores_are_compared_by_their_intervals(one: Tree, other: Tree) -> None:
     grade_anew(other, TEPO, "syn_as3", 60)
-    paired = {cell.figure: cell for cell in moved.cells(overlap.overlap(one, Tree(other.root)))}
+    paired = {cell.figure: cell for cell in moved.cells(moved.overlap(one, Tree(other.root)))}
     shutil.rmtree(other.root / "grades")
-    unpaired = {cell.figure: cell for cell in moved.cells(overlap.overlap(one, Tree(other.root)))}
+    unpaired = {cell.figure: cell for cell in moved.cells(moved.overlap(one, Tree(other.root)))}
     assert unpaired.keys() == paired.keys()
     for figure, cell in unpaired.items():
         assert cell.gain.how.startswith("not paired (no grades)")

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from evals import learning_curves
+from evals.learning_curves import MEASURES, first_reaching, running_mean
 from records.errors import ConfigError, CorruptInputError
 from records.layout import Results, Run
-from report import convergence, convergence_files
-from report.convergence import MEASURES, first_reaching, running_mean
-from report.results import Tree
+from records.results_tree import Tree
+from report import convergence
 from tests.report import synthetic
 
 ROLLOUTS = 6
@@ -62,8 +63,8 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(made)
 
 
-def of(tree: Tree, method: str, seed: int = 1) -> convergence.RunMeasures:
-    return convergence.measure_run(tree, Run("tiny_qwen2", method, seed))
+def of(tree: Tree, method: str, seed: int = 1) -> learning_curves.RunMeasures:
+    return learning_curves.measure_run(tree, Run("tiny_qwen2", method, seed))
 
 
 def value(tree: Tree, method: str, seed: int, measure: str) -> float:
@@ -152,7 +153,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, tree: Tree)
     text = path.read_text().replace("\r\n", "\n").replace("0.15000000000000002", "0.15")
     path.write_text(change(text))
     with pytest.raises((CorruptInputError, ConfigError)) as error:
-        convergence.measures(tree)
+        learning_curves.measures(tree)
     assert str(error.value).startswith(str(path))
     assert words in str(error.value)
 
@@ -166,7 +167,7 @@ def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree
         writer.writeheader()
         writer.writerows({**row, "grad_norm": float(row["grad_norm"]) + 4.0} for row in rows)
     pairs = [value(tree, "tepo", s, "grad_norm") - value(tree, "grpo", s, "grad_norm") for s in (1, 2)]
-    found = convergence.compare(tree, "tiny_qwen2", "tepo", "grpo", "grad_norm")
+    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "grad_norm")
     se = statistics.stdev(pairs) / math.sqrt(2)
     t_97_5 = 12.706204736174707  # Student's t, one degree of freedom
     assert found.difference == pytest.approx(statistics.fmean(pairs))
@@ -177,20 +178,22 @@ def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree
 
 def test_a_seed_that_never_gets_there_leaves_no_mean_over_those_that_did(tree: Tree) -> None:
     write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
-    found = convergence.compare(tree, "tiny_qwen2", "tepo", "grpo", "to_50")
+    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "to_50")
     assert (found.difference, found.how) == (None, "TEPO: seed 2: never reached")
     row = next(
-        r for r in convergence.by_method(convergence.measures(tree)) if (r.method, r.measure.key) == ("tepo", "to_50")
+        r
+        for r in learning_curves.by_method(learning_curves.measures(tree))
+        if (r.method, r.measure.key) == ("tepo", "to_50")
     )
     assert (row.estimate.value, row.estimate.how) == (None, "seed 2: never reached")
 
 
 def test_an_unfinished_seed_is_no_pair(tree: Tree) -> None:
     (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
-    found = convergence.compare(tree, "tiny_qwen2", "tepo", "grpo", "area")
+    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "area")
     assert found.difference == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
     assert (found.n, found.p, found.how) == (1, None, "one seed: no method-level interval")
-    assert convergence.compare(tree, "tiny_qwen2", "gspo", "grpo", "area").n == 0
+    assert learning_curves.compare(tree, "tiny_qwen2", "gspo", "grpo", "area").n == 0
 
 
 @pytest.mark.parametrize(
@@ -203,16 +206,16 @@ def test_an_unfinished_seed_is_no_pair(tree: Tree) -> None:
 )
 def test_unknown_names_are_refused(arguments: tuple[str, str, str, str], words: str, tree: Tree) -> None:
     with pytest.raises(ConfigError, match=words):
-        convergence.compare(tree, *arguments)
+        learning_curves.compare(tree, *arguments)
 
 
 def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
-    assert convergence.reference("tepo@hot") == "grpo@hot"
-    assert convergence.reference("tepo+beta=1") == "grpo"
+    assert learning_curves.reference("tepo@hot") == "grpo@hot"
+    assert learning_curves.reference("tepo+beta=1") == "grpo"
 
 
 def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = command(convergence_files.main, "--results", tree.root)
+    code, out, err = command(convergence.main, "--results", tree.root)
     assert (code, err) == (0, "")
     folder = tree.layout.figures
     assert out.split() == [str(folder / f"convergence{end}") for end in (".csv", "_methods.csv", ".md")]
@@ -231,5 +234,5 @@ def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable
 
 
 def test_writing_twice_gives_the_same_bytes(tree: Tree) -> None:
-    first = [path.read_bytes() for path in convergence_files.write(tree)]
-    assert [path.read_bytes() for path in convergence_files.write(Tree(tree.root))] == first
+    first = [path.read_bytes() for path in convergence.write(tree)]
+    assert [path.read_bytes() for path in convergence.write(Tree(tree.root))] == first

@@ -17,15 +17,15 @@ import pytest
 
 from records.errors import BenchError
 from records.layout import Results, Run
+from records.results_tree import Tree
 from report import captions
-from report.figures import curves, draw, figure_spec, styles
-from report.results import Tree
+from report.figures import draw, fill, spec
 from workflow import config as configuration
 from workflow import matrix as plan
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 ROLLOUTS, UPDATES = 4, 2
-KEYS = [declared.key for declared in figure_spec.figures()]
+KEYS = [declared.key for declared in spec.figures()]
 COLUMNS = (
     "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "ratio_spread", "entropy",
     "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
@@ -81,8 +81,8 @@ def mine(quick: Tree, tmp_path: Path) -> Tree:
     return Tree(tmp_path / "quick")
 
 
-def drawing(key: str, tree: Tree) -> curves.Drawing:
-    return curves.draw_data(figure_spec.figure(key), tree)
+def drawing(key: str, tree: Tree) -> fill.Drawing:
+    return fill.draw_data(spec.figure(key), tree)
 
 
 def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
@@ -124,7 +124,7 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(key: str
 
 @pytest.mark.parametrize("key", KEYS)
 def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tree) -> None:
-    made, declared = drawing(key, full), figure_spec.figure(key)
+    made, declared = drawing(key, full), spec.figure(key)
     assert made.notes == ()
     assert [drawn.panel for drawn in made.panels] == declared.panels
     assert all(len(drawn.lines) == len(drawn.panel.lines) for drawn in made.panels)
@@ -133,13 +133,13 @@ def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tr
 
 def test_the_paper_matrix_has_the_papers_figures(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "paper", "embedded.yaml", "paper.yaml", curves_too=False)
-    assert {"figure2", "figure3", "models", "methods", "panel_a"} <= {one.key for one in curves.offered(tree)}
+    assert {"figure2", "figure3", "models", "methods", "panel_a"} <= {one.key for one in fill.offered(tree)}
     for key in ("figure2", "figure3"):
-        assert {run.method for run in curves.runs(figure_spec.figure(key), tree)} >= {"grpo", "tepo"}
+        assert {run.method for run in fill.runs(spec.figure(key), tree)} >= {"grpo", "tepo"}
 
 
 def test_the_quick_run_is_offered_what_it_has_something_for(quick: Tree) -> None:
-    keys = [one.key for one in curves.offered(quick)]
+    keys = [one.key for one in fill.offered(quick)]
     assert keys == ["figure2", "figure3", "entropy", "methods", "methods_clip", "methods_norm"]
 
 
@@ -149,23 +149,23 @@ def test_the_quick_run_is_offered_what_it_has_something_for(quick: Tree) -> None
 )
 def test_nothing_is_offered_that_would_be_empty(method: str, keys: list[str], tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=[method])
-    offered = curves.offered(tree)
+    offered = fill.offered(tree)
     assert [one.key for one in offered] == keys
-    assert all(curves.draw_data(one, tree).lines for one in offered)
+    assert all(fill.draw_data(one, tree).lines for one in offered)
 
 
 def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
-    needed = curves.runs(figure_spec.figure("figure3"), full)
+    needed = fill.runs(spec.figure("figure3"), full)
     assert {run.model for run in needed} == {"tiny_qwen2"}
     assert {run.method for run in needed} == {"grpo", "tepo", "gspo", "tepo_nokl"}
-    assert {run.variant for run in curves.runs(figure_spec.figure("hot"), full)} == {None, "hot"}
-    assert Run("tiny_qwen3", "tepo+beta=1", 1) in curves.runs(figure_spec.figure("models"), full)
+    assert {run.variant for run in fill.runs(spec.figure("hot"), full)} == {None, "hot"}
+    assert Run("tiny_qwen3", "tepo+beta=1", 1) in fill.runs(spec.figure("models"), full)
 
 
 def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree) -> None:
     made = drawing("models", full)
     points, seeds = (
-        list(csv.DictReader(io.StringIO(text))) for text in (curves.csv_text(made), curves.seeds_csv_text(made))
+        list(csv.DictReader(io.StringIO(text))) for text in (fill.csv_text(made), fill.seeds_csv_text(made))
     )
     names = ("panel", "model", "method", "rollout", "value", "low", "high", "seeds")
     assert [tuple(row[name] for name in names) for row in points] == [
@@ -296,10 +296,10 @@ def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick
         path.unlink()
     with pytest.raises(BenchError, match="no finished run of figure2"):
         drawing("2", mine)
-    declared = figure_spec.figure("models")
+    declared = spec.figure("models")
     others = replace(declared, blocks=tuple(replace(b, panels=b.panels[1:5]) for b in declared.blocks))
     with pytest.raises(BenchError, match=r"plans nothing of it\. It shows grpo, tepo with Qwen3-14B, .*tiny_qwen2 for"):
-        curves.draw_data(others, quick)
+        fill.draw_data(others, quick)
 
 
 @pytest.fixture(scope="module")
@@ -351,8 +351,8 @@ def test_a_figure_says_its_seeds_scale_and_collapses(rendered: Any) -> None:
 
 
 def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
-    assert len({colour for colour, _, _ in styles.STYLES}) == len(styles.STYLES)
-    assert len({(dashes, width) for _, dashes, width in styles.STYLES}) == len(styles.STYLES)
+    assert len({colour for colour, _, _ in spec.STYLES}) == len(spec.STYLES)
+    assert len({(dashes, width) for _, dashes, width in spec.STYLES}) == len(spec.STYLES)
 
 
 def test_a_method_keeps_its_style_when_others_are_not_run(mine: Tree, quick: Tree) -> None:

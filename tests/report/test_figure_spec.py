@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from records.errors import BenchError, ConfigError
-from report.figures import figure_spec
-from report.tables.row import check_method
+from report.figures import spec
+from report.tables.spec import check_method
 
 FIGURE = """
 quantities:
@@ -47,7 +47,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_blocks_become_panels_and_each_repeats_them(tmp_path: Path) -> None:
-    figure = figure_spec.figure("mine", write(tmp_path, FIGURE))
+    figure = spec.figure("mine", write(tmp_path, FIGURE))
     ids = ["reward", "hot", "norm.q7", "norm.l8"]
     assert [panel.id for block in figure.blocks for panel in block.panels] == ids
     plain, repeated = figure.blocks
@@ -58,7 +58,7 @@ def test_blocks_become_panels_and_each_repeats_them(tmp_path: Path) -> None:
 
 
 def test_each_over_lines_puts_one_over_the_blocks_own(tmp_path: Path) -> None:
-    (block,) = figure_spec.figure("9", write(tmp_path, FIGURE)).blocks
+    (block,) = spec.figure("9", write(tmp_path, FIGURE)).blocks
     assert [[line.name for line in panel.lines] for panel in block.panels] == [["grpo", "tepo"], ["grpo", "gpg"]]
     assert [panel.alone and panel.alone.name for panel in block.panels] == ["tepo", "gpg"]
     assert [panel.quantity.log for panel in block.panels] == [True, True]
@@ -91,7 +91,7 @@ def test_a_broken_figure_is_refused_with_the_place_in_the_error(case: str, tmp_p
     assert old in FIGURE
     path = write(tmp_path, FIGURE.replace(old, new, 1))
     with pytest.raises(BenchError) as error:
-        figure_spec.figures(path)
+        spec.figures(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     for word in words:
@@ -100,23 +100,23 @@ def test_a_broken_figure_is_refused_with_the_place_in_the_error(case: str, tmp_p
 
 def test_an_unknown_figure_is_named() -> None:
     with pytest.raises(ConfigError, match=r"figures: unknown value 'figur2'.*nearest: figure2"):
-        figure_spec.figure("figur2")
+        spec.figure("figur2")
 
 
 @pytest.mark.parametrize("name", ["2", "figure2", "3", "figure3", "entropy"])
 def test_figures_are_found_by_key_and_by_number(name: str) -> None:
-    assert figure_spec.figure(name).key in {f"figure{name}", name}
+    assert spec.figure(name).key in {f"figure{name}", name}
 
 
 def test_the_papers_figures_have_its_two_methods_and_its_panels() -> None:
     for key, panels in {"figure2": ["2a", "2b"], "figure3": ["3a", "3b"]}.items():
-        (block,) = figure_spec.figure(key).blocks
+        (block,) = spec.figure(key).blocks
         assert [panel.id for panel in block.panels] == panels
         assert [line.name for line in block.panels[0].lines][:2] == ["grpo", "tepo"]
         assert len(block.panels[0].lines) <= 5  # more cannot be told apart
 
 
 def test_every_line_is_a_catalog_method() -> None:
-    lines = {line for figure in figure_spec.figures() for panel in figure.panels for line in panel.lines}
+    lines = {line for figure in spec.figures() for panel in figure.panels for line in panel.lines}
     for method in (method for line in lines for method in line.methods):
         check_method(method, "figures.yaml", "lines")

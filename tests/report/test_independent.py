@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from report.results import Tree
-from report.tables import cells, spec
-from report.tables.filled import Cell, FilledTable
+from records.results_tree import Tree
+from report.tables import fill, spec
+from report.tables.fill import Cell, FilledTable
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK, DATA = ROOT / "results/quick", ROOT / "results/cache/benchmarks"
@@ -57,7 +57,7 @@ def share(*answers: dict[tuple[str, int], bool]) -> Fraction:
 @pytest.fixture(scope="module")
 def table() -> FilledTable:
     assert (QUICK / "scores.csv").is_file(), "results/quick is missing: run make demo"
-    return cells.fill(spec.table("1"), Tree(QUICK))
+    return fill.fill(spec.table("1"), Tree(QUICK))
 
 
 def cell(table: FilledTable, row: str, column: str) -> Cell:

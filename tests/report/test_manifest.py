@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from records.files import write_json
 from records.layout import Checkpoint, Run
-from records.write import write_json
-from report import chain, manifest, verify
-from report.results import Tree
+from records.results_tree import Tree
+from report import verify
+from report.provenance import manifest
 from tests.report import synthetic
 from tests.report.finished import COMMIT, edit, finish, replace
 from tests.workflow.conftest import copy_of, run_snakemake
@@ -201,14 +202,14 @@ def test_a_run_left_over_from_another_plan_is_listed_too(broken: Path) -> None:
     edit(tree.layout.matrix, runs=[run for run in tree.matrix["runs"] if run["method"] != "tepo"])
     content = manifest.build(Tree(broken))
     assert content["runs"].keys() >= {TEPO.run.path.as_posix()}
-    assert chain.problems(Tree(broken)) == []
+    assert manifest.problems(Tree(broken)) == []
 
 
 def test_without_a_manifest_there_is_nothing_to_hold_against(broken: Path, command: Command) -> None:
     (broken / manifest.NAME).unlink()
     code, _, err = command(verify.main, "--results", broken)
     assert code == 2
-    assert "manifest (python -m report.manifest writes it) is missing" in err
+    assert "manifest (python -m report.provenance.manifest writes it) is missing" in err
 
 
 @pytest.mark.slow
@@ -217,5 +218,8 @@ def test_snakemake_verify_fails_when_verify_does(tmp_path: Path) -> None:
     clone = copy_of(tmp_path / "clone")
     synthetic.write_tree(clone / "results/quick")
     done = run_snakemake(clone, "verify", "--configfile", "config/quick.yaml")
-    assert "manifest.json: manifest (python -m report.manifest writes it) is missing" in done.stdout + done.stderr
+    assert (
+        "manifest.json: manifest (python -m report.provenance.manifest writes it) is missing"
+        in done.stdout + done.stderr
+    )
     assert done.returncode != 0

@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 from records.errors import CorruptInputError, MissingInputError
+from records.results_tree import Tree
 from report import build, runs
-from report.figures import inline
-from report.results import Tree
+from report.figures import draw
 from report.site import assets
 from report.tables import spec
 
@@ -243,16 +243,16 @@ def test_a_figure_file_that_acts_or_loads_is_refused(inner: str, tmp_path: Path)
     path = tmp_path / "f.svg"
     path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{inner}</svg>')
     with pytest.raises(CorruptInputError, match=r"f\.svg: .*never does"):
-        inline.inline(path, "f", "title", {})
+        draw.inline(path, "f", "title", {})
 
 
 def test_colours_of_figures_follow_the_page(one_seed: Tree) -> None:
     text = (assets.HTML / "style.css").read_text()
     light, dark = text.split("prefers-color-scheme: dark")[:2]
-    svg = inline.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
+    svg = draw.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
     assert "var(--ink)" in svg
     assert ElementTree.fromstring(svg).get("role") == "img"
-    from report.figures.styles import css_colours
+    from report.figures.spec import css_colours
 
     for colour, variable in css_colours().items():
         assert re.search(rf"{variable}: {colour};", light), f"{variable} in the light theme is the colour of the file"

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from paper.printed import read
 from records.layout import BASE, Checkpoint, Run
-from report.paper.printed import read
-from report.results import Tree
+from records.results_tree import Tree
 from report.show import text
-from report.tables import cells, render, shown, spec
-from report.tables.filled import FilledTable
+from report.tables import fill as cells
+from report.tables import render, spec
+from report.tables.fill import FilledTable
 
 SLOTS = {
     "q7": "tiny_qwen2",
@@ -89,7 +90,7 @@ def test_the_hot_table_shows_both_learning_rates_side_by_side(embedded: Tree) ->
 def test_the_hot_table_is_one_line_where_nothing_is_trained_hot(scored: Tree) -> None:
     filled = fill(scored, "hot")
     assert (filled.blocks, filled.notes) == ((), ()), "its calm half alone would say nothing"
-    assert shown.empty(filled) == "The same methods at twice the learning rate: not part of this scale."
+    assert render.empty(filled) == "The same methods at twice the learning rate: not part of this scale."
 
 
 def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(embedded: Tree, paper: Tree) -> None:
@@ -143,8 +144,8 @@ def test_a_mean_waits_for_all_of_its_rows(embedded: Tree, tmp_path: Path) -> Non
 def test_a_table_without_a_number_is_one_line(scored: Tree) -> None:
     filled = fill(scored, "2")
     assert not filled.measured
-    assert shown.empty(filled) == "Table 2: Three other models: not part of this scale."
-    assert shown.empty(filled) in text(filled)
+    assert render.empty(filled) == "Table 2: Three other models: not part of this scale."
+    assert render.empty(filled) in text(filled)
 
 
 def test_a_second_look_that_the_scale_does_not_take_is_not_run(scored: Tree) -> None:

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from records import csv_files
+from records.files import write_json
 from records.provenance import ROOT
-from records.write import write_json
-from report import build, columns, compare, figure, manifest, reference, show, table, verify
-from report.figures import curves, figure_spec
-from report.results import Tree
-from report.tables import cells, render, spec
+from records.results_tree import Tree
+from report import build, compare, figure, reference, show, table, verify
+from report.figures import fill as curves
+from report.figures import spec as figure_spec
+from report.provenance import manifest
+from report.tables import fill as cells
+from report.tables import render, spec
 from tests.report import synthetic
 from tests.report.finished import COMMIT, edit, finish, replace
 
@@ -62,7 +66,7 @@ def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path
                      "report.html", f"{run}/curve.csv.gz", f"{run}/run.json", "manifest.json", "README.md"}  # fmt: skip
     assert not [name for name in names if name.endswith(".parquet") or "checkpoints" in name or "state/" in name]
     for name in names - {"manifest.json", "README.md"}:
-        assert columns.content(made / name) == (whole.root / name.removesuffix(".gz")).read_bytes()
+        assert csv_files.content(made / name) == (whole.root / name.removesuffix(".gz")).read_bytes()
 
 
 def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:
@@ -134,7 +138,10 @@ def machine_path(root: Path) -> None:
 
 REFUSED = {
     "edited after its manifest": (lambda root: edit(root / "matrix.json", title="?"), "differs: matrix.json"),
-    "without a manifest": (lambda root: (root / manifest.NAME).unlink(), "manifest (python -m report.manifest writes"),
+    "without a manifest": (
+        lambda root: (root / manifest.NAME).unlink(),
+        "manifest (python -m report.provenance.manifest writes",
+    ),
     "a file that names a folder of the machine": (machine_path, "table1.md: names a folder of this machine"),
 }
 

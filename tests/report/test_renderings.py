@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from report.results import Tree
-from report.tables import cells, fragment, latex, markdown, render, spec
-from report.tables.filled import FilledTable
-from report.tables.shown import shown
+from records.results_tree import Tree
+from report.tables import fill as cells
+from report.tables import render, spec
+from report.tables.fill import FilledTable
+from report.tables.render import shown
 
 TABLES = ("1", "2", "3", "4", "hot")
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
@@ -85,7 +86,7 @@ def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, embedd
     filled = fill(embedded, key)
     plain = [text for line in list(csv.reader(io.StringIO(render.csv_table(filled))))[1:] for text in line[2:]]
     assert [number.lstrip("+") for number in numbers(filled)] == plain
-    for text in (markdown.markdown(filled), latex.latex(filled), fragment.html(filled)):
+    for text in (render.markdown(filled), render.latex(filled), render.html(filled)):
         text = text.replace("$-$", "-").replace("−", "-")
         found = re.findall(r"(?:\*\*|\\textbf\{|<b>|[>|&] ?)([+-]?\d+\.\d\d)\b", text)
         assert found == numbers(filled)
@@ -98,15 +99,15 @@ def test_best_and_mark_stand_in_every_rendering(key: str, embedded: Tree) -> Non
     best, marked = sum(w.best for w in words), sum(bool(w.mark) for w in words)
     assert best >= len(filled.columns)
     assert marked > 0
-    body = markdown.markdown(filled).split("Percent of responses")[0]
+    body = render.markdown(filled).split("Percent of responses")[0]
     assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
     assert sum(line.count(mark) for line in body.splitlines() for mark in "≈↑↓?") == marked
-    assert latex.latex(filled).count(r"\textbf{") == best
-    assert sum(fragment.html(filled).count(f'<small class="mark">{mark}</small>') for mark in "≈↑↓?") == marked
+    assert render.latex(filled).count(r"\textbf{") == best
+    assert sum(render.html(filled).count(f'<small class="mark">{mark}</small>') for mark in "≈↑↓?") == marked
 
 
 def test_the_papers_number_stands_beside_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
-    for rendering in (markdown.markdown, latex.latex, fragment.html):
+    for rendering in (render.markdown, render.latex, render.html):
         assert not re.search(r"paper \d", rendering(fill(embedded, "3")))
         assert "paper 77.40" in rendering(fill(paper, "3"))
         assert "paper 2.77" not in rendering(fill(paper, "2")), "an average that counts absent benchmarks as wrong"
@@ -117,21 +118,21 @@ def test_the_papers_number_stands_beside_ours_only_at_the_papers_scale(embedded:
 
 def test_markdown_links_lead_to_the_runs(embedded: Tree) -> None:
     filled = fill(embedded, "3")
-    links = set(re.findall(r"\]\(([^)]*)\)", markdown.markdown(filled)))
+    links = set(re.findall(r"\]\(([^)]*)\)", render.markdown(filled)))
     assert len(links) == 2 * len({row.method for row in filled.rows}), "two seeds of each method"
     for link in links:
         assert (embedded.layout.tables / link).resolve().is_dir(), link
 
 
 def test_markdown_names_the_number_of_seeds_and_the_baseline(embedded: Tree) -> None:
-    text = markdown.markdown(fill(embedded, "3"))
+    text = render.markdown(fill(embedded, "3"))
     assert text.count("<br>2 seeds: [seed 1](../runs/tiny_qwen2/") == 26
     assert text.count("Marks compare with TEPO-w/o. KL.") == 5
     assert text.count("Marks compare with w. GRPO/DAPO (token-level).") == 1
 
 
 def test_markdown_keeps_outside_text_as_text(embedded: Tree) -> None:
-    text = markdown.markdown(named(fill(embedded, "1"), EVIL))
+    text = render.markdown(named(fill(embedded, "1"), EVIL))
     assert "<script" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 11 for line in rows)
@@ -151,7 +152,7 @@ def pdflatex() -> str:
 def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
     """The log of a document that takes `text` in; fails when it does not compile."""
     (folder / "table.tex").write_text(text, encoding="utf-8")
-    (folder / "document.tex").write_text(latex.wrapper("table"), encoding="utf-8")
+    (folder / "document.tex").write_text(render.wrapper("table"), encoding="utf-8")
     for _ in range(2):  # the second time the reference to the table is known
         done = subprocess.run(
             [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex"],
@@ -165,14 +166,14 @@ def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
 @pytest.mark.parametrize("key", TABLES)
 @pytest.mark.parametrize("scale", ["embedded", "scored"])
 def test_latex_compiles(key: str, scale: str, pdflatex: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    log = compile_latex(pdflatex, tmp_path, latex.latex(fill(request.getfixturevalue(scale), key)))
+    log = compile_latex(pdflatex, tmp_path, render.latex(fill(request.getfixturevalue(scale), key)))
     assert "undefined references" not in log
     assert "Overfull" not in log
     assert "Missing character" not in log
 
 
 def test_latex_takes_any_text_as_text(embedded: Tree, pdflatex: str, tmp_path: Path) -> None:
-    text = latex.latex(named(fill(embedded, "2"), EVIL))
+    text = render.latex(named(fill(embedded, "2"), EVIL))
     assert "[U+5B66]" in text, "a character that pdflatex cannot set is named"
     compile_latex(pdflatex, tmp_path, text)
 
@@ -208,7 +209,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("key", TABLES)
 def test_the_html_fragment_stands_alone(key: str, embedded: Tree) -> None:
-    parsed = Elements(fragment.html(fill(embedded, key)))
+    parsed = Elements(render.html(fill(embedded, key)))
     assert {tag for tag, _ in parsed.tags} <= {
         "style", "div", "section", "h2", "table", "caption", "thead", "tbody", "tr", "th", "td", "b", "small", "a", "p"
     }  # fmt: skip
@@ -219,13 +220,13 @@ def test_the_html_fragment_stands_alone(key: str, embedded: Tree) -> None:
 
 
 def test_html_keeps_outside_text_as_text(embedded: Tree) -> None:
-    text = fragment.html(named(fill(embedded, "1"), EVIL))
+    text = render.html(named(fill(embedded, "1"), EVIL))
     assert "<script" not in text
     assert EVIL in "".join(Elements(text).words)
 
 
 def test_every_cell_says_how_it_was_made(embedded: Tree) -> None:
-    titles = list(Elements(fragment.html(fill(embedded, "1"))).attributes("title"))
+    titles = list(Elements(render.html(fill(embedded, "1"))).attributes("title"))
     assert len(titles) == 19 * 9
     assert any(
         re.search(r"seed level: Student-t over 2 seeds; -?\d+\.\d\d to T1.2 \(seed level: paired t", t) for t in titles

@@ -14,8 +14,8 @@ import pytest
 from methods.readings import READINGS
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
-from report.results import Tree
-from report.site import assets, readingviews, samples, shards, sparks, vendor
+from records.results_tree import Tree
+from report.site import assets, readings, run_pages, samples
 from tests.browser import invented
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
@@ -24,20 +24,20 @@ SCRIPTS = sorted((assets.HTML / "js").glob("*.js"))
 
 @pytest.fixture
 def written(scored_copy: Tree) -> tuple[Tree, Path]:
-    folder = scored_copy.root / shards.FOLDER
+    folder = scored_copy.root / samples.FOLDER
     samples.write(scored_copy, folder, None)
     return scored_copy, folder
 
 
 def unpacked(folder: Path, name: str) -> Any:
-    found, value = shards.unpack((folder / f"{name}.js").read_bytes())
+    found, value = samples.unpack((folder / f"{name}.js").read_bytes())
     assert found == name, "a file says what it is"
     return value
 
 
 def test_a_shard_is_read_back_as_written() -> None:
     value = {"text": "</script> \u2028 ☃ \\x", "numbers": [1, None, 0.5]}
-    assert shards.unpack(shards.shard("a/b.0", value)) == ("a/b.0", value)
+    assert samples.unpack(samples.shard("a/b.0", value)) == ("a/b.0", value)
 
 
 def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[Tree, Path]) -> None:
@@ -55,7 +55,7 @@ def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[
 
 def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "TEXT_BYTES", 100)
-    folder = scored_copy.root / shards.FOLDER
+    folder = scored_copy.root / samples.FOLDER
     samples.write(scored_copy, folder, None)
     name = f"samples/{TEPO.path.as_posix()}/syn_as3"
     begins = unpacked(folder, name)["begins"]
@@ -125,12 +125,12 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
 
 
 def test_a_curve_has_gaps_where_nothing_is_known() -> None:
-    drawn = sparks.spark("t", "u", [1.0, None, 3.0, 2.0], [])
+    drawn = run_pages.spark("t", "u", [1.0, None, 3.0, 2.0], [])
     assert drawn is not None
     assert drawn.path.count("M") == 2
     assert "h1" in drawn.path, "a value between gaps is a dot"
     assert (drawn.low, drawn.high, drawn.last, drawn.end) == ("0", "3", "2", 4)
-    assert sparks.spark("t", "u", [None, None], [1.0]) is None
+    assert run_pages.spark("t", "u", [None, None], [1.0]) is None
 
 
 TWINS = {
@@ -145,23 +145,23 @@ TWINS = {
 @pytest.mark.parametrize(("method", "reading"), TWINS)
 def test_a_twin_differs_in_the_reading_alone(method: str, reading: str) -> None:
     entry = next(one for one in READINGS if one.name == reading)
-    assert readingviews.twin(method, entry) == TWINS[method, reading]
+    assert readings.twin(method, entry) == TWINS[method, reading]
 
 
 def test_vendored_files_are_as_published() -> None:
-    for package, entry in json.loads((vendor.VENDOR / "record.json").read_text()).items():
-        there = {p.relative_to(vendor.VENDOR / package).as_posix() for p in (vendor.VENDOR / package).rglob("*.*")}
+    for package, entry in json.loads((assets.VENDOR / "record.json").read_text()).items():
+        there = {p.relative_to(assets.VENDOR / package).as_posix() for p in (assets.VENDOR / package).rglob("*.*")}
         assert there | {"LICENSE"} == set(entry["files"])
         for file in entry["files"]:
-            vendor.read(f"{package}/{file}")
+            assets.read(f"{package}/{file}")
 
 
 def test_a_changed_vendored_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(vendor.VENDOR, tmp_path / "vendor")
-    monkeypatch.setattr(vendor, "VENDOR", tmp_path / "vendor")
+    shutil.copytree(assets.VENDOR, tmp_path / "vendor")
+    monkeypatch.setattr(assets, "VENDOR", tmp_path / "vendor")
     (tmp_path / "vendor/katex/katex.min.js").write_text("alert(1)")
     with pytest.raises(CorruptInputError, match=r"katex\.min\.js: sha256 differs"):
-        vendor.text("katex/katex.min.js")
+        assets.text("katex/katex.min.js")
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

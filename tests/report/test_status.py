@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from methods import lock
+from methods.training import lock
 from records.layout import Run
+from records.results_tree import Tree
 from report import show, status
-from report.results import Tree
 
 Command = Callable[..., tuple[int, str, str]]
 TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", "tepo_nokl"))

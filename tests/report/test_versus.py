@@ -12,12 +12,13 @@ import pytest
 
 from evals import score
 from evals.score import read_scores
-from evals.stats import seeds
-from evals.stats.holm import holm
+from evals.stats import compare
+from evals.stats.compare import holm
 from records.layout import Checkpoint, Run
-from report.results import Tree
-from report.tables import cells, shown, spec, twins
-from report.tables.filled import Cell, FilledTable
+from records.results_tree import Tree
+from report.tables import fill as cells
+from report.tables import render, spec
+from report.tables.fill import Cell, FilledTable
 
 TABLES = {"1", "2", "3", "4", "hot"}
 
@@ -63,7 +64,7 @@ def test_two_seeds_are_compared_seed_by_seed_with_the_baseline_of_the_block(
     b = by_seed(embedded, "tiny_qwen2", other, at, found.benchmark or "")
     assert len(a) == 2
     assert found.versus is not None
-    assert found.versus.comparison == seeds.compare_seeds(a, b)
+    assert found.versus.comparison == compare.compare_seeds(a, b)
     assert found.versus.comparison.level == "seed"
 
 
@@ -86,7 +87,7 @@ def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) ->
         assert found is not None
         assert found.comparison == expected[benchmark]
         assert found.comparison.level == "problem"
-    assert shown.mark(cell(fill(scored, "1"), "T1.7", "aime24")) == "(≈)", "two checkpoints, not two methods"
+    assert render.mark(cell(fill(scored, "1"), "T1.7", "aime24")) == "(≈)", "two checkpoints, not two methods"
 
 
 def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
@@ -105,7 +106,7 @@ def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) ->
 def test_base_models_baselines_and_their_own_runs_are_not_compared(key: str, row: str, embedded: Tree) -> None:
     found = cell(fill(embedded, key), row, "amc")
     assert found.value is not None
-    assert (found.versus, found.inside_noise, shown.mark(found)) == (None, None, "")
+    assert (found.versus, found.inside_noise, render.mark(found)) == (None, None, "")
 
 
 @pytest.mark.parametrize("key", sorted(TABLES))
@@ -151,7 +152,7 @@ def test_the_mark_says_what_the_corrected_p_says(
     assert found.versus is not None
     gain = replace(found.versus.comparison, difference=difference, low=difference - 0.1, high=difference + 0.1)
     found = replace(found, versus=replace(found.versus, comparison=gain, p_holm=p))
-    assert (found.inside_noise, shown.mark(found)) == (inside, mark)
+    assert (found.inside_noise, render.mark(found)) == (inside, mark)
 
 
 def test_without_grades_one_seed_cannot_be_said_to_be_inside_noise(scored_copy: Tree) -> None:
@@ -159,7 +160,7 @@ def test_without_grades_one_seed_cannot_be_said_to_be_inside_noise(scored_copy: 
     found = cell(fill(scored_copy, "1"), "T1.8", "amc")
     assert found.versus is not None
     assert found.versus.comparison.difference is not None
-    assert (found.versus.p_holm, found.inside_noise, shown.mark(found)) == (None, None, "?")
+    assert (found.versus.p_holm, found.inside_noise, render.mark(found)) == (None, None, "?")
 
 
 def test_a_baseline_without_scores_compares_nothing(embedded: Tree, tmp_path: Path) -> None:
@@ -224,13 +225,13 @@ def test_a_stand_in_of_a_paper_model_is_not_comparable(paper: Tree, tmp_path: Pa
 
 
 def test_every_printed_cell_is_found_through_its_row() -> None:
-    from report.paper.printed import read
+    from paper.printed import read
 
     for row in read().values():
-        assert {slot: twins.value(row.id, slot) for slot in ("amc", "avg_pooled")} == {
+        assert {slot: spec.value(row.id, slot) for slot in ("amc", "avg_pooled")} == {
             "amc": None if row.cells["amc"] is None else row.cells["amc"] / 100, "avg_pooled": row.avg / 100
         }  # fmt: skip
-        assert twins.whole(row.id) == (row.model != "m7")
+        assert spec.whole(row.id) == (row.model != "m7")
 
 
 # Collapse.
@@ -240,7 +241,7 @@ def test_a_collapsed_run_is_marked_and_said_with_seed_and_rollout(embedded: Tree
     filled = fill(embedded, "3")
     collapsed = [row for row in filled.rows if row.collapsed]
     assert [row.row.id for row in collapsed] == ["T3.2"]
-    assert shown.label(collapsed[0]) == "w. β = 1 †"
+    assert render.label(collapsed[0]) == "w. β = 1 †"
     note = "† w. β = 1 (tiny Qwen2): seed 2 collapsed at rollout 6 of 16; scored is what was left of the policy."
     assert note in filled.notes
 

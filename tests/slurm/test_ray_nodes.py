@@ -13,7 +13,7 @@ import pytest
 from tests.slurm.cluster import Cluster, wait_for
 from tests.slurm.conftest import PROFILE, snakemake
 from tests.workflow.conftest import ROOT, copy_of
-from workflow.needs import Need, launch
+from workflow.resources import Need, launch
 
 pytestmark = pytest.mark.slow
 NEED = Need(gpus=8, nodes=2, cores=2, memory=8000, minutes=10)

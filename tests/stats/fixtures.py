@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evals.stats.graded import GRADE_COLUMNS, SAMPLE_COLUMNS
+from evals.stats.responses import GRADE_COLUMNS, SAMPLE_COLUMNS
+from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import sha256_bytes, sha256_file
-from records.write import write_json
 
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from evals.stats.at_k import avg_at_k, maj_at_k, pass_at_k
+from evals.stats.estimate import avg_at_k, maj_at_k, pass_at_k
 from records.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from evals.stats.compare import compare, compare_macro, compare_pooled
-from evals.stats.problems import estimate
+from evals.stats.estimate import estimate
 from evals.stats.responses import Samples
 from records.errors import CorruptInputError
 from tests.stats.fixtures import beta

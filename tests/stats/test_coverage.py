@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.stats.coverage import Row, markdown, table
+from benchmarks.interval_coverage import Row, markdown, table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
 

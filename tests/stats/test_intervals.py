@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 
 from evals.stats import intervals
-from evals.stats.averages import NotRun, macro, pooled
-from evals.stats.problems import estimate, generation_se
+from evals.stats.estimate import NotRun, estimate, generation_se, macro, pooled
 from evals.stats.responses import Samples
 from tests.stats.fixtures import beta
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import evals.stats
+from evals.stats.compare import over_seeds
 from evals.stats.estimate import Comparison, Estimate
 from evals.stats.responses import Samples
-from evals.stats.seeds import over_seeds
 from records.errors import CorruptInputError
 
 PACKAGE = Path(evals.stats.__file__).parent

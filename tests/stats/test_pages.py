@@ -13,15 +13,15 @@ from evals.stats.scorefile import AVERAGES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OWNERS = {
-    "samples": ("evals.stats.graded", "SAMPLE_COLUMNS"),
-    "grades": ("evals.stats.graded", "GRADE_COLUMNS"),
+    "samples": ("evals.stats.responses", "SAMPLE_COLUMNS"),
+    "grades": ("evals.stats.responses", "GRADE_COLUMNS"),
     "scores.csv": ("evals.score", "COLUMNS"),
-    "curve.csv": ("methods.curve", "COLUMNS"),
+    "curve.csv": ("methods.training.run_folder", "COLUMNS"),
     "tidy.csv": ("report.tables.render", "TIDY"),
-    "figures/&lt;figure&gt;.csv": ("report.figures.curves", "HEADER"),
-    "seeds.csv": ("report.figures.curves", "SEED_HEADER"),
-    "convergence.csv": ("report.convergence_files", "RUN_HEADER"),
-    "convergence_methods.csv": ("report.convergence_files", "METHOD_HEADER"),
+    "figures/&lt;figure&gt;.csv": ("report.figures.fill", "HEADER"),
+    "seeds.csv": ("report.figures.fill", "SEED_HEADER"),
+    "convergence.csv": ("report.convergence", "RUN_HEADER"),
+    "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
 }
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.stats.decode import COLUMN, POOL, candidates, printed, weights
-from evals.stats.holm import holm
-from evals.stats.power import detectable, power_of, seeds_needed
+from evals.stats.compare import detectable, holm, power_of, seeds_needed
+from paper.printed import COLUMN, POOL, candidates, printed, weights
 from records.errors import ConfigError
 
 

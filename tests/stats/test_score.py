@@ -18,13 +18,13 @@ import pytest
 
 from evals import score
 from evals.score import COLUMNS, paired, read_scores, rows, scores
-from evals.stats.decode import COLUMN, printed
-from evals.stats.graded import GRADE_COLUMNS, VERDICTS
+from evals.stats.responses import GRADE_COLUMNS, VERDICTS
 from evals.stats.scorefile import NOT_CORRECT, write_scores
+from paper.printed import COLUMN, printed
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import ROOT, sha256_file
-from records.write import write_json
 from tests.stats.fixtures import GRPO, KEEP, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evals.stats.compare import EQUAL_SEEDS, NO_SEED, ONE_SEED, compare_seeds, over_seeds, two_level
 from evals.stats.responses import Samples
-from evals.stats.seeds import (
-    EQUAL_SEEDS,
-    NO_SEED,
-    ONE_SEED,
-    compare_seeds,
-    over_seeds,
-    two_level,
-)
 from records.errors import CorruptInputError, MissingInputError
 from tests.stats.fixtures import beta
 

@@ -108,7 +108,7 @@ def test_a_second_demo_does_nothing(here: Snakemake) -> None:
     [
         ("methods/catalog/gspo.py", {"train": 1, "generate": 1, "grade": 1}),
         ("methods/catalog/tepo.py", {"train": 3, "generate": 3, "grade": 3}),
-        ("methods/reducers.py", {"train": 4, "generate": 4, "grade": 4}),
+        ("methods/parts/reducers.py", {"train": 4, "generate": 4, "grade": 4}),
         ("evals/grading/__init__.py", {"grade": 5}),
         ("report/tables.yaml", {"table": 4}),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from models import tokenizer as tokenizers
 from models import training_data
-from records.read import read_json, read_jsonl
+from records.files import read_json, read_jsonl
 from tests.models.hub_server import COMMIT, environment, hub
 from tests.workflow.conftest import copy_of, run_snakemake
 from workflow import config as configuration

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from methods import spec as specs
+from methods.training import spec as specs
 from models import registry
 from records.errors import ConfigError
 from workflow import config as configuration
@@ -29,7 +29,7 @@ SLOTS = {
     "dq7": "DeepSeek-R1-Distill-Qwen-7B",
 }
 STEPS = {"72": "table_step", "132": "long_step"}
-with open(ROOT / "report/paper/tables/rows.csv", encoding="utf-8", newline="") as stream:
+with open(ROOT / "paper/tables/rows.csv", encoding="utf-8", newline="") as stream:
     ROWS = {row["row"]: row for row in csv.DictReader(stream) if row["kind"] in ("run", "base")}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from records.errors import ConfigError
 from records.layout import Run
-from workflow import needs
+from workflow import resources
 from workflow.matrix import Planned
 
 GPU = {"device": "cuda", "rollouts": 72, "gpus_per_node": 8}
@@ -22,16 +22,16 @@ HOT = Planned(Run("tiny_qwen2", "grpo@hot", 1), "grpo@hot", (8,))
     ids=["default", "cpu", "one node", "two nodes"],
 )
 def test_training_asks_for_the_gpus_of_its_specification(settings: dict[str, object], gpus: int, nodes: int) -> None:
-    need = needs.train(settings)
+    need = resources.train(settings)
     assert (need.gpus, need.nodes) == (gpus, nodes)
 
 
 def test_more_rollouts_more_time() -> None:
-    assert needs.train(GPU | {"rollouts": 132}).minutes > needs.train(GPU).minutes > 72 * 357 / 60  # as printed
+    assert resources.train(GPU | {"rollouts": 132}).minutes > resources.train(GPU).minutes > 72 * 357 / 60  # as printed
 
 
 def test_vllm_takes_a_gpu_and_nothing_else_does() -> None:
-    assert {backend: needs.generate(backend).gpus for backend in ("hf", "vllm", "openai")} == {
+    assert {backend: resources.generate(backend).gpus for backend in ("hf", "vllm", "openai")} == {
         "hf": 0, "vllm": 1, "openai": 0,
     }  # fmt: skip
 
@@ -41,15 +41,15 @@ def config(**hot: object) -> dict[str, object]:
 
 
 def test_models_over_several_nodes_are_told_apart() -> None:
-    assert needs.several_nodes(config(), [TINY]) == set()
-    assert needs.several_nodes(config(nodes=2, device="cuda"), [HOT]) == {"tiny_qwen2"}
+    assert resources.several_nodes(config(), [TINY]) == set()
+    assert resources.several_nodes(config(nodes=2, device="cuda"), [HOT]) == {"tiny_qwen2"}
     with pytest.raises(ConfigError, match="runs of tiny_qwen2 need 1 and 2"):
-        needs.several_nodes(config(nodes=2, device="cuda"), [TINY, HOT])
+        resources.several_nodes(config(nodes=2, device="cuda"), [TINY, HOT])
 
 
 def test_a_pattern_matches_its_names_and_no_other() -> None:
-    matching = re.compile(needs.pattern({"qwen2.5_7b", "tiny"}))
+    matching = re.compile(resources.pattern({"qwen2.5_7b", "tiny"}))
     assert [bool(matching.fullmatch(name)) for name in ("qwen2.5_7b", "tiny", "qwen2x5_7b", "")] == [
         True, True, False, False,
     ]  # fmt: skip
-    assert not re.fullmatch(needs.pattern(set()), "anything")
+    assert not re.fullmatch(resources.pattern(set()), "anything")

@@ -17,27 +17,27 @@ import pytest
 import yaml
 
 from benchmarks import dag_size
-from methods.curve import COLUMNS
+from methods.training.run_folder import COLUMNS
 from records.errors import ConfigError
+from records.files import write_json, write_text
 from records.layout import Checkpoint, Results, Run
-from records.write import write_json, write_text
 from tests.workflow.conftest import copy_of, run_snakemake
 from tests.workflow.test_dag import planned as jobs_of
 from workflow import config as configuration
-from workflow import estimate, matrix, missing, plan, throughput
+from workflow import estimate, matrix, plan, preflight
 from workflow.estimate import Job, World
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = configuration.load([ROOT / "config/embedded.yaml"])
 PAPER = configuration.load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
-TABLE = throughput.read()
+TABLE = estimate.read()
 
 
 @pytest.fixture(autouse=True)
 def _no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether this machine has Slurm commands must not matter."""
     which = shutil.which
-    monkeypatch.setattr(missing.shutil, "which", lambda name: None if name == "sinfo" else which(name))
+    monkeypatch.setattr(preflight.shutil, "which", lambda name: None if name == "sinfo" else which(name))
 
 
 def world(folder: Path, config: dict[str, Any] = PAPER) -> World:
@@ -47,7 +47,7 @@ def world(folder: Path, config: dict[str, Any] = PAPER) -> World:
 
 
 def problems(of: World, gpus: int = 64) -> list[str]:
-    return missing.all_of(of, estimate.train(of), estimate.generate(of), gpus)
+    return preflight.all_of(of, estimate.train(of), estimate.generate(of), gpus)
 
 
 def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_everything_missing_is_named_with_the_command_that_brings_it(tmp_path: P
     found = "\n".join(problems(world(tmp_path)))
     for model in ("qwen2.5_7b", "qwen3_14b", "r1_distill_llama_8b", "mistral_7b_instruct_v0.2", "r1_distill_qwen_7b"):
         assert f"model {model}: " in found
-    assert "python -m methods.fetch_model --hub Qwen/Qwen3-14B-Base --revision main --out" in found
+    assert "python -m models.fetch --hub Qwen/Qwen3-14B-Base --revision main --out" in found
     assert "python -m models.training_data --source dapo_math_17k --out" in found
     assert "python -m evals.fetch --benchmarks aime24 aime25 amc" in found
 
@@ -151,7 +151,7 @@ def staged(of: World) -> World:
 
 @pytest.fixture
 def _endless_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**15, 0, 10**15))
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**15, 0, 10**15))
 
 
 @pytest.mark.usefixtures("_endless_disk")
@@ -188,7 +188,7 @@ def test_too_few_gpus(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
     (said,) = problems(staged(world(tmp_path)))
     assert said.startswith("disk: 2,")
     assert "GB will be written, 1 GB are free in " in said
@@ -210,7 +210,7 @@ SINFO = "gpu|gpu:h100:8(S:0-1)|3\nsmall|gpu:4|10\ncpu|(null)|50\n"
     ids=["fits", "fits by name", "too few nodes", "no such partition", "too few GPUs", "another model"],
 )
 def test_partitions_and_gpus_of_a_cluster(profile: dict[str, Any], nodes: int, message: str | None) -> None:
-    found = list(missing.slurm(SINFO, profile, 8, nodes))
+    found = list(preflight.slurm(SINFO, profile, 8, nodes))
     if message is None:
         assert found == []
     else:
@@ -226,11 +226,11 @@ def test_a_time_limit_that_is_all_warning(
     runtime: object, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slurm would tell training to save and end as soon as it starts, at every attempt."""
-    profile = yaml.safe_load(missing.PROFILE.read_text())
+    profile = yaml.safe_load(preflight.PROFILE.read_text())
     profile["set-resources"]["train_nodes"]["runtime"] = runtime
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile))
-    monkeypatch.setattr(missing, "PROFILE", tmp_path / "config.yaml")
-    monkeypatch.setattr(missing.shutil, "which", lambda name: None)
+    monkeypatch.setattr(preflight, "PROFILE", tmp_path / "config.yaml")
+    monkeypatch.setattr(preflight.shutil, "which", lambda name: None)
     said = problems(staged(world(tmp_path)))
     if allowed:
         assert said == []
@@ -250,16 +250,16 @@ def test_a_time_limit_that_is_all_warning(
     ],
 )
 def test_a_wrong_throughput_table_is_named(tmp_path: Path, change: tuple[Any, ...], message: str) -> None:
-    content = yaml.safe_load(throughput.TABLE.read_text())
+    content = yaml.safe_load(estimate.TABLE.read_text())
     section, entry, key, value = change
     content[section][entry][key] = value
     (tmp_path / "table.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match=message):
-        throughput.read(tmp_path / "table.yaml")
+        estimate.read(tmp_path / "table.yaml")
 
 
 def test_every_number_says_where_it_is_from() -> None:
-    content = yaml.safe_load(throughput.TABLE.read_text())
+    content = yaml.safe_load(estimate.TABLE.read_text())
     entries = [*content["sizes"].values(), *content["bytes"].values(), *content["rollout"], *content["evaluation"]]
     assert all(entry["source"].strip() for entry in entries)
     cluster = PAPER["cluster"]

@@ -1,7 +1,7 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
 from report.figures import curves, figure_spec
 from report.tables import spec
-from report.results import Tree
+from records.results_tree import Tree
 
 # The tables and figures that this configuration has runs for.
 TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
@@ -99,7 +99,7 @@ rule convergence:
         root=RESULTS.root,
         code=code.report(),
     shell:
-        "python -m report.convergence_files --results {params.root} 2>&1 | tee {log}"
+        "python -m report.convergence --results {params.root} 2>&1 | tee {log}"
 
 
 rule audit:
@@ -112,7 +112,7 @@ rule audit:
     params:
         code=code.audit(),
     shell:
-        "python -m report.paper.audit --out {output} 2>&1 | tee {log}"
+        "python -m paper.audit --out {output} 2>&1 | tee {log}"
 
 
 rule claims:
@@ -130,7 +130,7 @@ rule claims:
         root=RESULTS.root,
         code=code.report(),
     shell:
-        "python -m report.claims --results {params.root} 2>&1 | tee {log}"
+        "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
 
 
 rule report:
@@ -175,7 +175,7 @@ rule manifest:
         root=RESULTS.root,
         code=code.report(),
     shell:
-        "python -m report.manifest --results {params.root} 2>&1 | tee {log}"
+        "python -m report.provenance.manifest --results {params.root} 2>&1 | tee {log}"
 
 
 # Without input: nothing is made again before it is looked at.

@@ -48,7 +48,7 @@ rule fetch_model:
         revision=lambda wc: HUB[wc.model].revision or "main",
         folder=subpath(output[0], parent=True),
     shell:
-        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m methods.fetch_model --hub {params.hub} --revision {params.revision}"
+        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.fetch --hub {params.hub} --revision {params.revision}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from records import cli
+from records import errors
 from records.errors import BenchError, ConfigError
 
 Process = subprocess.Popen[bytes]
@@ -193,4 +193,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    errors.run(main)

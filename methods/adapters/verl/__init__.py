@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from methods.adapters import Outcome
     from methods.batch import Batch
     from methods.method import Method
-    from methods.runs import RunFolder
-    from methods.spec import Spec
+    from methods.training.run_folder import RunFolder
+    from methods.training.spec import Spec
 
 __all__ = ["loss", "plan", "sizes", "train"]
 
@@ -23,19 +23,19 @@ __all__ = ["loss", "plan", "sizes", "train"]
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     from methods.adapters.verl import versions
-    from methods.adapters.verl.launch import environment
+    from methods.adapters.verl.processes import environment
 
     plan(spec)
     versions.check(spec.training.device)
     # read when verl, Ray and datasets are imported; the latter would copy every prompt table into the home folder
     os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(run.state / "datasets")})
-    from methods.adapters.verl.drive import drive
+    from methods.adapters.verl.driver import drive
 
     return drive(spec, run, stop)
 
 
 def loss(method: Method, batch: Batch, parts: int = 1) -> Tensor:
     """`batch`'s loss through the function verl's workers call, in `parts` micro-batches; for conformance tests."""
-    from methods.adapters.verl.conformance import through_workers
+    from tests.adapters.verl_conformance import through_workers
 
     return through_workers(method, batch, parts)

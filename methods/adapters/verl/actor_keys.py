@@ -10,7 +10,7 @@ from typing import Any
 
 from methods.adapters.verl.names import EXTERNAL_LIB
 from methods.method import Method
-from methods.spec import Spec, Training
+from methods.training.spec import Spec, Training
 
 
 def model(spec: Spec) -> dict[str, Any]:

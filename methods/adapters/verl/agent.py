@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
-from methods.adapters.seeds import derive
 from methods.adapters.verl.names import AGENT_LOOP
+from methods.training.rollouts import derive
 
 SEED_FIELD = "run_seed"  # of a prompt's row: put there by the trainer
 SIZE_FIELD = "dispatch_prompts"  # likewise: prompts sent out together with it; read by `cpu.rollout`

@@ -1,7 +1,7 @@
 """Sampling one rollout: draw, wait for all of it, keep informative groups. verl's own filter depends on timing.
 
 Every draw is waited for before groups are judged, so which prompts a run sees does not depend on which response was
-first. Groups are kept by `methods.adapters.groups`: one rule for both trainers.
+first. Groups are kept by `methods.training.rollouts`: one rule for both trainers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from methods.adapters.groups import choose, informative
 from methods.adapters.verl import tensors
-from methods.spec import Training
+from methods.training.rollouts import choose, informative
+from methods.training.spec import Training
 from records.errors import CorruptInputError
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from methods.adapters.verl.launch import workers_cpu_seconds
+from methods.adapters.verl.processes import workers_cpu_seconds
 from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from methods.runs import RunFolder
+    from methods.training.run_folder import RunFolder
 
 KEPT = 2  # states
 

@@ -16,7 +16,7 @@ from records.errors import ConfigError, MissingInputError, nearest
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from methods.spec import Spec
+    from methods.training.spec import Spec
 
 # Read by verl or by Ray, but not in verl's YAML files.
 _ADDED = (

@@ -1,6 +1,6 @@
 """Our prompts as verl reads them: a parquet table, one row per prompt of the file, in the file's order.
 
-Which prompt is drawn when is the trainer's business (`methods.adapters.prompts.order`): verl never shuffles.
+Which prompt is drawn when is the trainer's business (`methods.training.rollouts.order`): verl never shuffles.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from records.write import atomic
+from records.files import atomic
 
 
 def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) -> None:

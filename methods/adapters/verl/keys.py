@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from methods.adapters.verl.actor_keys import log_probs
 from methods.adapters.verl.names import ADVANTAGE, AGENT_LOOP, CPU_ROLLOUT, REWARD_FUNCTION, REWARD_METRIC, TRAINER
 from methods.method import Method
-from methods.spec import Spec, Training
+from methods.training.spec import Spec, Training
 
 if TYPE_CHECKING:
     from methods.adapters.verl.files import Files

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from methods import catalog
-from methods.adapters import Plan, inputs
+from methods.adapters import Plan
 from methods.adapters.verl import actor_keys
 from methods.method import Method
-from methods.spec import Spec, Training
+from methods.training import rollouts
+from methods.training.spec import Spec, Training
 from records.errors import ConfigError
 
 
 def plan(spec: Spec) -> Plan:
     """Raises `ConfigError` or `MissingInputError` with one line: what verl cannot do, what is not there."""
     made = sizes(spec.training, catalog.parse(spec.method))
-    inputs.check(spec, made)
+    rollouts.check(spec, made)
     return made
 
 

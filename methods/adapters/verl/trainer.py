@@ -26,23 +26,22 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from methods.adapters.groups import deal
-from methods.adapters.prompts import Refill, order
 from methods.adapters.verl import tensors
 from methods.adapters.verl.agent import SEED_FIELD, SIZE_FIELD
 from methods.adapters.verl.buffer import GroupBuffer, NothingToLearnError
 from methods.adapters.verl.checkpoint import Keeper
-from methods.adapters.verl.loss import PART, MethodLoss
 from methods.adapters.verl.names import ADVANTAGE, TRAINER
-from methods.adapters.verl.record import Part, Recorder
+from methods.adapters.verl.recorder import Part, Recorder
+from methods.adapters.verl.worker import PART, MethodLoss
 from methods.method import Method
-from methods.spec import Spec
+from methods.training.rollouts import Refill, deal, order
+from methods.training.spec import Spec
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transfer_queue import KVBatchMeta
 
-    from methods.adapters.verl.launch import Watch
+    from methods.adapters.verl.processes import Watch
 
 
 class MethodTrainer(PPOTrainerSync):

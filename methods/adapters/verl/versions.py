@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from methods.adapters.trl_config import TRL_VERSION
+from methods.adapters.trl.config import TRL_VERSION
 from records.errors import ConfigError, MissingInputError
 from records.provenance import version
 

@@ -1,0 +1,251 @@
+"""How often a nominal 95 % interval holds the truth, by simulation: for ours, and for those we do not offer and why.
+
+    python -m benchmarks.interval_coverage        prints the tables of docs/statistics.md
+
+Problems differ in difficulty like a Beta distribution (`spread` = a + b: small means all-or-nothing problems). All is
+drawn from fixed seeds, thousands of benchmarks at once. The methods marked "ours" are the functions of
+`evals.stats.intervals` that the estimates use, not copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.random import Generator
+
+from evals.stats import intervals
+from evals.stats.compare import two_level_interval
+from evals.stats.intervals import Array, Bounds
+
+REPEATS = 4000
+DRAWS = 1000
+"""Bootstrap draws; shared by all repeats, which leaves each interval what it is and saves their drawing."""
+
+Kind = Literal["ours", "limit", "why not"]
+"""ours: what is printed, where it holds. limit: the same, where it does not quite. why not: what is not offered."""
+
+
+class Case(NamedTuple):
+    """A benchmark: problems asked k times each, true mean score, spread of difficulty."""
+
+    problems: int
+    k: int
+    mean: float
+    spread: float = 1.0
+
+    def __str__(self) -> str:
+        asked = "greedy" if self.k == 1 else f"x {self.k}"
+        spread = "" if self.k == 1 else f", spread {self.spread:g}"  # unseen by one sample: right or wrong is all
+        return f"{self.problems} problems {asked} at {100 * self.mean:g} %{spread}"
+
+
+AIME = Case(30, 32, 0.12, 0.73)
+"""AIME at 12 %: the spread at which sd(y) is the .25 behind a half-width of 9 points."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: coverage in percent over REPEATS simulated data sets, and the mean width in points."""
+
+    method: str
+    kind: Kind
+    setting: str
+    coverage: float
+    width: float
+
+
+def table() -> list[Row]:
+    """All rows, in the order of the page."""
+    return [*single(), *why_not(), *differences(), *averages(), *seeds(), *seeds_and_problems()]
+
+
+def single() -> list[Row]:
+    """`estimate`: one checkpoint, one benchmark."""
+    holds = [AIME, *(AIME._replace(mean=mean) for mean in (0.06, 0.24, 0.45, 0.9)), AIME._replace(spread=3.0)]
+    holds += [Case(83, 32, 0.43, 0.73), Case(20, 8, 0.3), Case(272, 1, 0.35), Case(400, 1, 0.98), Case(500, 1, 0.77)]
+    limits = [AIME._replace(mean=0.03), AIME._replace(mean=0.98), Case(30, 32, 0.01, 10.0), Case(100, 1, 0.99)]
+    rows = []
+    for seed, case in enumerate(holds + limits):
+        y = _answers(np.random.default_rng([1, seed]), case)
+        rows.append(
+            _row("Wilson-t by problem", "ours" if case in holds else "limit", str(case), _score(y, case), case.mean)
+        )
+    return rows
+
+
+def why_not() -> list[Row]:
+    """What is often printed instead, on the same data as the first row of `single` and on seeds."""
+    y = _answers(np.random.default_rng([1, 0]), AIME)
+    n, k, truth, name = AIME.problems, AIME.k, AIME.mean, str(AIME)
+    mean = intervals.clustered_mean(y, 1.0)
+    binomial = np.sqrt(mean.value * (1 - mean.value) / (n * k))
+    rows = [
+        _row("binomial over 960 samples", "why not", name, _about(mean.value, 1.96 * binomial), truth),
+        _row("generation noise alone", "why not", name, _about(mean.value, 1.96 * _generation(y, k)), truth),
+        _row("mean +- 1.96 SE by problem", "why not", name, _about(mean.value, 1.96 * mean.se), truth),
+        _row("mean +- t SE by problem", "why not", name, _about(mean.value, _t(n - 1) * mean.se), truth),
+        _row("percentile bootstrap over problems", "why not", name, _percentile(y, [2, 0]), truth),
+    ]
+    for count in (3, 5, 10):
+        draws = np.random.default_rng([3, count]).normal(size=(REPEATS, count)) * 0.01 + 0.5
+        rows.append(
+            _row("percentile bootstrap over seeds", "why not", f"{count} seeds", _percentile(draws, [4, count]), 0.5)
+        )
+    return rows
+
+
+def differences() -> list[Row]:
+    """`compare`: two checkpoints on the same problems; training moved each problem's logit by an sd of .5."""
+    cases = [
+        (AIME, 0.0),
+        (AIME, 0.5),
+        (Case(83, 32, 0.43, 0.73), 0.0),
+        (Case(400, 1, 0.98), 0.0),
+        (Case(500, 1, 0.77), 0.0),
+    ]
+    rows = []
+    for seed, (case, gap) in enumerate(cases):
+        rng = np.random.default_rng([5, seed])
+        logit, truth = _difficulty(rng, case), _mean_gap(gap, case)
+        a, b = (_asked(rng, logit + shift + rng.normal(0, 0.5, logit.shape), case.k) for shift in (gap, 0.0))
+        bounds = intervals.difference_interval(intervals.clustered_mean(a - b, 1.0), case.problems, 0.95)
+        rows.append(_row("paired t by problem", "ours", f"{case}, {'a gap' if gap else 'no gap'}", bounds, truth))
+    return rows
+
+
+PAPER_LIKE = (
+    Case(30, 32, 0.12), Case(30, 32, 0.07), Case(83, 32, 0.43), Case(500, 1, 0.77), Case(2821, 1, 0.27),
+    Case(675, 1, 0.4), Case(272, 1, 0.35),
+)  # fmt: skip
+"""Seven sets of the paper's sizes."""
+
+
+def averages() -> list[Row]:
+    """`pooled` and `macro` over seven benchmarks of the paper's sizes, and seven with three at zero."""
+    rows = []
+    for name, zero in (("seven sets of the paper's sizes", False), ("the same, both AIME near 0", True)):
+        cases = [case._replace(mean=0.004) if zero and place < 2 else case for place, case in enumerate(PAPER_LIKE)]
+        answers = [_answers(np.random.default_rng([6, place]), case, 1000) for place, case in enumerate(cases)]
+        bounds = [_score(y, case) for y, case in zip(answers, cases, strict=True)]
+        value, low, high = (np.stack(x, -1) for x in ([y.mean(-1) for y in answers], *zip(*bounds, strict=True)))
+        for label, weight in (("pooled", [case.problems * case.k for case in cases]), ("macro", [1] * len(cases))):
+            w = np.array(weight) / sum(weight)
+            truth = float(w @ [case.mean for case in cases])
+            rows.append(_row(f"{label} average, MOVER", "ours", name, intervals.combine(w, value, low, high)[1], truth))
+    return rows
+
+
+def seeds() -> list[Row]:
+    """`over_seeds`: a method on AIME, for other seeds on these problems; a seed moves each problem's logit by .5."""
+    rows = []
+    for count in (2, 3, 5):
+        score_SP, truth = _trained([7, count], count, these_problems=True)
+        mean = intervals.seed_mean(score_SP.mean(-1))
+        rows.append(
+            _row("Student-t over seeds", "ours", f"{count} seeds", _about(mean.value, _t(count - 1) * mean.se), truth)
+        )
+    return rows
+
+
+def seeds_and_problems() -> list[Row]:
+    """`two_level`: the same data, for other seeds and other problems."""
+    rows = []
+    for count in (2, 3, 5):
+        score_SP, truth = _trained([8, count], count, these_problems=False)
+        low, high, _ = two_level_interval(score_SP, count * AIME.problems * AIME.k, 0.95)
+        rows.append(
+            _row("two-level, seeds and problems", "ours", f"{count} seeds x 30 problems", Bounds(low, high), truth)
+        )
+    return rows
+
+
+def _row(method: str, kind: Kind, setting: str, bounds: Bounds, truth: float | Array) -> Row:
+    inside = (bounds.low <= truth) & (truth <= bounds.high)
+    return Row(method, kind, setting, 100 * float(inside.mean()), 100 * float((bounds.high - bounds.low).mean()))
+
+
+def _chances(rng: Generator, case: Case, repeats: int) -> Array:
+    """(repeats, problems) chances of a right answer."""
+    a, b = case.mean * case.spread, (1 - case.mean) * case.spread
+    return rng.beta(a, b, (repeats, case.problems))
+
+
+def _answers(rng: Generator, case: Case, repeats: int = REPEATS) -> Array:
+    """(repeats, problems) share of right samples."""
+    return rng.binomial(case.k, _chances(rng, case, repeats)) / case.k
+
+
+def _difficulty(rng: Generator, case: Case, repeats: int = REPEATS) -> Array:
+    """(repeats, problems) logits of the chances."""
+    chance = _chances(rng, case, repeats).clip(1e-12, 1 - 1e-12)
+    return np.log(chance / (1 - chance))
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def _asked(rng: Generator, logit: Array, k: int) -> Array:
+    return rng.binomial(k, _sigmoid(logit)) / k
+
+
+def _mean_gap(gap: float, case: Case) -> float:
+    """The true difference over all problems, by a million of them."""
+    if gap == 0:
+        return 0.0
+    rng = np.random.default_rng([9])
+    logit = _difficulty(rng, case._replace(problems=1), 1_000_000) + rng.normal(0, 0.5, (1_000_000, 1))
+    return float((_sigmoid(logit + gap) - _sigmoid(logit)).mean())
+
+
+def _trained(seed: list[int], count: int, *, these_problems: bool) -> tuple[Array, Array]:
+    """(repeats, S, P) scores of `count` training seeds, and the true mean: on these problems, or over all problems."""
+    rng = np.random.default_rng(seed)
+    logit = _difficulty(rng, AIME)
+    score = _asked(rng, logit[:, None] + rng.normal(0, 0.5, (REPEATS, count, logit.shape[1])), AIME.k)
+    node, weight = np.polynomial.hermite_e.hermegauss(20)
+    expected = sum(w * _sigmoid(logit + 0.5 * x) for x, w in zip(node, weight / weight.sum(), strict=True)).mean(-1)
+    return score, expected if these_problems else expected.mean()
+
+
+def _score(y: Array, case: Case) -> Bounds:
+    return intervals.score_interval(intervals.clustered_mean(y, 1.0), case.problems, case.problems * case.k, 0.95)
+
+
+def _about(value: Array, half: Array) -> Bounds:
+    return Bounds(value - half, value + half)
+
+
+def _t(df: int) -> Array:
+    return intervals.quantile(df, 0.95)
+
+
+def _generation(y: Array, k: int) -> Array:
+    return np.sqrt((y * (1 - y) / (k - 1)).sum(-1)) / y.shape[-1]
+
+
+def _percentile(y: Array, seed: list[int]) -> Bounds:
+    """Percentile bootstrap over the last axis."""
+    n = y.shape[-1]
+    weight = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), DRAWS) / n
+    low, high = np.quantile(y @ weight.T, [0.025, 0.975], axis=-1)
+    return Bounds(low, high)
+
+
+def markdown(rows: list[Row], kind: Kind) -> str:
+    """The rows of one kind as a Markdown table."""
+    lines = ["| interval | data | coverage | width |", "|---|---|---|---|"]
+    lines += [f"| {r.method} | {r.setting} | {r.coverage:.0f} % | {r.width:.1f} |" for r in rows if r.kind == kind]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    rows = table()
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    print("\n\n".join(f"{kind}\n\n{markdown(rows, kind)}" for kind in kinds))
+
+
+if __name__ == "__main__":
+    main()

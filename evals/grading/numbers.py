@@ -1,0 +1,275 @@
+"""Exact numbers out of plain mathematical text: the stage that decides most comparisons, in microseconds.
+
+Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parentheses become one `Fraction`. Everything
+else is None and left to later stages. Sizes are bounded before anything is computed, so no text can make this slow.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+LONGEST_TEXT = 2000  # characters
+DEEPEST = 24  # nested parentheses, fractions and powers
+MOST_BITS = 20_000  # of a power's result; 2^2014 and 10^4000 are answers, 10^(10^9) is an attack
+
+Form = Literal["integer", "decimal", "scientific", "exact"]
+
+_DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_INTEGER = re.compile(r"[-+]?\d+(?:\.0*)?")
+_DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+)")
+_SCIENTIFIC = re.compile(
+    rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
+)
+_REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
+_PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
+
+
+@dataclass(frozen=True)
+class Number:
+    """An exact value and how it was printed. last_digit: one unit of the last printed digit, None if exact."""
+
+    value: Fraction
+    form: Form
+    last_digit: Fraction | None = None
+
+
+def number(text: str) -> Number | None:
+    r"""The number that normalised `text` denotes, or None.
+
+    >>> number("4.50e3")
+    Number(value=Fraction(4500, 1), form='scientific', last_digit=Fraction(10, 1))
+    >>> number(r"1\frac{4}{5}").value
+    Fraction(9, 5)
+    """
+    if not text or len(text) > LONGEST_TEXT:
+        return None
+    if _INTEGER.fullmatch(text):  # 142.0 is an integer with a float's clothes
+        return Number(Fraction(int(text.partition(".")[0])), "integer")
+    if _DECIMAL.fullmatch(text):
+        return Number(Fraction(text.rstrip(".")), "decimal", _last_digit(text))
+    if _THOUSANDS.fullmatch(text):
+        return number(text.replace(",", ""))
+    scientific = _SCIENTIFIC.fullmatch(text)
+    if scientific:
+        sign, mantissa, *exponents = scientific.groups()
+        exponent = int(next(e for e in exponents if e is not None))
+        if abs(exponent) * 4 > MOST_BITS:
+            return None
+        scale = Fraction(10) ** exponent
+        value = Fraction(mantissa.rstrip(".")) * scale
+        return Number(-value if sign == "-" else value, "scientific", _last_digit(mantissa) * scale)
+    repeating = _REPEATING.fullmatch(text)
+    exact = _repeating(*repeating.groups()) if repeating else arithmetic(text)
+    return None if exact is None else Number(exact, "exact")
+
+
+def _last_digit(decimal: str) -> Fraction:
+    """One unit of the last printed digit: `.25` -> 1/100, `3` -> 1."""
+    return Fraction(1, 10 ** len(decimal.partition(".")[2]))
+
+
+def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
+    r"""`0.1\overline{6}` is 1/6."""
+    value = Fraction(int((whole or "0") + start)) + Fraction(int(period), 10 ** len(period) - 1)
+    value /= 10 ** len(start)
+    return -value if sign == "-" else value
+
+
+def is_plain(text: str) -> bool:
+    """Whether `text` is all digits, operators, brackets and x, y, z: if it is no number then, it never is."""
+    return _PLAIN.fullmatch(text) is not None
+
+
+def arithmetic(text: str) -> Fraction | None:
+    """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
+    value: Fraction | None = read(Reader, text)
+    return value
+
+
+def read(reader: type[Reader], text: str) -> Any:
+    """What `reader` makes of `text`; None when it is nothing that it reads."""
+    if len(text) > LONGEST_TEXT:
+        return None
+    tokens, end = [], 0
+    while end < len(text):
+        token = reader.token.match(text, end)
+        if token is None:
+            return None
+        tokens.append(token.group().rstrip())
+        end = token.end()
+    try:
+        reading = reader(tokens)
+        value = reading.sum(0)
+        return value if reading.at == len(tokens) else None
+    except (NotArithmeticError, ArithmeticError):
+        return None
+
+
+class NotArithmeticError(Exception):
+    """The tokens are no arithmetic, or a bound is reached."""
+
+
+_CLOSING = {"(": ")", "{": "}"}
+
+
+class Reader:
+    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
+
+    `number`, `raised` and `bounded` say what the values are: here fractions; `rough` has a subclass for floats.
+    """
+
+    token = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
+    factors: tuple[str, ...] = ("(",)  # what multiplies without a sign
+
+    def __init__(self, tokens: list[str]):
+        self.tokens, self.at = tokens, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def sum(self, depth: int) -> Any:
+        value = self.signed_product(depth)
+        while self.peek() in ("+", "-"):
+            sign = self.next()
+            term = self.product(depth)
+            value = self.bounded(value + term if sign == "+" else value - term)
+        return value
+
+    def signed_product(self, depth: int) -> Any:
+        if self.peek() in ("+", "-"):
+            return -self.product(depth) if self.next() == "-" else self.product(depth)
+        return self.product(depth)
+
+    def product(self, depth: int) -> Any:
+        value = self.mixed(depth)
+        while True:
+            token = self.peek()
+            if token in ("*", "\\cdot", "\\times"):
+                self.next()
+                value = self.bounded(value * self.power(depth))
+            elif token in ("/", "\\div"):
+                self.next()
+                value = self.bounded(value / self.power(depth))
+            elif token in self.factors or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
+                value = self.bounded(value * self.power(depth))
+            else:
+                return value
+
+    def mixed(self, depth: int) -> Any:
+        """`1\\frac{4}{5}` is 9/5: an integer directly before a fraction is added to it."""
+        whole = self.peek()
+        value = self.power(depth)
+        if whole.isdigit() and self.tokens[self.at - 1] is whole and self.peek() == "\\frac":
+            part = self.power(depth)
+            return value + part if 0 <= part < 1 else self.bounded(value * part)
+        return value
+
+    def power(self, depth: int) -> Any:
+        base = self.atom(depth)
+        if self.peek() != "^":
+            return base
+        self.next()
+        exponent = self.atom(depth + 1)
+        if self.peek() == "^" or (base == 0 and exponent <= 0):
+            raise NotArithmeticError
+        return self.raised(base, exponent)
+
+    def atom(self, depth: int) -> Any:
+        if depth > DEEPEST:
+            raise NotArithmeticError
+        token = self.next()
+        if token[:1].isdigit() or token[:1] == ".":
+            return self.number(token.rstrip(".") or "0")
+        if token in _CLOSING:
+            value = self.sum(depth + 1)
+            if self.next() != _CLOSING[token]:
+                raise NotArithmeticError
+            return value
+        if token == "\\frac":
+            numerator, denominator = self.atom(depth + 1), self.atom(depth + 1)
+            return numerator / denominator
+        raise NotArithmeticError
+
+    def number(self, digits: str) -> Any:
+        return Fraction(digits)
+
+    def raised(self, base: Any, exponent: Any) -> Any:
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
+            raise NotArithmeticError
+        return base**exponent.numerator
+
+    def bounded(self, value: Any) -> Any:
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
+            raise NotArithmeticError
+        return value
+
+
+# Values to a few digits of closed expressions with roots and pi: they show that two differ, not that they are equal.
+#
+# Most wrong answers to a gold such as `\frac{\sqrt{3}}{2}` are far from it; seeing that here saves a worker the
+# parsing.
+
+
+FAR = 1e-4  # relative; what is closer is left to the worker
+
+
+class _Rough(Reader):
+    r"""Floats, with `\sqrt` and `\pi`. A factor without a sign after a quotient, `1/2\pi`, is ambiguous: not read."""
+
+    token = re.compile(rf"{Reader.token.pattern}|\\(?:sqrt|pi)(?![A-Za-z]) ?")
+    factors = ("(", "\\sqrt", "\\pi")
+
+    def product(self, depth: int) -> Any:
+        start = self.at
+        value = super().product(depth)
+        used = self.tokens[start : self.at]
+        if "/" in used and used[-1] != "/":
+            after = used[used.index("/") + 1 :]
+            if any(token in self.factors for token in after[1:]):
+                raise NotArithmeticError
+        return value
+
+    def atom(self, depth: int) -> Any:
+        if self.peek() == "\\pi":
+            self.next()
+            return math.pi
+        if self.peek() == "\\sqrt":
+            self.next()
+            radicand = self.atom(depth + 1)
+            if radicand < 0:
+                raise NotArithmeticError
+            return math.sqrt(radicand)
+        return super().atom(depth)
+
+    def number(self, digits: str) -> float:
+        return float(digits)
+
+    def raised(self, base: Any, exponent: Any) -> float:
+        if base < 0:
+            raise NotArithmeticError
+        return math.pow(base, exponent)
+
+    def bounded(self, value: Any) -> Any:
+        if not math.isfinite(value):
+            raise NotArithmeticError
+        return value
+
+
+def clearly_differ(gold: str, answer: str, tolerance: Fraction) -> bool:
+    """Whether both are such expressions and lie apart by more than twice the tolerance and a ten-thousandth."""
+    expected, found = read(_Rough, gold), read(_Rough, answer)
+    if expected is None or found is None:
+        return False
+    distance = abs(expected - found)
+    return bool(distance > FAR * max(abs(expected), abs(found), 1e-3) and distance > 2 * tolerance)

@@ -1,0 +1,141 @@
+"""Between sampling and the first update: constant groups go, the rest is dealt into minibatches.
+
+TRL shuffles single sequences and cuts equal slices. Here prompt groups stay whole, as in verl and in the paper's
+mini-batches of 16 prompts, and sequences left out are not computed at all. Rows of a rollout always lie group by group,
+so `group` is row // samples_per_prompt. Pure functions and records on tensors; nothing here knows a trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from methods.batch import Batch
+from methods.training.rollouts import deal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Sequences as a trainer pads them: prompts on the left, completions (C columns) on the right."""
+
+    prompt_ids: Tensor  # (N, P) long
+    prompt_mask: Tensor  # (N, P) long, 1 on tokens
+    completion_ids: Tensor  # (N, C) long
+    completion_mask: Tensor  # (N, C) long, 1 on tokens
+    reward: Tensor  # (N,)
+    group: Tensor  # (N,) long
+    advantage: Tensor | None = None  # (N,)
+    ref_logp: Tensor | None = None  # (N, C)
+    old_logp: Tensor | None = None  # (N, C)
+    old_entropy: Tensor | None = None  # (N, C)
+    old_full_logp: Tensor | None = None  # (N, C, V)
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Completion tokens per row, (N,) long."""
+        return self.completion_mask.sum(1)
+
+    def take(self, index: Tensor | slice) -> Rows:
+        """These rows, without the padding columns that none of them uses."""
+        rows = replace(self, **{name: x[index] for name, x in vars(self).items() if x is not None})
+        if len(rows) == 0:
+            return rows
+        width, prompt = int(rows.lengths.max()), int(rows.prompt_mask.sum(1).max())
+        cut = {f.name: getattr(rows, f.name)[:, :width] for f in fields(rows) if _is_completion(f.name, rows)}
+        first = rows.prompt_ids.shape[1] - prompt
+        return replace(rows, **cut, prompt_ids=rows.prompt_ids[:, first:], prompt_mask=rows.prompt_mask[:, first:])
+
+
+def _is_completion(name: str, rows: Rows) -> bool:
+    return not name.startswith("prompt_") and getattr(rows, name) is not None and getattr(rows, name).ndim >= 2
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one forward and backward pass sees: a minibatch, or a part of one, and the minibatch's totals."""
+
+    rows: Rows
+    tokens: int  # of the whole minibatch
+    sequences: int
+    parts: int  # micro-batches the minibatch is cut into
+    group_tokens: Tensor  # (n,) tokens that each row's group has in the minibatch
+    groups: int  # in the minibatch
+
+    def batch(self, logp: Tensor, entropy: Tensor | None, label: str, full_logp: Tensor | None = None) -> Batch:
+        """The loss's input. Without stored old values the policy that sampled is this one: one update per rollout."""
+        rows, split = self.rows, self.parts > 1
+        assert rows.advantage is not None
+        old_entropy = rows.old_entropy
+        if old_entropy is None and entropy is not None:
+            old_entropy = entropy.detach()
+        old_full = rows.old_full_logp
+        if old_full is None and full_logp is not None:
+            old_full = full_logp.detach()
+        return Batch(
+            logp=logp,
+            old_logp=logp.detach() if rows.old_logp is None else rows.old_logp,
+            advantage=rows.advantage.to(logp.dtype),
+            mask=rows.completion_mask.bool(),
+            group=rows.group,
+            entropy=entropy,
+            old_entropy=old_entropy,
+            ref_logp=rows.ref_logp,
+            full_logp=full_logp,
+            old_full_logp=old_full,
+            group_tokens=self.group_tokens if split else None,
+            groups=self.groups if split else None,
+            label=label,
+        )
+
+
+def join(parts: Sequence[Rows], pad: int) -> Rows:
+    """One `Rows` of several draws: prompts padded on the left, completions on the right, groups numbered on."""
+    import torch
+    from torch.nn.functional import pad as padded
+
+    if len(parts) == 1:
+        return parts[0]
+    prompt = max(p.prompt_ids.shape[1] for p in parts)
+    width = max(p.completion_ids.shape[1] for p in parts)
+    columns: dict[str, list[Tensor]] = {}
+    offset = 0
+    for part in parts:
+        for f in fields(part):
+            x = getattr(part, f.name)
+            if x is None:
+                continue
+            if f.name.startswith("prompt_"):
+                x = padded(x, (prompt - x.shape[1], 0), value=pad if f.name == "prompt_ids" else 0)
+            elif _is_completion(f.name, part):
+                x = padded(x, (0, width - x.shape[1]), value=pad if f.name == "completion_ids" else 0)
+            elif f.name == "group":
+                x = x + offset
+            columns.setdefault(f.name, []).append(x)
+        offset += int(part.group.max()) + 1
+    return Rows(**{name: torch.cat(values) for name, values in columns.items()})
+
+
+def slices(rows: Rows, samples: int, minibatches: int, parts: int) -> list[Slice]:
+    """The kept rows, dealt into minibatches and each cut into `parts`; all slices of one minibatch know its totals."""
+    import torch
+
+    made = []
+    groups = rows.group.view(-1, samples)
+    for members in deal(range(len(groups)), minibatches):
+        at = (torch.tensor(members, dtype=torch.long).unsqueeze(1) * samples + torch.arange(samples)).flatten()
+        whole = rows.take(at.to(rows.group.device))
+        lengths_KG = whole.lengths.view(-1, samples)
+        group_tokens = lengths_KG.sum(1).repeat_interleave(samples)
+        tokens = int(whole.lengths.sum())
+        size = max(1, -(-len(whole) // parts))
+        for part in range(parts):
+            piece = slice(part * size, (part + 1) * size)
+            made.append(Slice(whole.take(piece), tokens, len(whole), parts, group_tokens[piece], len(members)))
+    return made

@@ -1,0 +1,137 @@
+"""What a run tells while it goes: a row per update, a line per rollout, checkpoints and states at rollout edges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from methods.adapters.trl.microbatches import Slice
+from methods.diagnostics import NAMES
+from methods.training.rollouts import RolloutFigures, collapsed, together
+from records.progress import Progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.batch import Batch
+    from methods.method import Method
+    from methods.training.run_folder import RunFolder
+
+GRACE_SECONDS = 20.0  # a stop request waits for the rollout's end if that is nearer than this
+
+
+class Recorder(TrainerCallback):
+    """Collects what the trainer says, writes it after each update, decides at rollout edges what happens next."""
+
+    def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
+        self.run, self.method, self.stop = run, method, stop
+        self.training = run.spec.training
+        self.collapsed_at: int | None = None
+        self.stopped = False
+        self.write_weights: Callable[[Path], None]  # set once the trainer exists
+        start = run.mark.rollout
+        self.progress = Progress(run.spec.name, self.training.rollouts, start=start)
+        self._figures: RolloutFigures
+        self._rollout_seconds: float | None = None
+        self._parts: list[Batch] = []
+        self._loss: float | None = None
+        self._totals = (0, 0)
+        self._norm: float | None = None
+        self._entropy: float | None = None
+        self._began = time.perf_counter()
+
+    # --- said by the trainer --------------------------------------------------------------------------------------
+
+    def rollout(self, figures: RolloutFigures, seconds: float) -> None:
+        self._figures, self._rollout_seconds = figures, seconds
+
+    def rollout_takes(self, seconds: float) -> None:
+        self._rollout_seconds = (self._rollout_seconds or 0.0) + seconds
+
+    def part(self, batch: Batch, loss: Tensor, piece: Slice) -> None:
+        """One forward pass. Parts of a minibatch are kept until its update: diagnostics are the minibatch's."""
+        self._parts.append(batch)
+        self._loss = float(loss.detach()) + (self._loss or 0.0)
+        self._totals = (piece.tokens, piece.sequences)
+
+    def empty(self, piece: Slice) -> None:
+        self._totals = (piece.tokens, piece.sequences)
+
+    def gradient_norm(self, norm: float) -> None:
+        self._norm = norm
+
+    def saved(self, update: int, refill_position: int) -> None:
+        rollout, inside = divmod(update, self.training.updates_per_rollout)
+        if inside:  # the rollout's sequences are in no state: going on from here would silently sample new ones
+            raise RuntimeError(
+                f"a state after update {update} lies inside rollout {rollout + 1}; only edges can be saved"
+            )
+        state = self.run.state / f"checkpoint-{update}"
+        self.run.save_mark(state, update=update, rollout=rollout, refill_position=refill_position)
+
+    # --- called by the trainer's loop -----------------------------------------------------------------------------
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self._began = time.perf_counter()
+        self._parts, self._loss, self._norm, self._rollout_seconds = [], None, None, None
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        if not self._parts:
+            # A minibatch without an informative group says nothing: AdamW must not move on momentum alone.
+            for parameter in kwargs["model"].parameters():
+                parameter.grad = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        update = state.global_step - 1
+        per_rollout = self.training.updates_per_rollout
+        seconds = time.perf_counter() - self._began
+        self._write(update, float(kwargs["optimizer"].param_groups[0]["lr"]), seconds)
+        left = -state.global_step % per_rollout
+        if left == 0:
+            self._edge(state.global_step // per_rollout, control)
+        elif self.stop() and left * (seconds - (self._rollout_seconds or 0.0)) > GRACE_SECONDS:
+            control.should_training_stop = self.stopped = True  # the last state on an edge stands
+        return control
+
+    def _write(self, update: int, learning_rate: float, seconds: float) -> None:
+        batch = together(self._parts) if self._parts else None
+        figures = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
+        self._entropy = figures["entropy"] if batch else self._entropy
+        self._parts = []  # frees the graph
+        self.run.curve.append(
+            {
+                **asdict(self._figures),
+                "update": update,
+                "minibatch": update % self.training.updates_per_rollout,
+                "loss": self._loss,
+                "grad_norm": self._norm if batch else None,
+                "learning_rate": learning_rate,
+                **figures,
+                "tokens": self._totals[0],
+                "sequences": self._totals[1],
+                "seconds_update": seconds - (self._rollout_seconds or 0.0),
+                "seconds_rollout": self._rollout_seconds,
+            }
+        )
+
+    def _edge(self, rollout: int, control: Any) -> None:
+        """After the last update of a rollout: the only moments at which anything may be saved."""
+        t, checkpoints = self.training, self.run.spec.checkpoints
+        self.progress.update(rollout, reward=self._figures.reward, entropy=self._entropy)
+        if collapsed(self.run.curve.rewards, rollout):
+            self.collapsed_at = rollout
+            for step in checkpoints:
+                if step >= rollout:  # evaluation measures what is left of the policy
+                    self.run.publish(step, self.write_weights)
+            control.should_training_stop = True
+            return
+        if rollout in checkpoints:
+            self.run.publish(rollout, self.write_weights)
+        self.stopped = self.stop() and rollout < t.rollouts
+        control.should_training_stop = control.should_training_stop or self.stopped
+        control.should_save = self.stopped or rollout == t.rollouts or rollout % t.save_every == 0

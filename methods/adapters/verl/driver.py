@@ -1,0 +1,100 @@
+"""One run from its first process to its last state. verl's trainer runs in this process, not in an actor of Ray."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from ray.exceptions import RayActorError, RayTaskError
+from verl.trainer.main_ppo import TaskRunnerV1
+
+from methods import catalog
+from methods.adapters import Outcome
+from methods.adapters.verl import checkpoint, processes, rewards
+from methods.adapters.verl.config import compose, overrides
+from methods.adapters.verl.data import write_parquet
+from methods.adapters.verl.files import Files
+from methods.adapters.verl.plan import plan
+from methods.adapters.verl.recorder import Recorder
+from methods.adapters.verl.trainer import MethodTrainer
+from methods.training.rollouts import Refill, check_readable
+from methods.training.run_folder import RunFolder
+from methods.training.spec import Spec
+from records.errors import BenchError
+from records.files import read_jsonl
+
+Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
+
+
+def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
+    """Go on from the run's last state, or begin. Raises what a worker raised, if a user can mend it in one line."""
+    made, t = plan(spec), spec.training
+    prompts = read_jsonl(spec.prompts, "training prompts")
+    ends = _check_model(spec, [row["prompt"] for row in prompts])
+    start = run.open()
+    recorder = Recorder(run, catalog.parse(spec.method), stop)
+    watch = processes.Watch()
+    try:
+        if start is not None:
+            checkpoint.check_world_size(start, t.gpus)
+        with processes.short_folder() as short, watch.watching():
+            table = run.state / "prompts.parquet"
+            write_parquet(prompts, spec.reward, table)
+            files = Files(
+                train_parquet=table,
+                val_parquet=table,
+                checkpoints=run.state,
+                log=run.state / "verl.jsonl",
+                reward_module=Path(rewards.__file__),
+                resume=None if start is None else checkpoint.step_of(start),
+                ray_temp=short,
+            )
+            config = compose(overrides(spec, files))
+            OmegaConf.save(config, run.state / "verl.yaml")
+            attributes = {
+                "spec": spec,
+                "method": recorder.method,
+                "drawn_prompts": made.prompts_drawn,
+                "ends": ends,
+                "recorder": recorder,
+                "keeper": checkpoint.Keeper(run),
+                "refill": Refill(len(prompts), spec.seed, run.mark.refill_position),
+                "watch": watch,
+            }
+            for name, value in attributes.items():  # verl builds the trainer from its configuration alone
+                setattr(MethodTrainer, name, value)
+            with processes.ray_for(config, processes.environment(t)):
+                if not stop():
+                    Runner().run(config)
+                else:
+                    recorder.stopped = True
+    except RayTaskError as error:
+        if isinstance(error.cause, BenchError):
+            raise error.cause from None
+        raise
+    except RayActorError as error:
+        said = " ".join(str(error).split())
+        raise processes.WorkerDiedError(f"verl: a worker died ({said}); run the same command to go on") from None
+    finally:
+        run.curve.close()
+        shutil.rmtree(run.state / "datasets", ignore_errors=True)  # a cache
+    return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)
+
+
+def _check_model(spec: Spec, prompts: Sequence[str]) -> list[int]:
+    """The model's end tokens, once its tokenizer and its length are known to bear every prompt."""
+    import transformers
+
+    t = spec.training
+    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
+    config = transformers.AutoConfig.from_pretrained(spec.base)
+    longest = getattr(config, "max_position_embeddings", None)
+    check_readable(prompts, tokenizer, longest, t.max_completion_tokens, spec.prompts, limit=t.max_prompt_tokens)
+    ends: Any = None
+    if (Path(spec.base) / "generation_config.json").is_file():
+        ends = transformers.GenerationConfig.from_pretrained(spec.base).eos_token_id
+    ends = tokenizer.eos_token_id if ends is None else ends
+    return list(ends) if isinstance(ends, list) else [ends]

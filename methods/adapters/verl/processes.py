@@ -1,0 +1,188 @@
+"""A run's processes: Ray started for it alone (or the cluster's, by RAY_ADDRESS), watched, and always shut down."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from methods.training.spec import Training
+from records.errors import BenchError
+from records.provenance import ROOT
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save; TEPO_VERL_WAIT_SECONDS wins
+LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
+# Ray's default, nice 15, leaves its workers a thirtieth of a core that another job keeps busy: they would stand still
+SYSTEM = {"worker_niceness": 0}
+
+
+class StalledError(BenchError, TimeoutError):
+    """A part of the run has said nothing for longer than any healthy one takes."""
+
+
+class WorkerDiedError(BenchError, RuntimeError):
+    """A process of the run ended that should not have: killed by the system for memory, most often."""
+
+
+class Watch:
+    """A time limit on every wait of the driver, and an eye on workers that it does not wait for by name.
+
+    A signal interrupts the wait with `StalledError`. Where Python does not get to see signals, or the way out of the
+    wait hangs in its turn (Ray's shutdown can), `last` ends the process LAST_SECONDS later: a job must not hang.
+    """
+
+    def __init__(self, seconds: float | None = None):
+        self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
+        self.stalled: StalledError | None = None
+        self.last: threading.Timer | None = None
+        self._error = StalledError()
+        self._asked: dict[Any, Any] = {}
+        self._armed = threading.current_thread() is threading.main_thread()  # only there can a signal be received
+
+    def restart(self, what: str) -> None:
+        """The next wait begins; the one before is over."""
+        self._error = StalledError(f"verl: {what}: no end after {self.seconds:g} s; run the same command to go on")
+        if self._armed:
+            signal.setitimer(signal.ITIMER_REAL, self.seconds)
+            if self.last is not None:
+                self.last.cancel()
+            self.last = threading.Timer(self.seconds + LAST_SECONDS, _end, (str(self._error),))
+            self.last.daemon = True
+            self.last.start()
+
+    def alive(self, actors: Sequence[Any]) -> None:
+        """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
+        import ray
+
+        for actor in actors:
+            asked = self._asked.setdefault(actor, None) or actor.__ray_ready__.remote()
+            done, _ = ray.wait([asked], timeout=0)
+            if done:
+                ray.get(done)
+            self._asked[actor] = None if done else asked
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        if not self._armed:
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._expire)
+        self.restart("starting")
+        try:
+            yield
+        except Exception:
+            if self.stalled is not None:  # Ray's own code turns it into other errors on its way
+                raise self.stalled from None
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            if self.last is not None and self.stalled is None:
+                self.last.cancel()
+
+    def _expire(self, *_: object) -> None:
+        self.stalled = self._error
+        raise self.stalled
+
+
+def _end(cause: str) -> None:
+    """At once, and not without the cause: nobody else gets to say it."""
+    os.write(2, f"error: {cause}\n".encode())
+    os._exit(2)
+
+
+def workers_cpu_seconds() -> float:
+    """CPU seconds of this process's descendants that still run: on this machine, not on a cluster's other nodes."""
+    import psutil
+
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def environment(training: Training) -> dict[str, str]:
+    """What every process of the run needs: no network, our code, on a CPU our platform and one thread."""
+    found = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "VERL_LOGGING_LEVEL": "WARN",
+        "VERL_USE_EXTERNAL_PLUGINS": "none",
+    }
+    if training.device == "cpu":
+        found |= {
+            "VERL_PLATFORM": "cpu",
+            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            # an idle worker of Ray that spins is a core less on a small machine
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "TQ_NUM_THREADS": "1",
+        }
+    return found
+
+
+@contextmanager
+def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
+    """A Ray for this run. Its processes end with the block, however it ends; a kill of this process ends them too."""
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    given: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    runtime, ours = get_ppo_ray_runtime_env(config), given.pop("runtime_env")
+    os.environ.update(ours["env_vars"])
+    runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        if address:  # a cluster that a launcher started: its sizes are its own
+            ray.init(address=address, runtime_env=runtime)
+        else:
+            _start(runtime_env=runtime, **given)
+        for number, handler in handlers.items():  # Ray's own would end the process at once, without saving
+            signal.signal(number, handler)
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start(**arguments: Any) -> None:
+    """A Ray of our own. It gives itself 30 s to start, too few on a machine that is busy with other runs."""
+    import ray
+
+    for attempts_left in (2, 1, 0):
+        try:
+            ray.init(address="local", _system_config=SYSTEM, **arguments)
+            return
+        except Exception as error:  # Ray raises nothing more specific
+            ray.shutdown()
+            if "timed out during startup" not in str(error) or not attempts_left:
+                raise
+            print("verl: Ray did not start within its 30 s; trying again", flush=True)
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """For Ray's sockets, whose whole path may have 107 characters. Removes those of processes that were killed."""
+    for left in Path("/tmp").glob("tepo-*-*"):
+        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+            shutil.rmtree(left, ignore_errors=True)  # another user's stays: that is the error ignored
+    with tempfile.TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -1,0 +1,76 @@
+"""Terms subtracted from the objective: coefficient x divergence x selection, per token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from methods.parts import Part
+from records.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.parts import Terms
+
+# d = log pi/pi_anchor at the sampled token. E_pi[k1] = KL(pi || anchor); k3 = k1 + (1/r - 1) >= 0; k2 has the 1/2.
+ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "k3": lambda d: (-d).exp() + d - 1,
+    "abs": lambda d: d.abs(),
+    "k1": lambda d: d,
+    "k2": lambda d: d**2 / 2,
+}
+
+
+def kl(*, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Part:
+    """beta KL(pi, anchor) on the tokens of `where`; `norm="masked"` divides by these tokens instead of all (R7)."""
+    needs = set()
+    if estimator == "full":
+        if anchor == "ref":
+            raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
+        needs = {"full_logp", "old_full_logp"}
+    elif anchor == "ref":
+        needs = {"ref_logp"}
+    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "where": where, "norm": norm}
+    return Part(_kl, settings, frozenset(needs), "batch" if norm == "masked" else "token")
+
+
+def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Tensor:
+    """beta KL_t(pi || anchor) on the tokens of `where`."""
+    chosen = where(t)
+    if norm == "masked":
+        beta *= t.batch.tokens / max(int((chosen & t.batch.mask).count_nonzero()), 1)
+    return divergence(t, estimator=estimator, anchor=anchor) * (beta * chosen.to(t.batch.logp.dtype))
+
+
+def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
+    """(B, T), zero on padding. k3_is = r k3, r = pi/pi_old: unbiased in value and gradient; full: exact."""
+    batch = t.batch
+    if estimator == "full":
+        assert batch.full_logp is not None
+        assert batch.old_full_logp is not None
+        padding = batch.padding_BT.unsqueeze(2)
+        logp, old_logp = batch.full_logp.masked_fill(padding, 0.0), batch.old_full_logp.masked_fill(padding, 0.0)
+        return (logp.exp() * (logp - old_logp)).sum(2)
+    if anchor == "ref":
+        assert batch.ref_logp is not None
+        d = batch.valid(batch.logp - batch.ref_logp)
+    else:
+        d = t.log_ratio_BT
+    if estimator == "k3_is":
+        return t.log_ratio_BT.exp() * ESTIMATORS["k3"](d)
+    return ESTIMATORS[estimator](d)
+
+
+def entropy(*, coefficient: float, where: Part) -> Part:
+    """coefficient x H with its gradient: negative rewards entropy (max-entropy), positive punishes it (min-entropy)."""
+    return Part(_entropy, {"coefficient": coefficient, "where": where}, frozenset({"entropy"}))
+
+
+def _entropy(t: Terms, *, coefficient: float, where: Part) -> Tensor:
+    """coefficient H_t on the tokens of `where`, with gradient."""
+    entropy_BT = t.batch.entropy
+    assert entropy_BT is not None
+    if t.batch.logp.requires_grad and not entropy_BT.requires_grad:
+        raise ConfigError(f"{t.batch.label}: entropy: carries no gradient, so an entropy term would do nothing")
+    return t.batch.valid(entropy_BT) * (coefficient * where(t).to(entropy_BT.dtype))

@@ -1,0 +1,48 @@
+"""Importance weights, as logarithms. d_t = log pi(y_t)/pi_old(y_t), zero on padding; |y| the row's valid tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from methods.parts import Part, part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.parts import Terms
+
+
+@part()
+def none(t: Terms) -> Tensor:
+    """Weight 1: no importance sampling."""
+    return t.advantage.new_zeros(len(t.batch.mask), 1)
+
+
+@part()
+def token(t: Terms) -> Tensor:
+    """r_t = exp d_t (GRPO, arXiv 2402.03300, eq. 3)."""
+    return t.log_ratio_BT
+
+
+@part(scope="sequence")
+def sequence(t: Terms) -> Tensor:
+    """w = exp( (1/|y|) sum_t d_t ), the geometric mean, (B, 1) (TEPO section 3.3.1; GSPO, arXiv 2507.18071, eq. 7)."""
+    return t.log_ratio_BT.sum(1, keepdim=True) / t.lengths_B1
+
+
+@part(scope="sequence")
+def prefix(t: Terms) -> Tensor:
+    """w_t = exp( (1/t) sum_{u<=t} d_u ) (TEPO Table 5, without the stray sum in front)."""
+    return t.log_ratio_BT.cumsum(1) / t.batch.mask.cumsum(1).clamp(min=1)
+
+
+@part()
+def own_token(t: Terms, *, of: Part) -> Tensor:
+    """The value of `of`, the gradient of the own token's d_t alone: sg[log w] + d_t - sg[d_t] (GSPO-token, eq. 14)."""
+    return of(t).detach() + (t.log_ratio_BT - t.log_ratio_BT.detach())
+
+
+@part()
+def own_share(t: Terms, *, of: Part) -> Tensor:
+    """The value of `of`, the own token's path through a mean over |y|: TEPO Algorithm 1, line 21."""
+    return of(t).detach() + (t.log_ratio_BT - t.log_ratio_BT.detach()) / t.lengths_B1

@@ -1,0 +1,1 @@
+"""What every trainer shares: specification, run folder, rollouts, the lock, hashes of code."""

@@ -1,0 +1,199 @@
+"""What all trainers do with a rollout: which prompt groups are trained on, in which minibatch, what is told about it.
+
+Pure functions on rewards and batches; nothing here knows a trainer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from methods.adapters import Plan
+from methods.batch import Batch
+from methods.training.run_folder import require_rows
+from methods.training.spec import Spec
+from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records.files import read_jsonl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
+
+
+@dataclass(frozen=True)
+class RolloutFigures:
+    """The columns of `curve.csv` that are the same for all updates of a rollout."""
+
+    rollout: int
+    reward: float
+    reward_kept: float | None
+    groups_sampled: int
+    groups_kept: int
+    groups_discarded: int
+    response_tokens: float
+    truncated_fraction: float
+
+
+def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
+    """Whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero."""
+    last = [rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
+    return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)
+
+
+def informative(reward: Tensor, samples: int) -> list[bool]:
+    """Per group of `samples` rows: do its rewards differ? An all-equal group has advantage 0 everywhere."""
+    reward_KG = reward.view(-1, samples)
+    return (reward_KG.amax(1) > reward_KG.amin(1)).tolist()
+
+
+def choose(mixed: Sequence[bool], wanted: int, filtering: str) -> list[int]:
+    """Groups to train on, in the order drawn: the first `wanted` informative ones, with filter `none` any."""
+    candidates = [k for k, m in enumerate(mixed) if m or filtering == "none"]
+    return candidates[:wanted]
+
+
+def deal(kept: Sequence[int], minibatches: int) -> list[list[int]]:
+    """Groups of each minibatch, dealt like cards: too few make every minibatch smaller, not the last ones empty."""
+    return [list(kept[m::minibatches]) for m in range(minibatches)]
+
+
+def together(batches: Sequence[Batch]) -> Batch:
+    """The minibatch of these micro-batches, without gradient, for diagnostics."""
+    import torch
+
+    if len(batches) == 1:
+        return batches[0]
+    width = max(b.logp.shape[1] for b in batches)
+    columns: dict[str, Any] = {}
+    for f in fields(Batch):
+        values = [getattr(b, f.name) for b in batches]
+        if not all(isinstance(v, torch.Tensor) for v in values) or f.name == "group_tokens":
+            continue
+        columns[f.name] = torch.cat([_widened(v.detach(), width) for v in values])
+    return Batch(**columns, label=batches[0].label)
+
+
+def _widened(x: Tensor, width: int) -> Tensor:
+    from torch.nn.functional import pad
+
+    if x.ndim < 2:
+        return x
+    return pad(x, (0, 0) * (x.ndim - 2) + (0, width - x.shape[1]), value=False if str(x.dtype) == "torch.bool" else 0)
+
+
+# Named seeds: each draw has its own, from the run's seed and the draw's name, so none depends on another.
+
+
+def derive(*name: str | int) -> int:
+    """A seed below 2^63 for the draw called `name`; the same on every machine and in every process.
+
+    >>> derive(1, "rollout", 3) == derive(1, "rollout", 3) != derive(1, "rollout", 4)
+    True
+    """
+    digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+# Which prompts a run sees, in which order (by its seed alone), and whether the model can read them.
+
+
+def order(count: int, length: int, seed: int) -> list[int]:
+    """`length` of `count` prompts: shuffled passes over all of them, one after the other."""
+    passes = -(-length // count)
+    return [index for nth in range(passes) for index in shuffled(count, seed, nth)][:length]
+
+
+@lru_cache(maxsize=4)
+def shuffled(count: int, seed: int, nth: int) -> tuple[int, ...]:
+    """The `nth` pass over `count` prompts."""
+    indices = list(range(count))
+    random.Random(derive(seed, "prompts", nth)).shuffle(indices)
+    return tuple(indices)
+
+
+class Refill:
+    """The private stream that filter `refill` draws from; `position` is all there is to save."""
+
+    def __init__(self, count: int, seed: int, position: int = 0):
+        self.count, self.seed, self.position = count, seed, position
+
+    def draw(self, wanted: int, used: Collection[int]) -> list[int]:
+        """The next prompts of the stream, passing over those already in this rollout; fewer when none are left."""
+        drawn: list[int] = []
+        while len(drawn) < wanted and len(drawn) + len(used) < self.count:
+            nth, at = divmod(self.position, self.count)
+            index = shuffled(self.count, derive(self.seed, "refill"), nth)[at]
+            self.position += 1
+            if index not in used and index not in drawn:
+                drawn.append(index)
+        return drawn
+
+
+def check_count(count: int, drawn: int, path: str) -> None:
+    """A prompt may come once per rollout only: its samples are one group."""
+    if count < drawn:
+        raise ConfigError(f"{path}: holds {count} prompts, one rollout draws {drawn} different ones")
+
+
+def check_readable(
+    prompts: Iterable[str],
+    tokenizer: PreTrainedTokenizerBase,
+    longest: int | None,
+    response: int,
+    path: str,
+    *,
+    limit: int | None = None,
+) -> None:
+    """Raise for a prompt that does not survive tokenising, that with its response exceeds the model's positions, or
+    that has more than `limit` tokens (`training.max_prompt_tokens`, for a trainer that cuts nothing)."""
+    for line, prompt in enumerate(prompts, 1):
+        ids: list[int] = tokenizer(prompt)["input_ids"]
+        decoded = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if _plain(prompt) not in _plain(str(decoded)):
+            raise CorruptInputError(
+                f"{path}: line {line}: prompt: the tokenizer loses text: {prompt[:60]!r} comes back as "
+                f"{str(decoded)[:60]!r}"
+            )
+        if limit is not None and len(ids) > limit:
+            raise ConfigError(f"{path}: line {line}: prompt: {len(ids)} tokens; training.max_prompt_tokens is {limit}")
+        if longest is not None and len(ids) + response > longest:
+            raise ConfigError(
+                f"{path}: line {line}: prompt: {len(ids)} tokens and a response of {response} exceed the model's "
+                f"{longest} positions"
+            )
+
+
+def _plain(text: str) -> str:
+    """Normal form C: tokenizers may compose characters, which loses nothing."""
+    return unicodedata.normalize("NFC", text)
+
+
+def rows_of(prompts: list[dict[str, Any]], indices: Iterable[int]) -> list[dict[str, Any]]:
+    """Dataset rows: prompt, answer and the prompt's index."""
+    return [{"prompt": prompts[i]["prompt"], "answer": prompts[i]["answer"], "index": i} for i in indices]
+
+
+# The files a run is given, looked at before anything is loaded: its model folder and its prompts.
+
+
+def prompts(spec: Spec) -> list[dict[str, Any]]:
+    """The run's training prompts, in the order of their file."""
+    rows = read_jsonl(spec.prompts, "training prompts")
+    require_rows(rows, spec.prompts)
+    return rows
+
+
+def check(spec: Spec, made: Plan) -> None:
+    """`MissingInputError` for a folder that holds no model, `ConfigError` for fewer prompts than a rollout draws."""
+    for name in ("config.json", "tokenizer_config.json"):
+        if not (Path(spec.base) / name).is_file():
+            raise MissingInputError(f"{spec.base}: {name} is missing: not a model folder")
+    check_count(len(prompts(spec)), made.prompts_drawn, spec.prompts)

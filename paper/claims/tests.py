@@ -1,0 +1,152 @@
+"""What a claim can say, each as one small function found by its name in `claims.yaml`: numbers in, contrasts out.
+
+A test asks a `Source` (the printed tables, or a results tree) for contrasts and says on which side of their null the
+claim puts them, and how many may fail. `judge` decides. Rows are ids of printed rows (`paper/tables/rows.csv`);
+a list of rows is one row for each of several models, taken together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, Protocol
+
+from paper.claims.contrast import Contrast
+from paper.printed import AVERAGE
+
+Side = Literal["above", "below"]
+Rows = str | Sequence[str]
+SCORE = "score"
+"""The measure that has a column: share of right responses."""
+
+
+class Source(Protocol):
+    """Where numbers come from. Every method raises `contrast.Gap` when it has none."""
+
+    def difference(self, left: Rows, right: Rows, measure: str, column: str, null: float) -> Contrast:
+        """left minus right, held against `null`."""
+
+    def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
+        """left over right."""
+
+    def value(self, rows: Rows, measure: str, null: float) -> Contrast:
+        """The mean of the rows."""
+
+    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
+        """Standard deviation over seeds, the first over the second, held against 1."""
+
+    def collapsed(self, row: str, by: int, below: float) -> Contrast:
+        """What the run still gets right after `by` steps, held against `below`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The claim puts every contrast on this `side` of its null; `allow` of them may be elsewhere."""
+
+    contrasts: tuple[Contrast, ...]
+    side: Side = "above"
+    allow: int = 0
+
+
+def difference_of_rows(
+    source: Source, *, left: Rows, right: Rows, column: str = AVERAGE, least: float = 0.0
+) -> Outcome:
+    """left is above right, by more than `least` (a fraction)."""
+    return Outcome((source.difference(left, right, SCORE, column, least),))
+
+
+def highest(source: Source, *, over: Mapping[str, Sequence[str]], columns: Sequence[str] = (AVERAGE,)) -> Outcome:
+    """Each row is above all the rows it is listed over, in every column."""
+    pairs = [(top, other, column) for top, others in over.items() for other in others for column in columns]
+    return Outcome(tuple(source.difference(top, other, SCORE, column, 0.0) for top, other, column in pairs))
+
+
+def ordering(source: Source, *, tiers: Sequence[Sequence[str]], column: str = AVERAGE) -> Outcome:
+    """Every row of a tier is above every row of the next one."""
+    pairs = [(a, b) for upper, lower in pairwise(tiers) for a in upper for b in lower]
+    return Outcome(tuple(source.difference(a, b, SCORE, column, 0.0) for a, b in pairs))
+
+
+def rank(source: Source, *, row: str, among: Sequence[str], column: str, place: int) -> Outcome:
+    """At most place - 1 of the other rows are above the row."""
+    contrasts = tuple(source.difference(row, other, SCORE, column, 0.0) for other in among)
+    return Outcome(contrasts, allow=place - 1)
+
+
+def convergence(source: Source, *, left: Rows, right: Rows, measure: str, factor: float = 1.0) -> Outcome:
+    """left needs less than `factor` times the rollouts of right."""
+    return Outcome((source.ratio(left, right, measure, factor),), "below")
+
+
+def curve_mean_difference(source: Source, *, left: Rows, right: Rows, measure: str, side: Side = "above") -> Outcome:
+    """A figure of left's learning curve is above (or below) right's."""
+    return Outcome((source.difference(left, right, measure, AVERAGE, 0.0),), side)
+
+
+def curve_level(source: Source, *, rows: Rows, measure: str, against: float, side: Side = "above") -> Outcome:
+    """A figure of the rows' learning curves is above (or below) a number."""
+    return Outcome((source.value(rows, measure, against),), side)
+
+
+def sign_agreement(source: Source, *, rows: Rows, against: float) -> Outcome:
+    """On more than this share of tokens entropy moves against the sign of the advantage (Theorem 3.1)."""
+    return curve_level(source, rows=rows, measure="sign_agreement", against=against)
+
+
+def collapse_by(source: Source, *, row: str, by: int, below: float) -> Outcome:
+    """After `by` steps, or at the end of a shorter run, less than `below` of the answers are right."""
+    return Outcome((source.collapsed(row, by, below),), "below")
+
+
+def seed_spread(source: Source, *, steadier: Rows, than: Rows, column: str = AVERAGE) -> Outcome:
+    """The scores of the first rows differ less between seeds than those of the others."""
+    return Outcome((source.spread(steadier, than, column),), "below")
+
+
+def algebra(source: Source, *, check: str, against: float) -> Outcome:
+    """A printed formula holds for more than this share of random softmax policies. Needs no run: any source will do."""
+    from paper.claims import lemmas
+
+    return Outcome((lemmas.share(check, against),))
+
+
+KINDS: dict[str, Callable[..., Outcome]] = {
+    kind.__name__: kind
+    for kind in (
+        difference_of_rows,
+        highest,
+        ordering,
+        rank,
+        convergence,
+        curve_mean_difference,
+        curve_level,
+        sign_agreement,
+        collapse_by,
+        seed_spread,
+        algebra,
+    )
+}
+
+
+def listed(rows: Rows) -> list[str]:
+    """A list of rows is one row per model."""
+    return [rows] if isinstance(rows, str) else list(rows)
+
+
+def rows_of(keys: Mapping[str, object]) -> list[str]:
+    """Every row that the keys of a test name."""
+    found: list[str] = []
+
+    def walk(value: object) -> None:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, Mapping):
+            walk([*value, *value.values()])
+        elif isinstance(value, Sequence):
+            for part in value:
+                walk(part)
+
+    for name in ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than"):
+        walk(keys.get(name, ()))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,192 @@
+"""A results tree as the report sees it: what should be there (matrix.json) and what is (scores, run records, curves).
+
+Reading is strict: a missing or broken file is an error naming it. What the matrix plans and nobody has run yet is
+not an error: the report shows it as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest
+from records.files import read_json
+from records.layout import BASE, Checkpoint, Results, Run
+from report import captions
+
+if TYPE_CHECKING:
+    from evals.stats.estimate import Comparison
+
+MATRIX_KEYS = ("scale", "title", "schema", "models", "methods", "benchmarks", "runs", "checkpoints", "table_step")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One row of scores.csv. `value`, `low`, `high` are fractions; None is unknown, `not run` on purpose says `how`."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    level: str
+    how: str
+    items: int | None
+    counts: Mapping[str, int | None]  # responses by verdict other than correct
+
+
+class Tree:
+    """`results/<scale>`, read when asked and only once."""
+
+    def __init__(self, root: Path | str):
+        self.root = Path(root)
+        self.layout = Results(self.root)
+        self._paired: dict[tuple[Checkpoint, Checkpoint], Mapping[str, Comparison] | None] = {}
+
+    @cached_property
+    def matrix(self) -> dict[str, Any]:
+        """The content of matrix.json."""
+        path = self.layout.matrix
+        value = read_json(path, "the list of planned runs")
+        for key in MATRIX_KEYS:
+            if not isinstance(value, dict) or key not in value:
+                raise CorruptInputError(f"{path}: {key} is missing; run `snakemake` to write it anew")
+        return value
+
+    @property
+    def scale(self) -> str:
+        return str(self.matrix["scale"])
+
+    @property
+    def finished(self) -> list[Run]:
+        """Every run with a record, planned or left over from another plan."""
+        folders = (
+            path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json")
+        )
+        return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
+
+    @property
+    def lead(self) -> list[str]:
+        """What results of this scale can and cannot say, in paragraphs."""
+        stand_ins = any(model.get("stands_for") for model in self.models)
+        return captions.scale(self.scale, str(self.matrix.get("note", "")), stand_ins=stand_ins)
+
+    @cached_property
+    def scores(self) -> dict[tuple[Checkpoint, str], Score]:
+        """Every row of scores.csv by checkpoint and benchmark (or average)."""
+        from evals.score import read_scores
+        from evals.stats.scorefile import NOT_CORRECT
+
+        table = read_scores(self.layout.scores).astype(object)
+        found = {}
+        for row in table.where(table.notna(), None).to_dict("records"):
+            checkpoint = Checkpoint(Run(row["model"], row["method"], int(row["seed"])), int(row["step"]))
+            counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
+            found[checkpoint, str(row["benchmark"])] = Score(
+                row["score"], row["low"], row["high"], row["level"], row["how"], row["items"], counts
+            )
+        return found
+
+    def paired(self, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
+        """a - b on each benchmark and both averages, paired by problem; None where grades are not kept."""
+        if (a, b) not in self._paired:
+            from evals.score import paired
+
+            kept = all((self.layout.grades(c) / "grades.json").is_file() for c in (a, b))
+            keys = [str(benchmark["key"]) for benchmark in self.benchmarks]
+            left_out = {(c.run.model, key) for c in (a, b) for key in keys if self._left_out(c, key)}
+            self._paired[a, b] = paired(self.layout, a, b, keys, missing=left_out) if kept else None
+        return self._paired[a, b]
+
+    def _left_out(self, checkpoint: Checkpoint, benchmark: str) -> bool:
+        """Whether scores.csv says that this benchmark was not run, on purpose."""
+        score = self.scores.get((checkpoint, benchmark))
+        return score is not None and score.value is None
+
+    def step(self, which: int | str | None) -> int | None:
+        """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`), or as given; None where
+        the scale takes no second look."""
+        if isinstance(which, int):
+            return which
+        value = self.matrix["table_step"] if which is None else self.matrix.get("long_step")
+        return None if value is None else int(value)
+
+    @cached_property
+    def runs(self) -> dict[Run, Mapping[str, Any]]:
+        """Planned runs and their entry in the matrix, in its order."""
+        return {Run(run["model"], run["method"], int(run["seed"])): run for run in self.matrix["runs"]}
+
+    @cached_property
+    def checkpoints(self) -> list[Checkpoint]:
+        return [
+            Checkpoint(Run(c["model"], c["method"], int(c["seed"])), int(c["step"])) for c in self.matrix["checkpoints"]
+        ]
+
+    @property
+    def models(self) -> list[Mapping[str, Any]]:
+        return list(self.matrix["models"])
+
+    @property
+    def benchmarks(self) -> list[Mapping[str, Any]]:
+        return list(self.matrix["benchmarks"])
+
+    @cached_property
+    def methods(self) -> dict[str, Mapping[str, Any]]:
+        """Methods of the matrix by canonical key."""
+        return {method["key"]: method for method in self.matrix["methods"]}
+
+    def record(self, run: Run) -> dict[str, Any] | None:
+        """run.json, or None while the run is not finished (the file is written last)."""
+        path = self.layout.run(run) / "run.json"
+        if not path.is_file():
+            return None
+        value = read_json(path, "the run's record")
+        if not isinstance(value, dict) or not isinstance(value.get("spec"), dict):
+            raise CorruptInputError(f"{path}: spec is missing: not a run's record")
+        return value
+
+    def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
+        """The scale's model that fills a slot of the paper, None when the scale has none."""
+        return _filling(self.models, slot, title, f"{self.layout.matrix}: models")
+
+    def benchmark_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
+        """The scale's benchmark that fills a column of the paper, None when the scale has none."""
+        return _filling(self.benchmarks, slot, title, f"{self.layout.matrix}: benchmarks")
+
+    def method_for(self, name: str) -> str | None:
+        """Canonical key of the method that the configuration calls `name`; None when the scale does not train it."""
+        if name == BASE:
+            return BASE
+        named = [key for key, method in self.methods.items() if name in (key, method.get("row"))]
+        if len(named) > 1 and name not in named:
+            raise ConfigError(
+                f"{self.layout.matrix}: methods: {name!r} names {' and '.join(named)}: write one of these"
+            )
+        return name if name in named else next(iter(named), None)
+
+
+def open_tree(root: Path | str) -> Tree:
+    """The tree at `root`; a folder that is not there is an error naming the folders beside it."""
+    root = Path(root)
+    if not root.is_dir():
+        beside = sorted(p.name for p in root.parent.iterdir() if p.is_dir()) if root.parent.is_dir() else []
+        hit = nearest(root.name, beside)
+        raise MissingInputError(
+            f"{root}: no results there; folders beside it: {', '.join(beside) or 'none'}"
+            + (f"; nearest: {hit}" if hit else "")
+        )
+    return Tree(root)
+
+
+def plain(text: object) -> str:
+    """Letters and digits only, lower case: `MATH-500` and `math500` name one benchmark."""
+    return "".join(c for c in str(text).casefold() if c.isalnum())
+
+
+def _filling(entries: Iterable[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
+    names = {plain(slot), plain(title)}
+    hits = [e for e in entries if plain(e.get("stands_for") or e["key"]) in names or plain(e["key"]) in names]
+    if len(hits) > 1:
+        raise ConfigError(f"{where}: {' and '.join(e['key'] for e in hits)} both stand for {title}")
+    return hits[0] if hits else None

@@ -1,0 +1,105 @@
+"""`docs/benchmarks.md`, made from the registry: `python -m report.docs.benchmarks --out docs/benchmarks.md`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from evals import benchmark
+from evals.benchmark import Benchmark
+from records import errors
+from records.files import write_text
+
+_HEAD = """\
+# Benchmarks
+
+Made from `evals/tasks/` by `python -m report.docs.benchmarks --out docs/benchmarks.md`; a test compares the
+two. How to add one: [add-a-benchmark.md](add-a-benchmark.md).
+
+Problems never enter this repository: `python -m evals.fetch --benchmarks all --data DIR` downloads them from the
+sources below, and writes nothing unless row count and sha256 are the registered ones. Offline: `--mirror FOLDER` or
+`--from FILE`. An item's id is a hash of its problem text, so it does not depend on order or numbering upstream.
+
+`n x k` is items times samples per item. Decoding `T 0.6` samples at that temperature with top_p 1 and no top_k,
+`greedy` takes the likeliest token; `max` bounds the response in tokens. Prompts longer than 2048 tokens lose their
+beginning.
+"""
+_PAPER = "## The paper's seven\n"
+_SYNTHETIC = """
+## Synthetic stand-ins
+
+Last-digit arithmetic for tiny models ([evals/arithmetic.py](../evals/arithmetic.py)), drawn from the held-out fifth
+of all prompts, generated and checked at every load. Each stands in the place of one of the paper's sets in a table,
+and says nothing about that set.
+"""
+_BAD = """
+## Known-bad items
+
+Broken upstream. Listed, graded as they are, never repaired silently.
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    entries = list(map(benchmark.benchmark, benchmark.keys()))
+    paper = [entry for entry in entries if not entry.synthetic]
+    synthetic = [entry for entry in entries if entry.synthetic]
+    return "\n".join(
+        [
+            _HEAD,
+            _PAPER,
+            *_table(("key", "title", "n x k", "decoding", "prompt", "copies", "licence"), map(_facts, paper)),
+            "",
+            *_table(("key", "source @ commit", "sha256 of the content", "checked against"), map(_source, paper)),
+            "",
+            *[f"- `{entry.key}`: {entry.notes}" for entry in paper if entry.notes],
+            _SYNTHETIC,
+            *_table(("key", "stands for", "n x k", "decoding", "made by", "sha256"), map(_made, synthetic)),
+            _BAD,
+            *_table(("set", "item", "what is wrong"), _bad(entries)),
+            "",
+        ]
+    )
+
+
+def _table(heads: Iterable[str], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    heads = tuple(heads)
+    return [f"| {' | '.join(row)} |" for row in (heads, tuple("---" for _ in heads), *rows)]
+
+
+def _decoding(entry: Benchmark) -> str:
+    how = "greedy" if entry.decoding.greedy else f"T {entry.decoding.temperature}"
+    return f"{how}, max {entry.decoding.max_tokens}"
+
+
+def _size(entry: Benchmark) -> str:
+    return f"{entry.n} x {entry.decoding.samples}"
+
+
+def _facts(entry: Benchmark) -> tuple[str, ...]:
+    return f"`{entry.key}`", entry.title, _size(entry), _decoding(entry), entry.prompt, entry.duplicates, entry.licence
+
+
+def _source(entry: Benchmark) -> tuple[str, ...]:
+    return f"`{entry.key}`", f"{entry.source} @ {entry.revision[:12]}", f"`{entry.sha256[:16]}`", entry.checked_against
+
+
+def _made(entry: Benchmark) -> tuple[str, ...]:
+    source = f"`{str(entry.source).removeprefix('evals.arithmetic: ')}`"
+    return f"`{entry.key}`", str(entry.stands_for), _size(entry), _decoding(entry), source, f"`{entry.sha256[:16]}`"
+
+
+def _bad(entries: Iterable[Benchmark]) -> list[tuple[str, ...]]:
+    return [(f"`{entry.key}`", f"`{bad.item_id}`", bad.why) for entry in entries for bad in entry.known_bad]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m report.docs.benchmarks", description=__doc__)
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE")
+    write_text(parser.parse_args().out, page())
+    return 0
+
+
+if __name__ == "__main__":
+    errors.run(main)

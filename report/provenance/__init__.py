@@ -1,0 +1,1 @@
+"""Where a number comes from: the manifest, and what moved between two results trees."""

@@ -1,0 +1,52 @@
+"""Addresses inside the page: which `#...` a run, a row or a set of responses has. One place, so that links meet ids."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from records.layout import BASE, Checkpoint, Run
+from records.results_tree import Tree
+from report.runs import REFERENCE
+
+
+def run(of: Run) -> str:
+    return f"run/{of.path.as_posix()}"
+
+
+def row(table: str, id: str) -> str:
+    return f"row/{table}/{id}"
+
+
+def responses(checkpoint: Checkpoint, benchmark: str | None = None) -> str:
+    """The sample browser with this checkpoint on the left; the page knows what to set beside it."""
+    query = {"left": checkpoint.path.as_posix()} | ({"benchmark": benchmark} if benchmark else {})
+    return "samples?" + urlencode(query, safe="/=@")
+
+
+def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
+    """GRPO/DAPO at the same step; of GRPO/DAPO itself the model as it was before."""
+    base = Checkpoint.base(checkpoint.run.model)
+    reference = reference_run(checkpoint.run, tree)
+    wanted = [Checkpoint(reference, checkpoint.step), base] if reference else [base]
+    return next((other for other in wanted if other in tree.checkpoints and other != checkpoint), None)
+
+
+def reference_run(run: Run, tree: Tree) -> Run | None:
+    """GRPO/DAPO of the same model, settings and seed; None for itself, the base, and where nobody planned it."""
+    method = tree.method_for(REFERENCE)
+    if method is None or run.key in (method, BASE):
+        return None
+    other = Run(run.model, method if run.variant is None else f"{method}@{run.variant}", run.seed)
+    return other if other in tree.runs else None
+
+
+def title(checkpoint: Checkpoint, tree: Tree) -> str:
+    """`TEPO, seed 1, step 12`, with the model where the results have several."""
+    model = f"{model_title(checkpoint.run.model, tree)}: " if len(tree.models) > 1 else ""
+    if checkpoint.run.method == BASE:
+        return f"{model}base model"
+    return f"{model}{tree.methods[checkpoint.run.method]['title']}, seed {checkpoint.run.seed}, step {checkpoint.step}"
+
+
+def model_title(key: str, tree: Tree) -> str:
+    return next(str(model["title"]) for model in tree.models if model["key"] == key)

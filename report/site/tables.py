@@ -1,0 +1,161 @@
+"""A view per row of a table: the checkpoints behind its numbers, one line each. And tables whose numbers lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from records.layout import BASE
+from records.results_tree import Tree
+from report import captions
+from report.site import facts, links, run_pages
+from report.tables.fill import Cell, FilledBlock, FilledRow, FilledTable, percent
+from report.tables.render import levels, shown
+
+
+def address(row: FilledRow, filled: FilledTable) -> str:
+    """Where a click on the row's numbers leads: the run if there is exactly one, else the view of the row."""
+    if len(row.checkpoints) == 1 and row.checkpoints[0].run.method != BASE:
+        return links.run(row.checkpoints[0].run)
+    return links.row(filled.table.key, row.row.id)
+
+
+def views(tables: Sequence[FilledTable], tree: Tree) -> list[dict[str, Any]]:
+    """One per row that has checkpoints and is not a single run."""
+    return [
+        _view(row, block, filled, tree)
+        for filled in tables
+        for block in filled.blocks
+        for row in block.rows
+        if row.checkpoints and address(row, filled) == links.row(filled.table.key, row.row.id)
+    ]
+
+
+def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
+    """`page.table` with an address for each row and, for each cell, its value and the words behind it."""
+    found = facts.table(filled, tree)
+    labels = {row.row.id: row.label for row in filled.rows}
+    found["caption"] = captions.paragraphs(f"table{filled.table.key}")
+    for shown_block, block in zip(found["blocks"], filled.blocks, strict=True):
+        shown_block["absent"] = [row.label for row in block.rows if not row.ran]
+        for line, row in zip(shown_block["rows"], block.rows, strict=True):
+            line["href"] = address(row, filled)
+            for cell, column in zip(line["cells"], filled.columns, strict=True):
+                measured = row.cells[column.slot]
+                cell["value"] = "" if measured.value is None else f"{measured.value:.6f}"
+                cell["behind"] = _behind(measured, labels)
+    return found
+
+
+def reading(tables: Sequence[FilledTable]) -> list[str]:
+    """What holds for all tables: marks, intervals, words for missing numbers."""
+    return [*captions.paragraphs("tables"), *dict.fromkeys(line for filled in tables for line in levels(filled))]
+
+
+def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
+    """What one reads while pointing at a number. labels: of the table's rows."""
+    if cell.value is None:
+        return []
+    seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}" if cell.seeds else "Untrained"
+    problems = f", {cell.n} problems" if cell.level == "problem" and cell.n is not None else ""
+    lines = [seeds + problems, f"{cell.level.capitalize()} level: {cell.how}"]
+    if cell.versus is not None:
+        gain = cell.versus.comparison
+        bounds = "" if gain.low is None else f" [{percent(gain.low)}, {percent(gain.high)}]"
+        p = (
+            ""
+            if cell.versus.p_holm is None
+            else f"; p {cell.versus.p_holm:.2g}, corrected for {cell.versus.tests} tests"
+        )
+        against = labels.get(cell.versus.baseline, cell.versus.baseline)
+        lines.append(f"{percent(gain.difference)}{bounds} against {against} ({gain.level} level: {gain.how}){p}")
+    if cell.printed is not None and not cell.comparable:
+        lines.append(f"The paper prints {percent(cell.printed)}, for another model or other problems: not comparable.")
+    return lines
+
+
+def _view(row: FilledRow, block: FilledBlock, filled: FilledTable, tree: Tree) -> dict[str, Any]:
+    cells = [shown(row.cells[column.slot], block, row) for column in filled.columns]
+    return {
+        "id": links.row(filled.table.key, row.row.id),
+        "label": row.label,
+        "table": filled.table.key,
+        "model": block.model["title"],
+        "kind": row.row.kind,
+        "columns": [column.heading for column in filled.columns],
+        "cells": cells,
+        "lines": [
+            {
+                "title": links.title(checkpoint, tree),
+                "href": None if checkpoint.run.method == BASE else links.run(checkpoint.run),
+                "scores": run_pages.scores(checkpoint, tree, [column.benchmark or "" for column in filled.columns]),
+            }
+            for checkpoint in row.checkpoints
+        ],
+    }
+
+
+# The first view: Table 1's averages as dots with their intervals, one picture per model.
+
+
+COLUMN = "avg_pooled"
+MARGIN = 0.04  # of the plotted range, left and right
+
+
+def glance(filled: FilledTable) -> list[dict[str, Any]]:
+    """One entry per block of the table that has a measured average."""
+    return [entry for block in filled.blocks if (entry := _block(block, filled))]
+
+
+def _block(block: FilledBlock, filled: FilledTable) -> dict[str, Any] | None:
+    rows = [row for row in block.rows if row.row.kind != "delta" and row.cells[COLUMN].value is not None]
+    if not rows:
+        return None
+    ends = [
+        end
+        for row in rows
+        for end in (row.cells[COLUMN].low, row.cells[COLUMN].value, row.cells[COLUMN].high)
+        if end is not None
+    ]
+    low, high = min(ends), max(ends)
+    room = MARGIN * (high - low) or MARGIN
+    low, high = max(0.0, low - room), min(1.0, high + room)
+    stands = f", standing for {block.stands_for}" if block.stands_for else ""
+    return {
+        "title": f"{block.model['title']}{stands}",
+        "note": _note(block),
+        "printed": block.stands_for or "the paper",
+        "low": f"{100 * low:.0f} %",
+        "high": f"{100 * high:.0f} %",
+        "rows": [_row(row, block, filled, low, high) for row in rows],
+    }
+
+
+def _note(block: FilledBlock) -> str:
+    text = "Avg. (pooled) of Table 1 with its 95 % interval. Marks compare with the hollow dot; ≈: inside noise."
+    if block.stands_for:
+        text += f" In grey what the paper prints for {block.stands_for} on its own benchmarks: not comparable."
+    return text
+
+
+def _row(row: FilledRow, block: FilledBlock, filled: FilledTable, low: float, high: float) -> dict[str, Any]:
+    cell = row.cells[COLUMN]
+    text = shown(cell, block, row)
+
+    def place(value: float) -> float:
+        return round(100 * (value - low) / (high - low), 2)
+
+    whisker = None
+    if cell.low is not None and cell.high is not None:
+        whisker = (place(cell.low), round(place(cell.high) - place(cell.low), 2))
+    return {
+        "label": row.label,
+        "href": address(row, filled),
+        "text": text.number,
+        "mark": text.mark,
+        "interval": text.interval.replace(" to ", "–"),
+        "printed": percent(cell.printed),
+        "reference": row.row.id == block.baseline,
+        "dot": place(cell.value or 0.0),
+        "whisker": whisker,
+    }

@@ -1,0 +1,56 @@
+"""A trainer without a model: ready-made tensors sent through `MethodTrainer._compute_loss`, which training runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from methods.adapters.trl.microbatches import Rows, Slice
+from methods.adapters.trl.trainer import MethodTrainer
+from methods.batch import Batch
+from methods.method import Method
+
+
+class _Silent:
+    """Takes what a recorder is told."""
+
+    def part(self, *_: object) -> None: ...
+
+    def empty(self, *_: object) -> None: ...
+
+
+class _State:
+    global_step = 0
+
+
+def through_trainer(method: Method, batch: Batch, parts: int) -> torch.Tensor:
+    """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`."""
+    trainer: Any = object.__new__(MethodTrainer)
+    trainer.method, trainer.recorder, trainer.run_seed, trainer.state = method, _Silent(), 0, _State()
+    _, index = batch.group.unique(return_inverse=True)
+    tokens_K = torch.zeros(int(index.max()) + 1, dtype=torch.long).index_add(0, index, batch.lengths_B)
+    size = -(-len(batch.advantage) // parts)
+    total = batch.logp.new_zeros(())
+    for part in range(parts):
+        at = slice(part * size, (part + 1) * size)
+        piece = batch.rows(at)
+        if not len(piece.advantage):
+            continue
+        rows = Rows(
+            prompt_ids=torch.zeros(len(piece.mask), 1, dtype=torch.long),
+            prompt_mask=torch.ones(len(piece.mask), 1, dtype=torch.long),
+            completion_ids=torch.zeros_like(piece.mask, dtype=torch.long),
+            completion_mask=piece.mask.long(),
+            reward=piece.advantage,
+            group=piece.group,
+            advantage=piece.advantage,
+            ref_logp=piece.ref_logp,
+            old_logp=piece.old_logp,
+            old_entropy=piece.old_entropy,
+            old_full_logp=piece.old_full_logp,
+        )
+        whole = Slice(rows, batch.tokens, batch.sequences, parts, tokens_K[index][at], int(tokens_K.count_nonzero()))
+        trainer._score = lambda _model, _rows, piece=piece: (piece.logp, piece.entropy, piece.full_logp)
+        total = total + trainer._compute_loss(None, whole)
+    return total

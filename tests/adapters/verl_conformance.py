@@ -1,0 +1,82 @@
+"""Without an engine: ready-made tensors in verl's own layout, sent through the function that verl's workers call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from tensordict.tensorclass import NonTensorData
+
+from methods.adapters.verl import tensors
+from methods.adapters.verl.worker import MethodLoss
+from methods.batch import Batch
+from methods.method import Method
+
+PROMPT = 2  # tokens; a loss reads none of them
+
+
+def through_workers(method: Method, batch: Batch, parts: int, ranks: int = 1) -> torch.Tensor:
+    """The workers' loss over `parts` micro-batches on each of `ranks`, averaged over ranks as FSDP does; its gradient
+    reaches `batch.logp` and `batch.entropy`."""
+    losses = [MethodLoss(method.key, 0, 1, whole_minibatch=True) for _ in range(ranks)]
+    size = -(-len(batch.mask) // (parts * ranks))
+    total = batch.logp.new_zeros(())
+    for rank, loss in enumerate(losses):
+        for part in range(parts):
+            at = slice((rank * parts + part) * size, (rank * parts + part + 1) * size)
+            model_output, data = as_verl(batch, at, ranks)
+            total = total + loss(model_output, data)[0] / ranks
+    return total
+
+
+def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Tensor], TensorDict]:
+    """Rows `at` of a minibatch as a worker's engine hands them to its loss: nested rows without padding.
+
+    A row that `batch` has dropped comes as verl's filling: one token, masked out.
+    """
+    piece = batch.rows(at)
+    lengths = piece.lengths_B.clamp(min=1).tolist()
+    rows: dict[str, Any] = {
+        "prompts": _nested([torch.zeros(PROMPT, dtype=torch.long) for _ in lengths]),
+        "responses": _nested([torch.zeros(n, dtype=torch.long) for n in lengths]),
+        "response_mask": _cut(piece.mask.long(), lengths),
+        "old_log_probs": _cut(piece.old_logp, lengths),
+        "entropy": _cut(piece.old_entropy, lengths),
+        "advantages": _cut(piece.advantage.unsqueeze(1) * piece.mask, lengths),
+        tensors.ROW_FIELD: torch.tensor(_shares(batch)[at]),
+    }
+    if piece.ref_logp is not None:
+        rows[tensors.REFERENCE] = _cut(piece.ref_logp, lengths)
+    data = TensorDict(rows, batch_size=len(lengths))
+    whole = {
+        "global_steps": 1,
+        "batch_num_tokens": batch.tokens,
+        "global_batch_size": len(batch.mask),
+        "dp_size": ranks,
+    }
+    for name, value in whole.items():
+        data[name] = NonTensorData(value)
+    # the engine's outputs cover the prompt too; position t holds the log-probability of token t + 1
+    output = {"log_probs": piece.logp, "entropy": piece.entropy}
+    return {name: _shifted(x, lengths) for name, x in output.items() if x is not None}, data
+
+
+def _shares(batch: Batch) -> list[list[int]]:
+    tokens = {int(g): int(batch.lengths_B[batch.group == g].sum()) for g in batch.group.unique()}
+    groups, rows = sum(n > 0 for n in tokens.values()), batch.sequences
+    return [tensors.Shares(int(g), tokens[int(g)], groups, rows).row() for g in batch.group]
+
+
+def _cut(x_BT: torch.Tensor | None, lengths: list[int]) -> torch.Tensor:
+    assert x_BT is not None, "verl always has old entropies"
+    return _nested([row[:n] for row, n in zip(x_BT, lengths, strict=True)])
+
+
+def _shifted(x_BT: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    zeros = x_BT.new_zeros
+    return _nested([torch.cat([zeros(PROMPT - 1), row[:n], zeros(1)]) for row, n in zip(x_BT, lengths, strict=True)])
+
+
+def _nested(rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
