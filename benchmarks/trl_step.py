@@ -99,7 +99,7 @@ def ours(folder: Path, method: str, rollouts: int, tokens: int) -> Any:
     spec = check(specification(folder, method, rollouts, tokens))
     run = RunFolder(Path(tempfile.mkdtemp(dir=folder)), spec)
     run.open()
-    trainer = trl.trainer(spec, run, lambda: False, trl.plan(spec), catalog.parse(method), even)
+    trainer = trl.build_trainer(spec, run, lambda: False, trl.plan(spec), catalog.parse(method), even)
     trainer.recorder.write_weights = lambda _: None
     return trainer
 

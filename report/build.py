@@ -34,7 +34,7 @@ def build(root: Path) -> str:
     """The page for the results at `root`; its figures must have been drawn (`python -m report.figure`)."""
     from markupsafe import Markup
 
-    from paper.claims import ledger, paper_ledger
+    from paper.claims import ledger
     from records.results_tree import open_tree
     from report import runs
     from report.provenance.manifest import NATIVE
@@ -64,7 +64,7 @@ def build(root: Path) -> str:
             "lead": tree.lead,
             "facts": facts.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
-            "claims": claims.view(paper_ledger(), ledger(tree), tree),
+            "claims": claims.view(ledger.from_print(), ledger.from_runs(tree), tree),
             "readings": readings.view(tree),
             "glance": overview.glance(tables[0]),
             "tables": [rowviews.table(filled, tree) for filled in tables],

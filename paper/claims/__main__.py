@@ -18,19 +18,18 @@ def main() -> None:
     if not (given.results or given.page):
         raise ConfigError("command line: give --results, --page or both")
 
-    from paper import claims
     from paper.claims import claims as declared
-    from paper.claims import render
+    from paper.claims import ledger, render
     from records.files import write_text
     from records.results_tree import open_tree
 
     tree = open_tree(given.results) if given.results else None
-    printed = claims.paper_ledger()
+    printed = ledger.from_print()
     if given.page:
         write_text(given.page, render.paper_page(printed, declared.read()))
         print(given.page)
     if tree:
-        ours = claims.ledger(tree)
+        ours = ledger.from_runs(tree)
         write_text(tree.root / "claims.csv", render.as_csv([*printed, *ours]))
         write_text(tree.root / "claims.md", render.results_page(tree, printed, ours))
         found = Counter(entry.verdict for entry in ours)

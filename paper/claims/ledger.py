@@ -96,7 +96,7 @@ class Case:
     optional: bool = False  # a variant or reading: no entry where the scale does not have it
 
 
-def paper(claims: Iterable[Claim] | None = None, tables: Paper | None = None) -> list[Entry]:
+def from_print(claims: Iterable[Claim] | None = None, tables: Paper | None = None) -> list[Entry]:
     """The ledger of the printed numbers. A verdict that a row's own cells would change is undecided."""
     rows = printed.read() if tables is None else tables
     claims = declared.read(paper=rows) if claims is None else list(claims)
@@ -108,7 +108,7 @@ def paper(claims: Iterable[Claim] | None = None, tables: Paper | None = None) ->
     return [_agree(a, b, follow.replaced) for a, b in zip(as_printed, by_cells, strict=True)]
 
 
-def ours(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry]:
+def from_runs(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry]:
     """The ledger of a results tree."""
     rows = printed.read()
     claims = declared.read(paper=rows) if claims is None else list(claims)

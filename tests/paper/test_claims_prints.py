@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paper import chance, printed
-from paper.claims import claims, ledger, paper_ledger, render
+from paper.claims import claims, ledger, render
 from paper.claims.__main__ import main
 from paper.claims.contrast import Gap
 from paper.claims.from_print import Prints
@@ -31,7 +31,7 @@ CLAIMS = claims.read(paper=PAPER)
 
 @pytest.fixture(scope="module")
 def entries() -> dict[str, Entry]:
-    return {e.id: e for e in ledger.paper(CLAIMS, PAPER)}
+    return {e.id: e for e in ledger.from_print(CLAIMS, PAPER)}
 
 
 def test_chance_by_hand() -> None:
@@ -126,7 +126,7 @@ def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entr
 
 
 def test_the_page_in_docs_is_what_the_ledger_says() -> None:
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(paper_ledger(), CLAIMS)
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(ledger.from_print(), CLAIMS)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ CLAIMS = {claim.id: claim for claim in claims.read()}
 
 
 def ledger(found: Tree) -> list[Entry]:
-    return ledgers.ours(found, CLAIMS.values())
+    return ledgers.from_runs(found, CLAIMS.values())
 
 
 def verdicts(root: Path, runs: Mapping[tuple[str, str], Any], **how: Any) -> dict[str, Entry]:
@@ -309,4 +309,4 @@ def test_steadier_seeds_are_seen_with_many_models(tmp_path: Path) -> None:
 
 def test_every_claim_has_an_entry_in_both_ledgers(tmp_path: Path) -> None:
     entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
-    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.paper(CLAIMS.values())]
+    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.from_print(CLAIMS.values())]

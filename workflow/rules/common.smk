@@ -6,7 +6,7 @@ from functools import cache
 
 from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Results
-from workflow import code, config as configuration, matrix, needs
+from workflow import code_hashes, config as configuration, matrix, resources
 
 try:
     # Snakemake lists the files of the command line first and the default last; errors name the one that wins
@@ -25,7 +25,7 @@ except BenchError as error:
 # shell and tee have to outlive training's last save, and inherit this.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-SEVERAL_NODES = needs.several_nodes(config, PLAN.values())
+SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
 RESULTS = Results(Path("results") / config["scale"])
 CACHE = Path("results/cache")
 BENCHMARKS = config["evaluation"]["benchmarks"]
@@ -82,11 +82,11 @@ def planned_of(wc):
 
 def train_code(wc):
     planned = planned_of(wc)
-    return code.train(planned.run.key, matrix.trainer(config, planned))
+    return code_hashes.train(planned.run.key, matrix.trainer(config, planned))
 
 
 def train_need(wc):
-    return needs.train(matrix.training(config, planned_of(wc)))
+    return resources.train(matrix.training(config, planned_of(wc)))
 
 
 def specification(wc, input):

@@ -1,5 +1,5 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
-from report.figures import curves, figure_spec
+from report.figures import fill, spec as figure_spec
 from report.tables import spec
 from records.results_tree import Tree
 
@@ -7,7 +7,7 @@ from records.results_tree import Tree
 TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
 TREE = Tree(RESULTS.root)
 TREE.matrix = matrix.matrix(config)  # as matrix.json will say
-FIGURES = [figure.key for figure in curves.offered(TREE)]
+FIGURES = [figure.key for figure in fill.offered(TREE)]
 
 
 localrules:
@@ -31,7 +31,7 @@ rule matrix:
         "../../environment.yml"
     params:
         config=json.dumps(config, sort_keys=True),
-        code=code.matrix(),
+        code=code_hashes.matrix(),
     shell:
         "python -m workflow.matrix --config {params.config:q} --out {output} 2>&1 | tee {log}"
 
@@ -57,7 +57,7 @@ rule table:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code.report(),
+        code=code_hashes.report(),
     shell:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
 
@@ -66,7 +66,7 @@ rule figure:
     input:
         lambda wc: [
             f"{RESULTS.run(run)}/{name}"
-            for run in curves.runs(figure_spec.figure(wc.figure), TREE)
+            for run in fill.runs(figure_spec.figure(wc.figure), TREE)
             for name in ("run.json", "curve.csv")
         ],
         matrix=RESULTS.matrix,
@@ -80,7 +80,7 @@ rule figure:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code.report(),
+        code=code_hashes.report(),
     shell:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
 
@@ -97,7 +97,7 @@ rule convergence:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code.report(),
+        code=code_hashes.report(),
     shell:
         "python -m report.convergence --results {params.root} 2>&1 | tee {log}"
 
@@ -110,7 +110,7 @@ rule audit:
     conda:
         "../../environment.yml"
     params:
-        code=code.audit(),
+        code=code_hashes.audit(),
     shell:
         "python -m paper.audit --out {output} 2>&1 | tee {log}"
 
@@ -128,7 +128,7 @@ rule claims:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code.report(),
+        code=code_hashes.report(),
     shell:
         "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
 
@@ -155,7 +155,7 @@ rule report:
     params:
         root=RESULTS.root,
         data=lambda wc, input: Path(input.data[0]).parent,
-        code=code.report(),
+        code=code_hashes.report(),
     shell:
         "python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
 
@@ -173,7 +173,7 @@ rule manifest:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code.report(),
+        code=code_hashes.report(),
     shell:
         "python -m report.provenance.manifest --results {params.root} 2>&1 | tee {log}"
 

@@ -116,7 +116,7 @@ rule train:
     log:
         f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
     wildcard_constraints:
-        model=needs.pattern(set(matrix.models_of(config)) - SEVERAL_NODES),
+        model=resources.pattern(set(matrix.models_of(config)) - SEVERAL_NODES),
     conda:
         "../../environment.yml"
     threads: lambda wc: train_need(wc).cores
@@ -138,7 +138,7 @@ rule train:
 # rule's shell run on the first node, where it starts its own job steps.
 use rule train as train_nodes with:
     wildcard_constraints:
-        model=needs.pattern(SEVERAL_NODES),
+        model=resources.pattern(SEVERAL_NODES),
     resources:
         mpi="srun",
         nodes=lambda wc: train_need(wc).nodes,
@@ -146,4 +146,4 @@ use rule train as train_nodes with:
         mem_mb=lambda wc: train_need(wc).memory,
         runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
     params:
-        launch=lambda wc: needs.launch(train_need(wc)),
+        launch=lambda wc: resources.launch(train_need(wc)),

@@ -43,7 +43,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     reward = _resolve(spec.reward)
     start = run.open()
     try:
-        running = trainer(spec, run, stop, made, method, reward)
+        running = build_trainer(spec, run, stop, made, method, reward)
         if stop():  # asked while everything was loading
             return Outcome(run.mark.update, False, None)
         running.train(resume_from_checkpoint=str(start) if start else None)
@@ -60,7 +60,7 @@ def loss(method: Method, batch: Batch, parts: int = 1) -> Tensor:
     return through_trainer(method, batch, parts)
 
 
-def trainer(
+def build_trainer(
     spec: Spec, run: RunFolder, stop: Callable[[], bool], made: Plan, method: Method, reward: Callable[..., list[float]]
 ) -> MethodTrainer:
     """The trainer, ready to go. Environment first: TRL and the hub client read it when they are imported."""
