@@ -154,10 +154,8 @@ CODE = (
     "evals/arithmetic.py",
     "models/tokenizer.py",
     "models/batches.py",
-    "models/batches.py",
     "models/measure.py",
     "models/build.py",
-    "models/tokenizer.py",
 )
 
 

@@ -143,7 +143,7 @@ def test_an_owner_whose_lock_was_taken_over_ends(tmp_path: Path) -> None:
     """Its machine slept: it must not write beside the process that went on in its place."""
     path = tmp_path / "state" / "lock"
     program = (
-        "import sys, time; from pathlib import Path; from methods import lock; lock.PERIOD = 0.1\n"
+        "import sys, time; from pathlib import Path; from methods.training import lock; lock.PERIOD = 0.1\n"
         "with lock.held(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     sleeper = subprocess.Popen(
@@ -161,7 +161,7 @@ def test_an_owner_whose_lock_was_taken_over_ends(tmp_path: Path) -> None:
 def test_many_processes_after_a_dead_owner_hold_it_one_at_a_time(tmp_path: Path) -> None:
     path = left(tmp_path, host=HERE, pid=2**22 + 1, process_started="1")
     program = (
-        "import sys, os, time; from pathlib import Path; from methods import lock; lock.POLL = 0.002\n"
+        "import sys, os, time; from pathlib import Path; from methods.training import lock; lock.POLL = 0.002\n"
         "path = Path(sys.argv[1]); inside = path.with_name('inside')\n"
         "for _ in range(20):\n"
         "    with lock.held(path, 60.0):\n"

@@ -133,8 +133,8 @@ HANGING = {
 @pytest.mark.parametrize("case", HANGING)
 def test_what_hangs_all_the_same_is_ended_and_says_why(case: str) -> None:
     program = (
-        "import signal, threading; from methods.adapters.verl import launch; launch.LAST_SECONDS = 0.2\n"
-        "watch, wait = launch.Watch(0.2), lambda: threading.Event().wait(60)\n"
+        "import signal, threading; from methods.adapters.verl import processes; processes.LAST_SECONDS = 0.2\n"
+        "watch, wait = processes.Watch(0.2), lambda: threading.Event().wait(60)\n"
         f"with watch.watching():\n    {HANGING[case]}"
     )
     line = [sys.executable, "-c", program]

@@ -144,7 +144,7 @@ def test_a_mistyped_name_is_one_line_and_exit_code_2(case: str, scored_copy: Tre
     assert words in err
 
 
-@pytest.mark.parametrize("name", ["table", "figure", "convergence_files", "build", "show"])
+@pytest.mark.parametrize("name", ["table", "figure", "convergence", "build", "show"])
 def test_help_is_quick_because_nothing_heavy_is_imported(name: str) -> None:
     heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
     code = f"import sys, report.{name}; print(*(m for m in {heavy} if m in sys.modules))"

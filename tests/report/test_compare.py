@@ -229,7 +229,7 @@ def test_methods_that_were_not_trained_again_lend_their_seeds_and_have_no_cell()
     assert "of 51 differences" in cells[arm].gain.how
 
 
-@pytest.mark.parametrize("name", ["compare", "manifest", "reference", "verify"])
+@pytest.mark.parametrize("name", ["compare", "provenance.manifest", "reference", "verify"])
 def test_help_is_quick_because_nothing_heavy_is_imported(name: str) -> None:
     heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
     code = f"import sys, report.{name}; print(*(m for m in {heavy} if m in sys.modules))"

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
-    "Snakefile", "config", "profiles", "environment.yml", "workflow", "records", "methods", "evals", "models", "report",
+    "Snakefile", "config", "profiles", "environment.yml", "workflow", "records", "methods", "evals", "models", "paper",
+    "report",
 )  # fmt: skip
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 
