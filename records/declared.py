@@ -1,0 +1,106 @@
+"""Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format.
+
+A model says which keys there are and of which kind; `validated` turns the first thing wrong into this project's one line:
+file, key, value got, values allowed, nearest match.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from records.errors import BenchError, ConfigError, nearest, unknown
+
+# pydantic's name of a mistake -> what should stand there, in the words of YAML and JSON
+KINDS = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+}
+
+M = TypeVar("M", bound=BaseModel)
+Item = TypeVar("Item")
+
+# Strict mode refuses a list where a tuple is meant, but JSON and YAML have no tuples.
+Tuple = Annotated[tuple[Item, ...], Field(strict=False)]
+
+
+class Declared(BaseModel):
+    """Base class of declared data. Strict, because "3" for 3 and `yes` for a number are mistakes, not spellings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def validated(model: type[M], value: object, where: str, at: str = "", error: type[BenchError] = ConfigError) -> M:
+    """`value` as a `model`. `where`: the file or option it comes from; `at`: the dotted key it stands under.
+
+    Raises `error` with one line for the first thing wrong.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as failure:
+        raise error(_line(failure, model, where, at)) from None
+
+
+def _line(failure: ValidationError, model: type[BaseModel], where: str, at: str) -> str:
+    first = failure.errors(include_url=False)[0]
+    path = [part for part in first["loc"] if not _is_tag(part)]
+    key = ".".join(str(part) for part in ([at] if at else []) + path)
+    if first["type"] == "extra_forbidden":
+        allowed = _keys_at(model, path[:-1])
+        hit = nearest(str(path[-1]), allowed)
+        return f"{where}: {key}: unknown key; allowed: {', '.join(sorted(allowed))}" + (
+            f"; nearest: {hit}" if hit else ""
+        )
+    if first["type"] == "missing":
+        return f"{where}: {key}: is missing"
+    if first["type"] == "literal_error":
+        return str(unknown(where, key, first["input"], typing.get_args(_annotation_at(model, path))))
+    if first["type"] == "value_error":  # raised by a validator of ours: its message is the sentence
+        return f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}"
+    got = first["input"]
+    shown = repr(got) if not isinstance(got, Mapping | list) else type(got).__name__
+    message = KINDS.get(first["type"]) or first["msg"].removeprefix("Input should be ")
+    return f"{where}: {key or 'top level'}: must be {message}, got {shown}"
+
+
+def _is_tag(part: object) -> bool:
+    """pydantic puts the name of a union's member into the path: `function-wrap[...]`, `Model`, `list[int]`."""
+    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "none", "bool"})
+
+
+def _annotation_at(model: Any, path: list[Any]) -> Any:
+    """The type declared at `path`, with Optional taken off."""
+    found: Any = model
+    for part in path:
+        found = _plain(found)
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            fields = {info.alias or name: info for name, info in found.model_fields.items()}
+            found = fields[part].annotation
+        else:  # a list, tuple or mapping: the type of its items
+            arguments = [a for a in typing.get_args(found) if a is not Ellipsis]
+            found = arguments[-1] if arguments else Any
+    return _plain(found)
+
+
+def _plain(annotation: Any) -> Any:
+    while typing.get_origin(annotation) in (Annotated, typing.Union, types.UnionType):
+        annotation = next(a for a in typing.get_args(annotation) if a is not types.NoneType)
+    return annotation
+
+
+def _keys_at(model: Any, path: list[Any]) -> list[str]:
+    owner = _annotation_at(model, path)
+    if not (isinstance(owner, type) and issubclass(owner, BaseModel)):
+        return []
+    return [info.alias or name for name, info in owner.model_fields.items()]

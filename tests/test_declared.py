@@ -1,0 +1,54 @@
+"""Wrong declared data is one line: file, key, what is allowed, value got, nearest match."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from records.declared import Declared, Tuple, validated
+from records.errors import ConfigError
+
+
+class Inner(Declared):
+    kind: Literal["a", "bcd"]
+    n: int
+    rate: float = 1.0
+
+
+class Outer(Declared):
+    name: str
+    inner: Inner
+    many: Tuple[Inner] = ()
+    names: Tuple[str] = ()
+    by_name: dict[str, Inner] = {}
+    maybe: Inner | None = None
+
+
+GOOD: dict[str, Any] = {"name": "x", "inner": {"kind": "a", "n": 1, "rate": 3}}
+BAD: list[tuple[object, str]] = [
+    (GOOD | {"nam": 1}, "nam: unknown key; allowed: by_name, inner, many, maybe, name, names; nearest: name"),
+    (GOOD | {"inner": {"kind": "bcdd", "n": 1}}, "inner.kind: unknown value 'bcdd'; allowed: a, bcd; nearest: bcd"),
+    (GOOD | {"inner": {"kind": "a"}}, "inner.n: is missing"),
+    (GOOD | {"inner": {"kind": "a", "n": "1"}}, "inner.n: must be a whole number, got '1'"),
+    (GOOD | {"inner": {"kind": "a", "n": True}}, "inner.n: must be a whole number, got True"),
+    (GOOD | {"inner": {"kind": "a", "n": 1, "rate": "1e-3"}}, "inner.rate: must be a number, got '1e-3'"),
+    (GOOD | {"many": [{"kind": "a", "n": 1.5}]}, "many.0.n: must be a whole number, got 1.5"),
+    (GOOD | {"names": ["a", 1]}, "names.1: must be text, got 1"),
+    (GOOD | {"names": "a"}, "names: must be a list, got 'a'"),
+    (GOOD | {"by_name": {"q": {"kind": "a", "n": 1, "m": 1}}}, "by_name.q.m: unknown key; allowed: kind, n, rate"),
+    (GOOD | {"maybe": {"kind": "x", "n": 1}}, "maybe.kind: unknown value 'x'; allowed: a, bcd"),
+    (GOOD | {"maybe": 3}, "maybe: must be keys and values, got 3"),
+    ([1], "top level: must be keys and values, got list"),
+]
+
+
+def test_what_is_right_is_taken_as_it_is() -> None:
+    assert validated(Outer, GOOD, "f.yaml").inner.rate == 3
+
+
+@pytest.mark.parametrize(("value", "said"), BAD, ids=[said.split(";")[0] for _, said in BAD])
+def test_what_is_wrong_is_one_line(value: object, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        validated(Outer, value, "f.yaml")
+    assert str(error.value) == f"f.yaml: {said}"
