@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from pydantic import Field
 
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError
@@ -21,7 +22,7 @@ class Outer(Declared):
     inner: Inner
     many: Tuple[Inner] = ()
     names: Tuple[str] = ()
-    by_name: dict[str, Inner] = {}
+    by_name: dict[str, Inner] = Field(default_factory=dict)
     maybe: Inner | None = None
 
 
