@@ -1,6 +1,6 @@
 """Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format.
 
-A model says which keys there are and of which kind; `validated` turns the first thing wrong into one line of this project:
+A model says which keys there are and of which kind; `validated` turns the first thing wrong into one line of error:
 file, key, value got, values allowed, nearest match.
 """
 
