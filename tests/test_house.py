@@ -1,0 +1,46 @@
+"""The structure of the repository: no circles of imports; and that its measures count what they say."""
+
+import ast
+from functools import cache
+
+from benchmarks import house
+
+
+@cache
+def modules() -> dict[str, house.Module]:
+    return house.measure(house.ROOT)
+
+
+def test_no_circle_of_imports():
+    for scope in ("loads", "needs"):
+        assert house.circles({name: getattr(module, scope) for name, module in modules().items()}) == []
+
+
+def test_imports_resolve_to_project_modules():
+    tree = ast.parse(
+        "import a.b\n"
+        "from a import c, name\n"
+        "from . import d\n"
+        "import json\n"
+        "if TYPE_CHECKING:\n    import a.e\n"
+        "def f():\n    from a import f\n"
+    )
+    known = {"a", "a.b", "a.c", "a.d", "a.e", "a.f"}
+    loads = house.running_statements(tree, into_functions=False)
+    needs = house.running_statements(tree, into_functions=True)
+    assert house.imported(loads, "a", known) == {"a", "a.b", "a.c", "a.d"}
+    assert house.imported(needs, "a", known) == {"a", "a.b", "a.c", "a.d", "a.f"}
+
+
+def test_a_circle_is_found_with_all_its_members():
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
+    assert house.circles({name: frozenset(others) for name, others in imports.items()}) == [["a", "b", "c"]]
+
+
+def test_a_file_is_measured(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("# why\nX = 1  # so\n\n\ndef _once():\n    return X\n\n\ndef f():\n    return _once()\n")
+    module = house.parse("module", path, set())
+    assert (module.lines, module.comment_only, module.with_comment) == (10, 1, 2)
+    assert module.functions == (2, 2)
+    assert module.private == {"_once": 1}
