@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from evals.stats.estimate import Comparison, Estimate, NotRun
     from evals.stats.responses import Graded, Samples
+    from records.results_tree import Tree
 
 __all__ = ["COLUMNS", "main", "paired", "read_scores", "rows", "scores"]
 
@@ -97,6 +99,52 @@ def paired(
     found = {key: compare(column_a[key], column_b[key]) for key in both}
     found[POOLED] = compare_pooled(pool_a, pool_b)
     return found if len(both) < len(benchmarks) else {**found, MACRO: compare_macro(column_a, column_b)}
+
+
+ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
+
+
+@cache  # a table asks for the same pair once per column
+def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
+    """`paired` for two checkpoints of one results tree on all its benchmarks; None where grades are not kept.
+
+    Benchmarks that scores.csv declares as not run are left out.
+    """
+    if not all((tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in (a, b)):
+        return None
+    keys = [str(benchmark["key"]) for benchmark in tree.benchmarks]
+    missing = {(c.run.model, key) for c in (a, b) for key in keys if _declared_not_run(tree, c, key)}
+    return paired(tree.layout, a, b, keys, missing=missing)
+
+
+def _declared_not_run(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> bool:
+    score = tree.scores.get((checkpoint, benchmark))
+    return score is not None and score.value is None
+
+
+def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoint) -> Comparison | None:
+    """a - b on one benchmark or average, paired by problem; None where either score is unknown.
+
+    Without grades beside the scores there is a difference and no interval. Raises CorruptInputError when scores.csv and
+    the grades disagree.
+    """
+    from evals.stats.estimate import Comparison
+
+    score_a, score_b = tree.scores[a, benchmark], tree.scores[b, benchmark]
+    if score_a.value is None or score_b.value is None:
+        return None
+    difference = score_a.value - score_b.value
+    comparisons = paired_of_tree(tree, a, b)
+    if comparisons is None:
+        how = "no grades beside the scores: no paired interval"
+        return Comparison(difference, None, None, None, None, None, "problem", how, int(score_a.items or 0))
+    comparison = comparisons[benchmark]
+    if comparison.difference is None or abs(comparison.difference - difference) > ROUNDING:
+        raise CorruptInputError(
+            f"{tree.layout.scores}: {benchmark}: {a.path.as_posix()} minus {b.path.as_posix()} is {difference}, "
+            f"their grades give {comparison.difference}: score again"
+        )
+    return comparison
 
 
 def registry_policies(benchmarks: Sequence[str]) -> dict[str, str]:

@@ -101,6 +101,16 @@ HEADINGS = dict(
 )
 """Column key -> printed heading, in printed order."""
 
+# Key of a model in rows.csv -> the paper's name of it.
+MODELS = {
+    "q7": "Qwen2.5-7B",
+    "q14": "Qwen3-14B",
+    "l8": "DeepSeek-R1-Distill-Llama-8B",
+    "m7": "Mistral-7B-Instruct-v0.2",
+    "dq7": "DeepSeek-R1-Distill-Qwen-7B",
+}
+LONG_STEPS = 132  # Table 4 evaluates some runs a second time after so many steps; all other rows after 72
+
 NOT_RUN = "-"
 KINDS = {
     "base": "an untrained model, evaluated",

@@ -6,12 +6,14 @@ file, key, value got, values allowed, nearest match.
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from records.errors import BenchError, ConfigError, nearest, unknown
 
@@ -39,6 +41,18 @@ class Declared(BaseModel):
     """Base class of declared data. Strict, because "3" for 3 and `yes` for a number are mistakes, not spellings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+@cache
+def arguments_model(function: Callable[..., Any]) -> type[Declared]:
+    """A model with the keyword-only parameters of `function`: where YAML names a function and its arguments."""
+    hints = typing.get_type_hints(function)
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            required = parameter.default is inspect.Parameter.empty
+            fields[name] = (hints[name], ... if required else parameter.default)
+    return create_model(function.__name__, __base__=Declared, **fields)
 
 
 def validated(model: type[M], value: object, where: str, at: str = "", error: type[BenchError] = ConfigError) -> M:

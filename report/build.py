@@ -64,7 +64,7 @@ def build(root: Path) -> str:
             "lead": tree.lead,
             "facts": facts.facts(tree, done),
             "warnings": list(dict.fromkeys(w for filled in tables for w in runs.warnings(tree, filled, done))),
-            "claims": claims.view(ledger.from_print(), ledger.from_runs(tree), tree),
+            "claims": claims.view([*ledger.printed_entries(), *ledger.run_entries(tree)], tree),
             "readings": readings.view(tree),
             "glance": overview.glance(tables[0]),
             "tables": [rowviews.table(filled, tree) for filled in tables],

@@ -14,27 +14,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Give each claim of the paper a verdict.")
     parser.add_argument("--results", type=Path, help="results/<scale>: write claims.csv and claims.md there")
     parser.add_argument("--page", type=Path, help="Markdown page of the printed numbers' ledger; needs no results")
-    given = parser.parse_args()
-    if not (given.results or given.page):
+    args = parser.parse_args()
+    if not (args.results or args.page):
         raise ConfigError("command line: give --results, --page or both")
 
-    from paper.claims import claims as declared
-    from paper.claims import ledger, render
+    from paper.claims import entries, ledger, render
     from records.files import write_text
     from records.results_tree import open_tree
 
-    tree = open_tree(given.results) if given.results else None
-    printed = ledger.from_print()
-    if given.page:
-        write_text(given.page, render.paper_page(printed, declared.read()))
-        print(given.page)
+    tree = open_tree(args.results) if args.results else None
+    printed = ledger.printed_entries()
+    if args.page:
+        write_text(args.page, render.paper_page(printed))
+        print(args.page)
     if tree:
-        ours = ledger.from_runs(tree)
-        write_text(tree.root / "claims.csv", render.as_csv([*printed, *ours]))
-        write_text(tree.root / "claims.md", render.results_page(tree, printed, ours))
-        found = Counter(entry.verdict for entry in ours)
-        said = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
-        print(f"{tree.root / 'claims.md'}  {len(ours)} entries: {said}")
+        ours = ledger.run_entries(tree)
+        title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
+        write_text(tree.root / "claims.csv", entries.to_text([*printed, *ours]))
+        write_text(tree.root / "claims.md", render.results_page([*printed, *ours], title, note))
+        counts = Counter(entry.verdict for entry in ours)
+        summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        print(f"{tree.root / 'claims.md'}  {len(ours)} entries: {summary}")
 
 
 if __name__ == "__main__":

@@ -2,136 +2,157 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paper import printed
 from paper.claims.tests import KINDS, SCORE, listed, rows_of
 from paper.printed import HEADINGS, Paper
+from records.declared import Declared, Tuple, arguments_model, validated
 from records.errors import ConfigError, unknown
-from records.yaml_files import need, only, read_yaml
+from records.yaml_files import read_yaml
 
 CLAIMS = Path(printed.__file__).resolve().parent / "claims.yaml"
-_KEYS = ("id", "family", "where", "quote", "also", "says", "test", "print", "needs", "embedded", "readings")
 NEEDS = {"scores": "scores.csv", "curves": "runs/*/curve.csv", "nothing": "no run"}
+
+
+class Place(Declared):
+    where: str
+    quote: str  # verbatim
+
+
+class Embedded(Declared):
+    statement: str  # what is tested where tiny models stand in for the paper's
+    untestable: str | None = None  # name of the reason why that is no test of the claim
+
+
+class Declaration(Declared):
+    """A claim as `claims.yaml` has it; the comment at the top of that file explains the keys."""
+
+    id: str
+    family: str
+    where: str
+    quote: str
+    also: Tuple[Place] = ()
+    says: str
+    test: dict[str, Any]
+    print: str | dict[str, Any] | None = None
+    needs: Tuple[Literal["scores", "curves", "nothing"]]
+    embedded: Embedded
+    readings: dict[str, dict[str, str]] | None = None
+
+
+class ClaimsFile(Declared):
+    lists: dict[str, Tuple[str]]  # YAML anchors for lists of rows; read where they are used
+    reasons: dict[str, str]
+    claims: Tuple[Any]  # each becomes a `Declaration`, so that an error can name the claim's id
 
 
 @dataclass(frozen=True)
 class Question:
-    """kind: a function of `kinds`; keys: what it is given."""
+    """A test to run: a function of `paper.claims.tests.KINDS` and its arguments."""
 
     kind: str
-    keys: Mapping[str, Any]
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One testable statement. quotes: (where, verbatim words), the first place first.
-
-    says: the statement that is tested. test: on runs. printed: on the printed tables, or why these cannot tell.
-    embedded: what is tested where tiny models stand in for the paper's; untestable: why that is no test of the claim
-    (None: it is one). readings: label -> printed row -> the method that stands in for it under another reading.
-    """
+    """One testable statement of the paper."""
 
     id: str
-    family: str
-    quotes: tuple[tuple[str, str], ...]
-    says: str
-    test: Question
-    printed: Question | str
-    needs: tuple[str, ...]
-    embedded: str
-    untestable: str | None
-    readings: Mapping[str, Mapping[str, str]]
+    family: str  # claims of one family share one Holm correction
+    places: tuple[Place, ...]  # where the paper says it; the first place is quoted
+    says: str  # the statement that is tested, in our words
+    test: Question  # asked of runs
+    printed: Question | str  # asked of the printed tables, or the reason why these cannot tell
+    needs: str  # files of a results tree that the test reads
+    embedded: str  # what is tested where tiny models stand in for the paper's
+    untestable: str | None  # why that is no test of the claim; None: it is one
+    readings: Mapping[str, Mapping[str, str]]  # label -> printed row -> the method in its place under another reading
 
 
-def read(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[Claim]:
+def read_claims(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[Claim]:
     """All claims of a file.
 
-    Raises `ConfigError` naming file and claim: an id given twice; an unknown key, kind of test, key of a kind, row,
-    column, measure or reason; a claim without a quote; sides of other models.
+    Raises `ConfigError` naming file and claim: an id given twice; an unknown or missing key; an unknown kind of test,
+    row, column, measure or reason; two sides with rows of different models.
     """
-    content = read_yaml(path)
-    only(content, str(path), "", ("lists", "reasons", "claims"))
-    reasons = need(content, "reasons", str(path))
+    file = validated(ClaimsFile, read_yaml(path), str(path))
     rows = printed.read() if paper is None else paper
-    found: dict[str, Claim] = {}
-    for n, body in enumerate(need(content, "claims", str(path))):
-        at = f"claims.{n}" if not isinstance(body, dict) or "id" not in body else str(body["id"])
-        only(body, str(path), at, _KEYS)
-        claim = _claim(body, f"{path}: {at}", reasons, rows)
-        if claim.id in found:
-            raise ConfigError(f"{path}: claims: id {claim.id} is given twice")
-        found[claim.id] = claim
-    return list(found.values())
+    claims: dict[str, Claim] = {}
+    for number, body in enumerate(file.claims):
+        at = str(body["id"]) if isinstance(body, dict) and "id" in body else f"claims.{number}"
+        declaration = validated(Declaration, body, str(path), at)
+        if declaration.id in claims:
+            raise ConfigError(f"{path}: claims: id {declaration.id} is given twice")
+        claims[declaration.id] = _claim(declaration, f"{path}: {declaration.id}", file.reasons, rows)
+    return list(claims.values())
 
 
-def _claim(body: Mapping[str, Any], where: str, reasons: Mapping[str, str], rows: Paper) -> Claim:
-    embedded = need(body, "embedded", where)
-    only(embedded, where, "embedded", ("statement", "untestable"))
-    test = _test(need(body, "test", where), f"{where}: test", rows)
-    said = body.get("print")
-    readings = body.get("readings") or {}
+def _claim(declaration: Declaration, where: str, reasons: Mapping[str, str], rows: Paper) -> Claim:
+    test = _question(declaration.test, where, "test", rows)
+    if declaration.print is None:
+        in_print: Question | str = test
+    elif isinstance(declaration.print, str):
+        in_print = _reason(declaration.print, reasons, where)
+    else:
+        in_print = _question(declaration.print, where, "print", rows)
+    readings = declaration.readings or {}
     for label, instead in readings.items():
-        for id in instead:
-            if id not in rows_of(test.keys):
-                raise unknown(f"{where}: readings.{label}", "row", id, rows_of(test.keys))
-    for name in need(body, "needs", where):
-        if name not in NEEDS:
-            raise unknown(where, "needs", name, NEEDS)
-    places = [body, *(body.get("also") or ())]
+        _check_names(instead, rows_of(test.arguments), where, f"readings.{label}: row")
+    untestable = declaration.embedded.untestable
     return Claim(
-        id=str(need(body, "id", where)),
-        family=str(need(body, "family", where)),
-        quotes=tuple((str(need(place, "where", where)), str(need(place, "quote", where))) for place in places),
-        says=str(need(body, "says", where)),
+        id=declaration.id,
+        family=declaration.family,
+        places=(Place(where=declaration.where, quote=declaration.quote), *declaration.also),
+        says=declaration.says,
         test=test,
-        printed=test if said is None else _reason(said, reasons, where) or _test(said, f"{where}: print", rows),
-        needs=tuple(body["needs"]),
-        embedded=str(need(embedded, "statement", where)),
-        untestable=_reason(embedded.get("untestable"), reasons, where),
+        printed=in_print,
+        needs=" ".join(NEEDS[name] for name in declaration.needs),
+        embedded=declaration.embedded.statement,
+        untestable=None if untestable is None else _reason(untestable, reasons, where),
         readings=readings,
     )
 
 
-def _reason(name: Any, reasons: Mapping[str, str], where: str) -> str | None:
-    if not isinstance(name, str):
-        return None
-    if name not in reasons:
-        raise unknown(where, "reason", name, reasons)
+def _reason(name: str, reasons: Mapping[str, str], where: str) -> str:
+    _check_names([name], reasons, where, "reason")
     return " ".join(reasons[name].split())
 
 
-def _test(value: Any, where: str, rows: Paper) -> Question:
-    if not isinstance(value, dict) or len(value) != 1:
-        raise ConfigError(f"{where}: must be one kind of test with its keys, got {value!r}")
-    ((kind, keys),) = value.items()
-    if kind not in KINDS:
-        raise unknown(where, "kind", kind, KINDS)
-    given = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
-    only(keys, where, kind, [p.name for p in given])
-    for parameter in given:
-        if parameter.default is inspect.Parameter.empty:
-            need(keys, parameter.name, where, kind)
+def _question(value: Mapping[str, Any], where: str, at: str, rows: Paper) -> Question:
+    if len(value) != 1:
+        raise ConfigError(f"{where}: {at}: must be one kind of test with its keys, got {', '.join(value) or 'none'}")
+    ((kind, body),) = value.items()
+    _check_names([kind], KINDS, where, f"{at}: kind")
+    # Only the keys that are given: a test's own defaults hold for the others.
+    arguments = validated(arguments_model(KINDS[kind]), body, where, f"{at}.{kind}").model_dump(exclude_unset=True)
+    where = f"{where}: {at}: {kind}"
     evaluated = [id for id, row in rows.items() if row.run is not None or row.kind == "mean"]
-    for id in rows_of(keys):
-        if id not in evaluated:
-            raise unknown(f"{where}: {kind}", "row", id, evaluated)
-    left, right = ([rows[id].model for id in listed(keys.get(side, ()))] for side in ("left", "right"))
+    _check_names(rows_of(arguments), evaluated, where, "row")
+    # Differences are taken row by row and then averaged over models, so both sides need the same models in one order.
+    left, right = ([rows[id].model for id in listed(arguments.get(side, ()))] for side in ("left", "right"))
     if left != right:
         raise ConfigError(
-            f"{where}: {kind}: left and right must name a row of the same models, got {', '.join(left)} and "
-            f"{', '.join(right)}"
+            f"{where}: left and right must name a row of the same models, got {', '.join(left)} and {', '.join(right)}"
         )
-    for column in (*keys.get("columns", ()), *([keys["column"]] if "column" in keys else [])):
-        if column not in HEADINGS:
-            raise unknown(f"{where}: {kind}", "column", column, HEADINGS)
-    if "measure" in keys and keys["measure"] not in (known := _measures()):
-        raise unknown(f"{where}: {kind}", "measure", keys["measure"], known)
-    return Question(kind, keys)
+    columns = [*arguments.get("columns", ())]
+    if "column" in arguments:
+        columns.append(arguments["column"])
+    _check_names(columns, HEADINGS, where, "column")
+    if "measure" in arguments:
+        _check_names([arguments["measure"]], _measures(), where, "measure")
+    return Question(kind, arguments)
+
+
+def _check_names(names: Iterable[str], allowed: Iterable[str], where: str, key: str) -> None:
+    known = list(allowed)
+    for name in names:
+        if name not in known:
+            raise unknown(where, key, name, known)
 
 
 def _measures() -> list[str]:

@@ -6,9 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-POINTS = "points"
-"""Unit of scores: stored as fractions, shown in percentage points."""
-
 MODELS = "model and seed"
 """Level of a mean over models: other models of this kind, trained with other seeds."""
 

@@ -17,7 +17,8 @@ from functools import cached_property
 
 from paper import chance
 from paper.arithmetic import RESPONSES, count, implied, status
-from paper.claims.contrast import POINTS, Contrast, Gap, ratio_of_sds
+from paper.claims.contrast import Contrast, Gap, ratio_of_sds
+from paper.claims.entries import POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, COLUMN, HEADINGS, POOL, Paper, Row, measured
 

@@ -1,32 +1,31 @@
-"""A results tree as a source: runs of two methods paired by seed, models taken together by their means."""
+"""A results tree as a source of numbers: runs of two methods paired by seed, several models compared by their means."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
-from paper.claims.contrast import POINTS, Contrast, Gap, over_runs, ratio_of_sds
+from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_sds
+from paper.claims.entries import POINTS
 from paper.claims.tests import SCORE, Rows, listed
-from paper.printed import AVERAGE, HEADINGS, Paper
+from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
-from report.tables import spec
 
-# Figures of one learning curve that claims speak about and `evals.learning_curves` has not.
+POOLED = "avg_pooled"  # the row of scores.csv that stands for the paper's "Avg."
+
+# Figures of one learning curve that only claims speak about; all others are in `evals.learning_curves.MEASURES`.
 
 
 class Extra(NamedTuple):
-    """of: a finished run's curve -> the figure, None where it is not defined. low, top: between which it lies."""
-
-    of: Callable[[Curve], float | None]
+    of: Callable[[Curve], float | None]  # a finished run's curve -> the figure; None where it is not defined
     unit: str
-    low: float = -math.inf
+    low: float = -math.inf  # the figure lies between low and top
     top: float = math.inf
 
 
@@ -37,27 +36,27 @@ def sign_agreement(curve: Curve) -> float | None:
 
 def entropy_fall(curve: Curve) -> float | None:
     """Mean entropy of the first rollout minus that of the last, nats per token."""
-    entropy = [value for value in curve.series(["entropy"]) if value is not None]
+    entropy = _known(curve.series(["entropy"]))
     return entropy[0] - entropy[-1] if entropy else None
 
 
 def reward_falls(curve: Curve) -> float | None:
     """What the reward lost from one rollout to the next, mean over all steps (0 where it rose): unsteadiness."""
     reward = _known(curve.series(["reward"], "first"))
-    falls = [max(0.0, before - after) for before, after in pairwise(reward)]
-    return _mean(falls)
+    return _mean([max(0.0, before - after) for before, after in pairwise(reward)])
 
 
 def reward_by_entropy(curve: Curve) -> float | None:
-    """Correlation over rollouts of reward and exp(entropy); -1: R = -a exp(H) + b with a > 0."""
+    """Correlation over rollouts of reward R and exp(entropy H); -1: R = -a exp(H) + b with a > 0."""
     points = [
         (r, math.exp(h))
         for r, h in zip(curve.series(["reward"], "first"), curve.series(["entropy"]), strict=True)
         if r is not None and h is not None
     ]
-    if len(points) < 3:
+    if len(points) < 3:  # two points always correlate perfectly
         return None
-    (mean_r, mean_h), n = (sum(side) / len(points) for side in zip(*points, strict=True)), len(points)
+    n = len(points)
+    mean_r, mean_h = (sum(side) / n for side in zip(*points, strict=True))
     covariance = sum((r - mean_r) * (h - mean_h) for r, h in points) / n
     spread = math.sqrt(sum((r - mean_r) ** 2 for r, _ in points) * sum((h - mean_h) ** 2 for _, h in points)) / n
     return covariance / spread if spread else None
@@ -66,15 +65,6 @@ def reward_by_entropy(curve: Curve) -> float | None:
 def response_tokens(curve: Curve) -> float | None:
     """Mean length of a sampled response over all rollouts."""
     return _mean(curve.series(["response_tokens"], "first"))
-
-
-EXTRAS: dict[str, Extra] = {
-    "sign_agreement": Extra(sign_agreement, "share", 0.0, 1.0),
-    "entropy_fall": Extra(entropy_fall, "nats per token"),
-    "reward_falls": Extra(reward_falls, "reward", 0.0, 1.0),
-    "reward_by_entropy": Extra(reward_by_entropy, "correlation", -1.0, 1.0),
-    "response_tokens": Extra(response_tokens, "tokens", 0.0),
-}
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
@@ -86,249 +76,251 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-# Rows of the paper -> the runs that stand for them at a scale, and the figures of those runs.
+EXTRAS: dict[str, Extra] = {
+    "sign_agreement": Extra(sign_agreement, "share", 0.0, 1.0),
+    "entropy_fall": Extra(entropy_fall, "nats per token"),
+    "reward_falls": Extra(reward_falls, "reward", 0.0, 1.0),
+    "reward_by_entropy": Extra(reward_by_entropy, "correlation", -1.0, 1.0),
+    "response_tokens": Extra(response_tokens, "tokens", 0.0),
+}
 
 
-POOLED = "avg_pooled"
+def unit_and_range(measure: str) -> tuple[str, float, float]:
+    """Unit of a measure, and the smallest and largest value that it can have."""
+    if measure == SCORE:
+        return POINTS, 0.0, 1.0
+    if measure in EXTRAS:
+        extra = EXTRAS[measure]
+        return extra.unit, extra.low, extra.top
+    known = learning_curves.MEASURES[measure]
+    return known.unit, 0.0, known.top
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A printed row at this scale: the planned runs of one method on one model, scored after `step` rollouts."""
+    """What stands for a printed row at this scale: the planned runs of one method on one model."""
 
     runs: tuple[Run, ...]
-    step: int | None
+    step: int | None  # rollouts after which they are scored; None: this scale takes no such second look
     title: str
 
     @property
     def model(self) -> str:
         return self.runs[0].model
 
-    @property
-    def checkpoints(self) -> list[Checkpoint]:
-        return [Checkpoint(run, self.step) for run in self.runs if self.step is not None]
-
-
-class Arms:
-    """variant: which training settings (None: the scale's own). instead: printed row -> the method that a reading puts
-    in its place."""
-
-    def __init__(self, tree: Tree, paper: Paper, *, variant: str | None = None, instead: Mapping[str, str] = {}):
-        self.tree, self.paper, self.variant, self.instead = tree, paper, variant, instead
-
-    def find(self, id: str) -> Arm | None:
-        """None: no model of this scale stands for the row's, or no such run is planned under these settings."""
-        row = self.paper[id]
-        run = (self.paper[row.of[0]] if row.of else row).run
-        assert run is not None, f"{id}: claims.yaml is checked to name evaluated rows"
-        model = self.tree.model_for(row.model, _titles_arms()[row.model])
-        method = self.tree.method_for(self.instead.get(id, run.method) + (f"@{self.variant}" if self.variant else ""))
-        if model is None or method is None:
-            return None
-        runs = tuple(r for r in self.tree.runs if (r.model, r.method) == (model["key"], method))
-        long = run.steps is not None and spec.STEPS[run.steps] is not None
-        step = self.tree.matrix.get("long_step" if long else "table_step")
-        return Arm(runs, step, str(self.tree.methods[method]["title"])) if runs else None
-
-    def all(self, rows: Rows) -> list[Arm]:
-        """The arms of those rows that this scale has. Raises `Gap` when it has none."""
-        found = [arm for id in listed(rows) if (arm := self.find(id))]
-        if not found:
-            raise self._absent(listed(rows))
-        return found
-
-    def pairs(self, left: Rows, right: Rows) -> list[tuple[Arm, Arm]]:
-        """The arms of both sides, model by model, where this scale has both. Raises `Gap` when it has no pair."""
-        both = [(self.find(a), self.find(b)) for a, b in zip(listed(left), listed(right), strict=True)]
-        found = [(a, b) for a, b in both if a and b]
-        if not found:
-            raise self._absent([*listed(left), *listed(right)])
-        return found
-
-    def _absent(self, ids: Sequence[str]) -> Gap:
-        return Gap(f"not part of this scale: {', '.join(id for id in ids if not self.find(id))}", planned=False)
-
-
-class Figures:
-    """What single runs came out with; each run is read once."""
-
-    def __init__(self, tree: Tree):
-        self.tree = tree
-        self._read: dict[Run, learning_curves.RunMeasures] = {}
-
-    def finished(self, run: Run) -> learning_curves.RunMeasures:
-        """Raises `Gap` for a run that is planned and not there yet."""
-        if run not in self._read:
-            found = learning_curves.measure_run(self.tree, run)
-            if not found.finished:
-                raise Gap(f"missing {path(run)}")
-            self._read[run] = found
-        return self._read[run]
-
-    def of(self, run: Run, arm: Arm, measure: str, column: str = AVERAGE) -> float:
-        """A measure of a run, or its score in a column. Raises `Gap` when there is none."""
-        if measure == SCORE:
-            return self._score(run, arm.step, column)
-        known = self.finished(run)
-        value = EXTRAS[measure].of(self.curve(run)) if measure in EXTRAS else known.values[measure]
-        if value is None:
-            raise Gap(f"{path(run)}: {self.name(measure)}: {known.why.get(measure, 'not defined')}")
-        return value
-
-    def curve(self, run: Run) -> learning_curves.Curve:
-        self.finished(run)
-        return read_curve(self.tree.layout.run(run) / "curve.csv")
-
-    def benchmark(self, column: str) -> str:
-        """The key in scores.csv of what stands for a printed column."""
-        if column == AVERAGE:
-            return POOLED
-        found = self.tree.benchmark_for(column, HEADINGS[column])
-        if found is None:
-            raise Gap(f"not part of this scale: {HEADINGS[column]}", planned=False)
-        return str(found["key"])
-
-    def name(self, measure: str, column: str = AVERAGE) -> str:
-        if measure == SCORE:
-            return HEADINGS[AVERAGE] if column == AVERAGE else self.benchmark(column)
-        return measure.replace("_", " ") if measure in EXTRAS else learning_curves.MEASURES[measure].title
-
-    def _score(self, run: Run, step: int | None, column: str) -> float:
-        if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
-            raise Gap(f"not part of this scale: a second look at {path(run)}", planned=False)
-        key = self.benchmark(column)
-        if not self.tree.layout.scores.is_file():
-            raise Gap("missing scores.csv")
-        score = self.tree.scores.get((Checkpoint(run, step), key))
-        if score is None or score.value is None:
-            raise Gap(f"missing {path(run)}: no score of step {step} on {key}")
-        return score.value
-
-
-def scale(measure: str) -> tuple[str, float, float]:
-    """Unit, and between what a figure lies."""
-    if measure == SCORE:
-        return POINTS, 0.0, 1.0
-    if measure in EXTRAS:
-        extra = EXTRAS[measure]
-        return extra.unit, extra.low, extra.top
-    return learning_curves.MEASURES[measure].unit, 0.0, learning_curves.MEASURES[measure].top
-
-
-@cache
-def _titles_arms() -> Mapping[str, str]:
-    """Slot of a model -> the paper's name of it."""
-    return spec.table("1").models
-
-
-def path(run: Run) -> str:
-    """The run's folder below the results folder."""
-    return f"runs/{run.path.as_posix()}"
-
 
 Pairs = Sequence[tuple[Arm, Arm]]
 
 
 class Runs:
-    """variant, instead: as in `arms.Arms`."""
+    """A `Source` (`paper.claims.tests`) that reads a results tree.
 
-    def __init__(self, tree: Tree, paper: Paper, *, variant: str | None = None, instead: Mapping[str, str] = {}):
+    variant: which training settings (None: the scale's own). instead: printed row -> the method that another reading of
+    the paper puts in its place.
+    """
+
+    def __init__(
+        self, tree: Tree, paper: Paper, *, variant: str | None = None, instead: Mapping[str, str] | None = None
+    ):
         self.tree = tree
-        self.arms = Arms(tree, paper, variant=variant, instead=instead)
-        self.figures = Figures(tree)
+        self.paper = paper
+        self.variant = variant
+        self.instead = instead or {}
+        self._measures: dict[Run, learning_curves.RunMeasures] = {}  # each run is read once
 
     def difference(self, left: Rows, right: Rows, measure: str, column: str, null: float) -> Contrast:
-        pairs = self.arms.pairs(left, right)
-        sides = self._both(pairs, measure, column)
-        gains = {model: {seed: a - b for seed, (a, b) in seeds.items()} for model, seeds in sides.items()}
-        unit, low, top = scale(measure)
+        pairs = self._pairs(left, right)
+        differences: dict[str, dict[int, float]] = {}
+        for a, run_a, b, run_b in _paired_runs(pairs):
+            value_a = self._figure(run_a, a, measure, column)
+            value_b = self._figure(run_b, b, measure, column)
+            differences.setdefault(a.model, {})[run_a.seed] = value_a - value_b
+        unit, low, top = unit_and_range(measure)
+        what = f"{_titles(pairs, '−')}, {self._name(measure, column)}"
         bounds = low - top - null, top - low - null
-        what = f"{_titles(pairs, '−')}, {self.figures.name(measure, column)}"
-        made = over_runs(what, gains, null=null, unit=unit, bounds=bounds, runs=_used(pairs))
-        return self._two_checkpoints(made, pairs, column) if made.n == 1 and measure == SCORE else made
+        contrast = over_runs(what, differences, null=null, unit=unit, bounds=bounds, runs=_used(pairs))
+        if contrast.n == 1 and measure == SCORE:
+            return self._add_problem_interval(contrast, pairs, column)
+        return contrast
 
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
-        """Of rollouts until something is reached; a mean of logarithms: twice and half are equally far from 1.
+        """Of rollouts until something is reached, as a mean of logarithms: twice and half are equally far from 1.
 
-        A run of the left side that never gets there counts as if it did one rollout after its last: the true ratio is
+        A run of the left side that never gets there counts as if it did one rollout after its last. The true ratio is
         then larger than the one given.
         """
-        pairs = self.arms.pairs(left, right)
+        pairs = self._pairs(left, right)
         logs: dict[str, dict[int, float]] = {}
         late: list[str] = []
-        for a, x, b, y in _common(pairs):
-            asked, known = self.figures.of(y, b, measure), self.figures.finished(x)
-            needed = known.values[measure]
-            if needed is None:  # y has a figure, so there is something to reach
-                needed = (known.planned or 0) + 1
-                late.append(path(x))
-            logs.setdefault(a.model, {})[x.seed] = math.log(needed / asked)
-        what = f"{_titles(pairs, 'over')}, {self.figures.name(measure)}"
-        endless = (-math.inf, math.inf)
-        made = over_runs(what, logs, null=math.log(null), unit="", bounds=endless, runs=_used(pairs))
-        made = made.map(math.exp, "ratio")
+        for a, run_a, b, run_b in _paired_runs(pairs):
+            rollouts_b = self._figure(run_b, b, measure)  # raises when b never gets there: nothing to be reached
+            measures_a = self._finished(run_a)
+            rollouts_a = measures_a.values[measure]
+            if rollouts_a is None:
+                rollouts_a = (measures_a.planned or 0) + 1
+                late.append(folder(run_a))
+            logs.setdefault(a.model, {})[run_a.seed] = math.log(rollouts_a / rollouts_b)
+        what = f"{_titles(pairs, 'over')}, {self._name(measure)}"
+        unbounded = (-math.inf, math.inf)
+        contrast = over_runs(what, logs, null=math.log(null), unit="", bounds=unbounded, runs=_used(pairs))
+        contrast = contrast.map(math.exp, "ratio")
+        if not late:
+            return contrast
         never = f"; {len(late)} of {sum(map(len, logs.values()))} never get there: {', '.join(late)}"
-        return replace(made, at_least=True, how=made.how + never) if late else made
+        return replace(contrast, at_least=True, how=contrast.how + never)
 
     def value(self, rows: Rows, measure: str, null: float) -> Contrast:
         """Several methods of one model are averaged seed by seed."""
-        arms = self.arms.all(rows)
+        arms = self._arms(rows)
         values: dict[str, dict[int, list[float]]] = {}
         for arm in arms:
             for run in arm.runs:
-                figure = self.figures.of(run, arm, measure)
-                values.setdefault(arm.model, {}).setdefault(run.seed, []).append(figure)
+                values.setdefault(arm.model, {}).setdefault(run.seed, []).append(self._figure(run, arm, measure))
         means = {model: {s: math.fsum(v) / len(v) for s, v in seeds.items()} for model, seeds in values.items()}
-        unit, low, top = scale(measure)
-        what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self.figures.name(measure)}"
-        runs = [path(run) for arm in arms for run in arm.runs]
-        return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=runs)
+        unit, low, top = unit_and_range(measure)
+        what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self._name(measure)}"
+        return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
 
     def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
-        a, b = (self.arms.all(side) for side in (steadier, than))
-        sides = [[[self.figures.of(run, arm, SCORE, column) for run in arm.runs] for arm in arms] for arms in (a, b)]
-        what = f"sd over seeds, {a[0].title} over {b[0].title}, {self.figures.name(SCORE, column)}"
-        return ratio_of_sds(what, *sides, runs=[path(run) for arm in (*a, *b) for run in arm.runs])
+        a, b = self._arms(steadier), self._arms(than)
+        scores_a, scores_b = (
+            [[self._figure(run, arm, SCORE, column) for run in arm.runs] for arm in arms] for arms in (a, b)
+        )
+        what = f"sd over seeds, {a[0].title} over {b[0].title}, {self._name(SCORE, column)}"
+        return ratio_of_sds(what, scores_a, scores_b, runs=_folders([*a, *b]))
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """Reward: the running mean at rollout `by`, or at the end of a shorter run (a collapse ends a run)."""
-        (arm,) = self.arms.all(row)
-        values, last = {}, 0
+        (arm,) = self._arms(row)
+        rewards: dict[int, float] = {}
+        last = 0
         for run in arm.runs:
-            reward = [r for r in self.figures.curve(run).series(["reward"], "first")[:by] if r is not None]
-            values[run.seed], last = learning_curves.running_mean(reward)[-1], max(last, len(reward))
-        what, runs = f"{arm.title}: reward at the end (rollout {last})", [path(run) for run in arm.runs]
-        return over_runs(what, {arm.model: values}, null=below, unit="reward", bounds=(-below, 1.0 - below), runs=runs)
+            self._finished(run)
+            curve = read_curve(self.tree.layout.run(run) / "curve.csv")
+            reward = _known(curve.series(["reward"], "first")[:by])
+            rewards[run.seed] = learning_curves.running_mean(reward)[-1]
+            last = max(last, len(reward))
+        what = f"{arm.title}: reward at the end (rollout {last})"
+        bounds = (-below, 1.0 - below)
+        return over_runs(what, {arm.model: rewards}, null=below, unit="reward", bounds=bounds, runs=_folders([arm]))
 
-    def _both(self, pairs: Pairs, measure: str, column: str) -> dict[str, dict[int, tuple[float, float]]]:
-        """Figures of both sides by model and seed."""
-        found: dict[str, dict[int, tuple[float, float]]] = {}
-        for a, x, b, y in _common(pairs):
-            figures = self.figures.of(x, a, measure, column), self.figures.of(y, b, measure, column)
-            found.setdefault(a.model, {})[x.seed] = figures
-        return found
-
-    def _two_checkpoints(self, made: Contrast, pairs: Pairs, column: str) -> Contrast:
+    def _add_problem_interval(self, contrast: Contrast, pairs: Pairs, column: str) -> Contrast:
         """One seed: what the problems say about these two checkpoints. No p: that is no test of two methods."""
-        from report.tables import fill
+        from evals.score import difference_of_scores
 
-        ((a, b),) = pairs
-        found = fill.difference(self.tree, self.figures.benchmark(column), a.checkpoints, b.checkpoints)
-        if found is None:
-            return made
-        how = f"{made.how}; of these two checkpoints only: {found.how}"
-        return replace(made, low=found.low, high=found.high, level=found.level, how=how)
+        ((a, run_a, b, run_b),) = _paired_runs(pairs)
+        if a.step is None or b.step is None or (run_a, a.step) == (run_b, b.step):
+            return contrast  # a checkpoint minus itself is 0 by construction
+        checkpoints = Checkpoint(run_a, a.step), Checkpoint(run_b, b.step)
+        comparison = difference_of_scores(self.tree, self._benchmark(column), *checkpoints)
+        if comparison is None:
+            return contrast
+        how = f"{contrast.how}; of these two checkpoints only: {comparison.how}"
+        return replace(contrast, low=comparison.low, high=comparison.high, level=comparison.level, how=how)
+
+    # Rows of the paper -> the runs that stand for them at this scale.
+
+    def _arm(self, id: str) -> Arm | None:
+        """None: no model of this scale stands for the row's, or no such run is planned under these settings."""
+        row = self.paper[id]
+        run = self.paper[row.of[0]].run if row.of else row.run
+        assert run is not None, f"{id}: claims.yaml is checked to name evaluated rows"
+        model = self.tree.model_for(row.model, MODELS[row.model])
+        method = self.tree.method_for(self.instead.get(id, run.method) + (f"@{self.variant}" if self.variant else ""))
+        if model is None or method is None:
+            return None
+        runs = tuple(r for r in self.tree.runs if (r.model, r.method) == (model["key"], method))
+        if not runs:
+            return None
+        step = self.tree.matrix.get("long_step" if run.steps == LONG_STEPS else "table_step")
+        return Arm(runs, step, str(self.tree.methods[method]["title"]))
+
+    def _arms(self, rows: Rows) -> list[Arm]:
+        """The arms of those rows that this scale has. Raises `Gap` when it has none."""
+        arms = [arm for id in listed(rows) if (arm := self._arm(id))]
+        if not arms:
+            raise self._absent(listed(rows))
+        return arms
+
+    def _pairs(self, left: Rows, right: Rows) -> list[tuple[Arm, Arm]]:
+        """The arms of both sides, model by model, where this scale has both. Raises `Gap` when it has no pair."""
+        both = [(self._arm(a), self._arm(b)) for a, b in zip(listed(left), listed(right), strict=True)]
+        pairs = [(a, b) for a, b in both if a and b]
+        if not pairs:
+            raise self._absent([*listed(left), *listed(right)])
+        return pairs
+
+    def _absent(self, ids: Sequence[str]) -> Gap:
+        return Gap(f"not part of this scale: {', '.join(id for id in ids if not self._arm(id))}", planned=False)
+
+    # The figures of those runs.
+
+    def _finished(self, run: Run) -> learning_curves.RunMeasures:
+        """Raises `Gap` for a run that is planned and not there yet."""
+        if run not in self._measures:
+            measures = learning_curves.measure_run(self.tree, run)
+            if not measures.finished:
+                raise Gap(f"missing {folder(run)}")
+            self._measures[run] = measures
+        return self._measures[run]
+
+    def _figure(self, run: Run, arm: Arm, measure: str, column: str = AVERAGE) -> float:
+        """A measure of a run, or its score in a column. Raises `Gap` when there is none."""
+        if measure == SCORE:
+            return self._score(run, arm.step, column)
+        measures = self._finished(run)
+        if measure in EXTRAS:
+            value = EXTRAS[measure].of(read_curve(self.tree.layout.run(run) / "curve.csv"))
+        else:
+            value = measures.values[measure]
+        if value is None:
+            raise Gap(f"{folder(run)}: {self._name(measure)}: {measures.why.get(measure, 'not defined')}")
+        return value
+
+    def _score(self, run: Run, step: int | None, column: str) -> float:
+        if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
+            raise Gap(f"not part of this scale: a second look at {folder(run)}", planned=False)
+        benchmark = self._benchmark(column)
+        if not self.tree.layout.scores.is_file():
+            raise Gap("missing scores.csv")
+        score = self.tree.scores.get((Checkpoint(run, step), benchmark))
+        if score is None or score.value is None:
+            raise Gap(f"missing {folder(run)}: no score of step {step} on {benchmark}")
+        return score.value
+
+    def _benchmark(self, column: str) -> str:
+        """The key in scores.csv of what stands for a printed column."""
+        if column == AVERAGE:
+            return POOLED
+        benchmark = self.tree.benchmark_for(column, HEADINGS[column])
+        if benchmark is None:
+            raise Gap(f"not part of this scale: {HEADINGS[column]}", planned=False)
+        return str(benchmark["key"])
+
+    def _name(self, measure: str, column: str = AVERAGE) -> str:
+        if measure == SCORE:
+            return HEADINGS[AVERAGE] if column == AVERAGE else self._benchmark(column)
+        return measure.replace("_", " ") if measure in EXTRAS else learning_curves.MEASURES[measure].title
 
 
-def _common(pairs: Pairs) -> Iterator[tuple[Arm, Run, Arm, Run]]:
+def folder(run: Run) -> str:
+    """The run's folder below the results folder."""
+    return f"runs/{run.path.as_posix()}"
+
+
+def _folders(arms: Sequence[Arm]) -> list[str]:
+    return [folder(run) for arm in arms for run in arm.runs]
+
+
+def _paired_runs(pairs: Pairs) -> Iterator[tuple[Arm, Run, Arm, Run]]:
     """Runs of both sides with the same seed. Raises `Gap` where a model has none."""
     for a, b in pairs:
-        right = {run.seed: run for run in b.runs}
-        both = [(run, right[run.seed]) for run in a.runs if run.seed in right]
-        if not both:
-            raise Gap(f"no seed in common: {path(a.runs[0])} and {path(b.runs[0])}")
-        for x, y in both:
-            yield a, x, b, y
+        runs_b = {run.seed: run for run in b.runs}
+        common = [(run, runs_b[run.seed]) for run in a.runs if run.seed in runs_b]
+        if not common:
+            raise Gap(f"no seed in common: {folder(a.runs[0])} and {folder(b.runs[0])}")
+        for run_a, run_b in common:
+            yield a, run_a, b, run_b
 
 
 def _titles(pairs: Pairs, between: str) -> str:
@@ -336,4 +328,4 @@ def _titles(pairs: Pairs, between: str) -> str:
 
 
 def _used(pairs: Pairs) -> list[str]:
-    return list(dict.fromkeys(path(run) for _, x, _, y in _common(pairs) for run in (x, y)))
+    return list(dict.fromkeys(folder(run) for _, run_a, _, run_b in _paired_runs(pairs) for run in (run_a, run_b)))

@@ -1,4 +1,4 @@
-"""Claims and sources -> entries. One family of claims under one setting is one family of tests."""
+"""Claims and a source of numbers -> entries. The claims of one family under one setting share one Holm correction."""
 
 from __future__ import annotations
 
@@ -8,111 +8,130 @@ from itertools import groupby
 from typing import NamedTuple
 
 from paper import printed
-from paper.claims import claims as declared
-from paper.claims.claims import Claim, Question
+from paper.claims.claims import Claim, Question, read_claims
 from paper.claims.contrast import Contrast, Gap
+from paper.claims.entries import Entry, Verdict, amount
 from paper.claims.from_print import Prints
 from paper.claims.from_runs import Runs
-from paper.claims.render import Entry, Verdict, amount
 from paper.claims.tests import KINDS, Outcome, Source
 from paper.printed import Paper
 from records.results_tree import Tree, plain
 
-# From contrasts to a verdict: which of them decides, how sure that is, and Holm over the claims of a family.
-
-
 ALPHA = 0.05
 
 
-class Direction(NamedTuple):
-    """What the numbers say before any correction over claims: as claimed (True), the opposite (False), or neither
-    (None); the contrast that decides, and its p."""
+# From contrasts to a verdict: which of them decides, how sure that is, and Holm over the claims of a family.
 
-    claimed: bool | None
-    contrast: Contrast
+
+class Direction(NamedTuple):
+    """What the numbers say before any correction over claims."""
+
+    claimed: bool | None  # as claimed (True), the opposite (False), or neither (None)
+    contrast: Contrast  # the one that decides
     p: float | None
 
 
 def direction(outcome: Outcome) -> Direction:
-    """The weakest link. A claim about m contrasts of which a may fail holds when m - a of them do, so its p is the
-    (m - a)-th smallest of those on the claimed side (an intersection-union test: no correction is due). It fails when
-    a + 1 contrasts lie on the other side: its p is the (a + 1)-th smallest of theirs, after Holm over all m."""
+    """The weakest link of an outcome with m contrasts, of which `allow` may fail.
+
+    The claim holds when m - allow contrasts are on the claimed side. Its p is the largest that is needed for that: an
+    intersection-union test, in which demanding several things at once needs no correction. It fails when allow + 1 are
+    on the other side. There any of the m could have been the one that fails by chance, so those p are Holm's over m.
+    """
     from evals.stats.compare import holm
 
     sign = 1.0 if outcome.side == "above" else -1.0
-    apart = [None if c.value is None else sign * (c.value - c.null) for c in outcome.contrasts]
-    adjusted = holm([c.p for c in outcome.contrasts])
-    right = [(_certain(c.p), n) for n, (c, d) in enumerate(zip(outcome.contrasts, apart, strict=True)) if d and d > 0]
-    wrong = [(_certain(p), n) for n, (p, d) in enumerate(zip(adjusted, apart, strict=True)) if d and d < 0]
+    distances = [None if c.value is None else sign * (c.value - c.null) for c in outcome.contrasts]
+    corrected = holm([c.p for c in outcome.contrasts])
+    as_claimed = [(_certainty(c.p), n) for n, c in enumerate(outcome.contrasts) if (distances[n] or 0.0) > 0]
+    opposite = [(_certainty(p), n) for n, p in enumerate(corrected) if (distances[n] or 0.0) < 0]
     needed = len(outcome.contrasts) - outcome.allow
-    if len(right) >= needed:
-        _, n = sorted(right)[needed - 1]
+    if len(as_claimed) >= needed:
+        _, n = sorted(as_claimed)[needed - 1]
         return Direction(True, outcome.contrasts[n], outcome.contrasts[n].p)
-    if len(wrong) > outcome.allow:
-        _, n = sorted(wrong)[outcome.allow]
-        return Direction(False, outcome.contrasts[n], adjusted[n])
-    n = min(range(len(apart)), key=lambda n: (apart[n] is not None, apart[n] or 0.0))
+    if len(opposite) > outcome.allow:
+        _, n = sorted(opposite)[outcome.allow]
+        return Direction(False, outcome.contrasts[n], corrected[n])
+    # Neither: show a contrast without a value if there is one, else the one furthest on the wrong side.
+    n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
     return Direction(None, outcome.contrasts[n], None)
 
 
-def family_verdicts(found: Sequence[Direction]) -> list[tuple[Verdict, float | None]]:
-    """Verdict and corrected p of each claim of a family."""
-    from evals.stats.compare import holm
-
-    adjusted = holm([each.p for each in found])
-    return [(_verdict(each, p), p) for each, p in zip(found, adjusted, strict=True)]
-
-
-def _verdict(found: Direction, p: float | None) -> Verdict:
-    if found.claimed is None or p is None or p >= ALPHA or not _excludes(found.contrast):
-        return "undecided"
-    if found.contrast.at_least and found.contrast.value < found.contrast.null:  # type: ignore[operator]
-        return "undecided"
-    return "supported" if found.claimed else "contradicted"
-
-
-def _excludes(contrast: Contrast) -> bool:
-    """Whether the interval is there and does not hold the null."""
-    low, high = contrast.low, contrast.high
-    return low is not None and high is not None and not low <= contrast.null <= high
-
-
-def _certain(p: float | None) -> float:
-    """Contrasts without a p come last."""
+def _certainty(p: float | None) -> float:
+    """A sort key: contrasts without a p come after all others."""
     return 2.0 if p is None else p
 
 
-PAPER = "paper"
+def verdicts_of_family(directions: Sequence[Direction]) -> list[tuple[Verdict, float | None]]:
+    """Verdict and corrected p of each claim of a family.
+
+    Holm runs over a family and not over all claims: its claims are about one thing, and a reader takes the best of them
+    as evidence for it. Claims about other things would only cost power.
+    """
+    from evals.stats.compare import holm
+
+    corrected = holm([each.p for each in directions])
+    return [(_verdict(each, p), p) for each, p in zip(directions, corrected, strict=True)]
+
+
+def _verdict(seen: Direction, p: float | None) -> Verdict:
+    contrast = seen.contrast
+    if seen.claimed is None or p is None or p >= ALPHA:
+        return "undecided"
+    if contrast.low is None or contrast.high is None or contrast.low <= contrast.null <= contrast.high:
+        return "undecided"
+    # A value that is only a lower bound says nothing about a true value below the null.
+    if contrast.at_least and contrast.value < contrast.null:  # type: ignore[operator]
+        return "undecided"
+    return "supported" if seen.claimed else "contradicted"
+
+
+# Which claims are asked of which source.
 
 
 @dataclass(frozen=True)
 class Case:
-    """A claim asked of a source: the entry before judging, and the test (or why there is none)."""
+    """A claim asked of a source."""
 
-    entry: Entry
-    test: Question | str
+    entry: Entry  # before judging
+    test: Question | str  # or why there is no test
     source: Source
-    untestable: str | None = None
+    untestable: str | None = None  # why the answer is no test of the claim
     optional: bool = False  # a variant or reading: no entry where the scale does not have it
 
 
-def from_print(claims: Iterable[Claim] | None = None, tables: Paper | None = None) -> list[Entry]:
-    """The ledger of the printed numbers. A verdict that a row's own cells would change is undecided."""
-    rows = printed.read() if tables is None else tables
-    claims = declared.read(paper=rows) if claims is None else list(claims)
-    follow = Prints(rows, follow_cells=True)
-    as_printed, by_cells = (
-        judged([Case(_blank(claim, "paper", claim.says, PAPER), claim.printed, source) for claim in claims])
-        for source in (Prints(rows), follow)
+def printed_entries(claims: Iterable[Claim] | None = None, paper: Paper | None = None) -> list[Entry]:
+    """The ledger of the printed numbers.
+
+    Each claim is judged twice: with the averages as printed, and with those that follow from their rows' cells. Where
+    the verdicts differ it is undecided, because print cannot tell which of the two is right.
+    """
+    paper = printed.read() if paper is None else paper
+    claims = read_claims(paper=paper) if claims is None else list(claims)
+    by_cells = Prints(paper, follow_cells=True)
+    entries, entries_by_cells = (
+        judge([Case(_unjudged(claim, "paper", claim.says, "paper"), claim.printed, source) for claim in claims])
+        for source in (Prints(paper), by_cells)
     )
-    return [_agree(a, b, follow.replaced) for a, b in zip(as_printed, by_cells, strict=True)]
+    return [_agreed(a, b, by_cells.replaced) for a, b in zip(entries, entries_by_cells, strict=True)]
 
 
-def from_runs(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry]:
-    """The ledger of a results tree."""
-    rows = printed.read()
-    claims = declared.read(paper=rows) if claims is None else list(claims)
-    return judged(list(_cases(tree, rows, claims)))
+def _agreed(as_printed: Entry, by_cells: Entry, replaced: Mapping[str, str]) -> Entry:
+    notes = [replaced[id] for id in replaced if id in as_printed.runs or id in by_cells.runs]
+    if not notes:
+        return as_printed
+    note = "; ".join(notes)
+    if as_printed.verdict == by_cells.verdict:
+        return replace(as_printed, reason="; ".join(part for part in (as_printed.reason, note) if part))
+    reason = f"{note}: with these averages {by_cells.verdict}, as printed {as_printed.verdict}"
+    return replace(as_printed, verdict="undecided", reason=reason)
+
+
+def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry]:
+    """The ledger of a results tree: each claim under the scale's own settings, each variant and each reading."""
+    paper = printed.read()
+    claims = read_claims(paper=paper) if claims is None else claims
+    return judge(list(_cases(tree, paper, claims)))
 
 
 def stands_in(tree: Tree) -> bool:
@@ -121,32 +140,34 @@ def stands_in(tree: Tree) -> bool:
     return any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts)
 
 
-def _cases(tree: Tree, rows: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
-    tiny, base = stands_in(tree), Runs(tree, rows)
-    variants = {name: Runs(tree, rows, variant=name) for name in tree.matrix.get("variants", {})}
+def _cases(tree: Tree, paper: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
+    tiny = stands_in(tree)
+    own_settings = Runs(tree, paper)
+    variants = {name: Runs(tree, paper, variant=name) for name in tree.matrix.get("variants", {})}
     rate = tree.matrix.get("training", {}).get("learning_rate")
     for claim in claims:
-        blank = replace(_blank(claim, "ours", claim.embedded if tiny else claim.says, tree.scale), learning_rate=rate)
+        entry = _unjudged(claim, "ours", claim.embedded if tiny else claim.says, tree.scale)
+        entry = replace(entry, learning_rate=rate, needs=claim.needs)
         untestable = claim.untestable if tiny else None
-        yield Case(blank, claim.test, base, untestable)
+        yield Case(entry, claim.test, own_settings, untestable)
         for name, source in variants.items():
-            changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
-            entry = replace(blank, variant=name, learning_rate=changed)
-            if claim.test.kind != "algebra":
-                yield Case(entry, claim.test, source, untestable, optional=True)
+            if claim.test.kind != "algebra":  # a formula holds or not whatever the training settings are
+                changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
+                variant = replace(entry, variant=name, learning_rate=changed)
+                yield Case(variant, claim.test, source, untestable, optional=True)
         for label, instead in claim.readings.items():
-            entry = replace(blank, reading=label, statement=f"{blank.statement} Read as: {label}.")
-            yield Case(entry, claim.test, Runs(tree, rows, instead=instead), untestable, optional=True)
+            reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
+            yield Case(reading, claim.test, Runs(tree, paper, instead=instead), untestable, optional=True)
 
 
-def _blank(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
-    test = claim.printed if ledger == PAPER else claim.test
+def _unjudged(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
+    test = claim.printed if ledger == "paper" else claim.test
     return Entry(
         ledger=ledger,  # type: ignore[arg-type]
         id=claim.id,
         family=claim.family,
-        where="; ".join(dict.fromkeys(where for where, _ in claim.quotes)),
-        quote=claim.quotes[0][1],
+        where="; ".join(dict.fromkeys(place.where for place in claim.places)),
+        quote=claim.places[0].quote,
         statement=statement,
         scale=scale,
         variant=None,
@@ -155,89 +176,80 @@ def _blank(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
         kind=test.kind if isinstance(test, Question) else "",
         verdict="undecided",
         reason="",
-        needs=() if ledger == PAPER else tuple(declared.NEEDS[name] for name in claim.needs),
     )
 
 
-def judged(cases: list[Case]) -> list[Entry]:
+def judge(cases: Sequence[Case]) -> list[Entry]:
     """Every case's entry, in the given order; Holm within a family under one variant and reading."""
     entries: dict[int, Entry] = {}
-    found: dict[int, Direction] = {}
+    directions: dict[int, Direction] = {}  # of the cases that are tests of their claim
     for n, case in enumerate(cases):
         if isinstance(case.test, str):
             entries[n] = replace(case.entry, reason=case.test)
             continue
         try:
-            outcome = KINDS[case.test.kind](case.source, **case.test.keys)
+            outcome = KINDS[case.test.kind](case.source, **case.test.arguments)
         except Gap as gap:
-            if not (case.optional and not gap.planned):
-                entries[n] = _without(case, str(gap))
-            continue
-        seen = direction(outcome)
-        entries[n] = _with(case, seen, len(outcome.contrasts), outcome.side)
-        if case.untestable is None:
-            found[n] = seen
+            if gap.planned or not case.optional:
+                entries[n] = replace(case.entry, reason=str(gap))
+        else:
+            seen = direction(outcome)
+            entries[n] = _with_evidence(case.entry, outcome, seen)
+            if case.untestable is None:
+                directions[n] = seen
+        if case.untestable is not None and n in entries:
+            entries[n] = replace(entries[n], verdict="not testable at this scale", reason=case.untestable)
 
     def family(n: int) -> tuple[str, str, str]:
         entry = cases[n].entry
         return entry.family, entry.variant or "", entry.reading or ""
 
-    for _, group in groupby(sorted(found, key=family), key=family):
+    for _, group in groupby(sorted(directions, key=family), key=family):
         members = list(group)
-        tests = sum(found[n].p is not None for n in members)
-        for n, (verdict, p) in zip(members, family_verdicts([found[n] for n in members]), strict=True):
-            entry = entries[n]
-            reason = _undecided(found[n]) if verdict == "undecided" else ""
-            entries[n] = replace(
-                entry, verdict=verdict, p_holm=p, tests=tests if p is not None else None, reason=reason
-            )
+        tests = sum(directions[n].p is not None for n in members)
+        verdicts = verdicts_of_family([directions[n] for n in members])
+        for n, (verdict, p) in zip(members, verdicts, strict=True):
+            reason = _why_undecided(directions[n]) if verdict == "undecided" else ""
+            counted = tests if p is not None else None
+            entries[n] = replace(entries[n], verdict=verdict, p_holm=p, tests=counted, reason=reason)
     return [entries[n] for n in sorted(entries)]
 
 
-def _without(case: Case, reason: str) -> Entry:
-    if case.untestable is not None:
-        return replace(case.entry, verdict="not testable at this scale", reason=case.untestable)
-    return replace(case.entry, reason=reason)
+def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:
+    contrast = seen.contrast
+    units = ", ".join(f"{name} {amount(value, contrast.unit)}" for name, value in contrast.units)
+    # Folders are `runs/<model>/<method>/seed<k>`; printed rows have no seed folder.
+    seeds = {int(run.rpartition("/seed")[2]) for run in contrast.runs if "/seed" in run}
+    return replace(
+        entry,
+        tested=contrast.what,
+        parts=len(outcome.contrasts),
+        claimed=outcome.side,
+        estimate=contrast.value,
+        null=contrast.null,
+        low=contrast.low,
+        high=contrast.high,
+        unit=contrast.unit,
+        level=contrast.level,
+        how=f"{contrast.how}; {units}" if units else contrast.how,
+        n=contrast.n,
+        seeds=tuple(sorted(seeds)),
+        p=seen.p,
+        detectable=contrast.detectable,
+        runs=contrast.runs,
+    )
 
 
-def _with(case: Case, seen: Direction, parts: int, side: str) -> Entry:
-    c = seen.contrast
-    units = ", ".join(f"{name} {amount(x, c.unit)}" for name, x in c.units)
-    how = f"{c.how}; {units}" if units else c.how
-    entry = replace(
-        case.entry,
-        tested=c.what, parts=parts, claimed=side, estimate=c.value, null=c.null, low=c.low, high=c.high, unit=c.unit,
-        level=c.level, how=how, n=c.n, seeds=_seeds(c.runs), p=seen.p, detectable=c.detectable, runs=c.runs,
-    )  # fmt: skip
-    if case.untestable is not None:
-        return replace(entry, verdict="not testable at this scale", reason=case.untestable)
-    return entry
-
-
-def _undecided(seen: Direction) -> str:
-    """Why no verdict: what could have been seen, or what is missing for an interval."""
-    c = seen.contrast
-    if c.p is None:
-        return c.how
-    parts = ["exactly at the null"] if seen.claimed is None else []
-    if c.detectable is not None:
-        far = f"a distance of {amount(c.detectable, c.unit)} {c.unit} from the null (80 % of repetitions)"
-        parts.append(f"would have found {far if c.detectable < c.farthest else 'no distance that is possible here'}")
-    return "; ".join(parts)
-
-
-def _seeds(runs: Iterable[str]) -> tuple[int, ...]:
-    """Of folders `runs/<model>/<method>/seed<k>`; printed rows have none."""
-    return tuple(sorted({int(run.rpartition("/seed")[2]) for run in runs if "/seed" in run}))
-
-
-def _agree(as_printed: Entry, by_cells: Entry, replaced: Mapping[str, str]) -> Entry:
-    """The entry as printed; undecided where averages that follow from the cells would give another verdict."""
-    rows = [replaced[id] for id in replaced if id in as_printed.runs or id in by_cells.runs]
-    if not rows:
-        return as_printed
-    note = "; ".join(rows)
-    if as_printed.verdict == by_cells.verdict:
-        return replace(as_printed, reason="; ".join(part for part in (as_printed.reason, note) if part))
-    would = f"{note}: with these averages {by_cells.verdict}, as printed {as_printed.verdict}"
-    return replace(as_printed, verdict="undecided", reason=would)
+def _why_undecided(seen: Direction) -> str:
+    """What could have been seen, or what is missing for an interval."""
+    contrast = seen.contrast
+    if contrast.p is None:
+        return contrast.how
+    reasons = ["exactly at the null"] if seen.claimed is None else []
+    if contrast.detectable is not None:
+        distance = f"{amount(contrast.detectable, contrast.unit)} {contrast.unit}"
+        if contrast.detectable < contrast.farthest:
+            reasons.append(f"would have found a distance of {distance} from the null (80 % of repetitions)")
+        else:
+            reasons.append("would have found no distance that is possible here")
+    return "; ".join(reasons)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from paper.claims.render import MEANING, VERDICTS, Entry, amount, figure, setting
+from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
 from records.results_tree import Tree
 from report.site import links
 
@@ -16,8 +16,10 @@ PRINTED = "printed numbers"
 MARGIN = 0.06  # of the range that a small picture shows, left and right
 
 
-def view(printed: Sequence[Entry], ours: Sequence[Entry], tree: Tree) -> dict[str, Any]:
+def view(entries: Sequence[Entry], tree: Tree) -> dict[str, Any]:
     """For the template: `bars`, one per source of numbers, `decided` for the overview, and every claim."""
+    printed = [entry for entry in entries if entry.ledger == "paper"]
+    ours = [entry for entry in entries if entry.ledger == "ours"]
     sources = [(PRINTED, printed)]
     for name in dict.fromkeys(setting(entry) for entry in ours if entry.reading is None):
         sources.append((f"runs, {name}", [e for e in ours if e.reading is None and setting(e) == name]))

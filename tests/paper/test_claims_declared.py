@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from paper import printed
-from paper.claims import claims
-from paper.claims.claims import CLAIMS, Question
+from paper.claims.claims import CLAIMS, Question, read_claims
 from paper.claims.tests import KINDS, rows_of
 from records.errors import ConfigError
 from tests.paper.test_printed import TEXT, _plain
 
-ALL = {claim.id: claim for claim in claims.read()}
+ALL = {claim.id: claim for claim in read_claims()}
 
 
 @pytest.mark.parametrize("id", ALL)
@@ -24,7 +23,7 @@ def test_quotes_stand_in_the_paper(id: str) -> None:
     if not TEXT.is_file():
         pytest.skip(f"the paper's text is not at {TEXT}")
     plain = _plain(TEXT.read_text(encoding="utf-8")).replace("**", "")
-    assert [quote for _, quote in ALL[id].quotes if _plain(quote) not in plain] == []
+    assert [quote for quote in (place.quote for place in ALL[id].places) if _plain(quote) not in plain] == []
 
 
 def test_every_kind_tests_some_claim() -> None:
@@ -34,7 +33,7 @@ def test_every_kind_tests_some_claim() -> None:
 
 def test_every_row_of_the_tables_is_part_of_some_claim() -> None:
     tests = [test for claim in ALL.values() for test in (claim.test, claim.printed) if isinstance(test, Question)]
-    named = {id for test in tests for id in rows_of(test.keys)}
+    named = {id for test in tests for id in rows_of(test.arguments)}
     trained = [row for row in printed.measured(printed.read()) if row.run and row.run.method != "base"]
     named |= {part for id in named for part in printed.read()[id].of}
     assert {row.run for row in trained} - {printed.read()[id].run for id in named} == set()
@@ -99,7 +98,7 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
     ),
     "missing key of a kind": (
         lambda c: _named(c, "gain-q7")["test"]["difference_of_rows"].pop("right"),
-        ("gain-q7", "right is missing"),
+        ("gain-q7", "right: is missing"),
     ),
     "unknown column": (
         lambda c: _named(c, "aime-q14")["test"]["highest"].update(columns=["aime26"]),
@@ -111,8 +110,8 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
     ),
     "unknown reason": (lambda c: _named(c, "stability").update(print="drwan"), ("stability", "nearest: drawn")),
     "unknown key": (lambda c: _named(c, "stability").update(quotes="x"), ("stability", "nearest: quote")),
-    "no quote": (lambda c: _named(c, "stability").pop("quote"), ("stability", "quote is missing")),
-    "no statement": (lambda c: _named(c, "stability").update(embedded={}), ("stability", "statement is missing")),
+    "no quote": (lambda c: _named(c, "stability").pop("quote"), ("stability", "quote: is missing")),
+    "no statement": (lambda c: _named(c, "stability").update(embedded={}), ("stability", "statement: is missing")),
     "reading of another row": (
         lambda c: _named(c, "collapse-of-beta-1").update(readings={"k1": {"T3.3": "x"}}),
         ("collapse-of-beta-1", "T3.3"),
@@ -124,6 +123,6 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
 def test_bad_claims_are_refused_by_name(tmp_path: Path, case: str) -> None:
     edit, words = BROKEN[case]
     with pytest.raises(ConfigError) as caught:
-        claims.read(_content(lambda content: edit(content) and None, tmp_path))
+        read_claims(_content(lambda content: edit(content) and None, tmp_path))
     for word in ("claims.yaml", *words):
         assert word in str(caught.value)

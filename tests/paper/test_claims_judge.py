@@ -10,7 +10,7 @@ import pytest
 from evals.stats import compare
 from paper.claims import ledger, lemmas
 from paper.claims.contrast import MODELS, Contrast, Gap, over_runs, ratio_of_sds
-from paper.claims.render import Entry
+from paper.claims.entries import Entry
 from paper.claims.tests import Outcome
 
 ENDLESS = (-math.inf, math.inf)
@@ -57,7 +57,7 @@ ONE_CLAIM = {
 @pytest.mark.parametrize("case", ONE_CLAIM)
 def test_verdict_of_one_claim(case: str) -> None:
     outcome, expected = ONE_CLAIM[case]
-    ((verdict, _),) = ledger.family_verdicts([ledger.direction(outcome)])
+    ((verdict, _),) = ledger.verdicts_of_family([ledger.direction(outcome)])
     assert verdict == expected
 
 
@@ -65,8 +65,8 @@ def test_holm_over_a_family() -> None:
     """p .03 alone is a verdict; beside another test of p .04 it is not. Untested claims do not count."""
     alone, beside, untested = contrast(1, 0.03), contrast(1, 0.04), contrast(1, None)
     claims = [ledger.direction(Outcome((c,))) for c in (alone, beside, untested)]
-    assert [verdict for verdict, _ in ledger.family_verdicts(claims[::2])] == ["supported", "undecided"]
-    assert ledger.family_verdicts(claims) == [("undecided", 0.06), ("undecided", 0.06), ("undecided", None)]
+    assert [verdict for verdict, _ in ledger.verdicts_of_family(claims[::2])] == ["supported", "undecided"]
+    assert ledger.verdicts_of_family(claims) == [("undecided", 0.06), ("undecided", 0.06), ("undecided", None)]
 
 
 @pytest.mark.parametrize("verdict", ["supported", "contradicted"])
@@ -148,7 +148,7 @@ FORMULAS = {
 
 @pytest.mark.parametrize("check", lemmas.CHECKS)
 def test_formulas_on_random_policies(check: str) -> None:
-    ((verdict, _),) = ledger.family_verdicts([ledger.direction(Outcome((lemmas.share(check, 0.99),)))])
+    ((verdict, _),) = ledger.verdicts_of_family([ledger.direction(Outcome((lemmas.share(check, 0.99),)))])
     assert verdict == FORMULAS[check]
 
 

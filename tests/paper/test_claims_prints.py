@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,23 +16,25 @@ from pathlib import Path
 import pytest
 
 from paper import chance, printed
-from paper.claims import claims, ledger, render
+from paper.claims import ledger, render
 from paper.claims.__main__ import main
+from paper.claims.claims import read_claims
 from paper.claims.contrast import Gap
+from paper.claims.entries import COLUMNS, Entry, read, to_text
 from paper.claims.from_print import Prints
-from paper.claims.render import COLUMNS, Entry
 from paper.printed import POOL, Row, with_cell
 from records import errors
+from records.errors import ConfigError, CorruptInputError
 from tests.paper.claim_trees import both, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = printed.read()
-CLAIMS = claims.read(paper=PAPER)
+CLAIMS = read_claims(paper=PAPER)
 
 
 @pytest.fixture(scope="module")
 def entries() -> dict[str, Entry]:
-    return {e.id: e for e in ledger.from_print(CLAIMS, PAPER)}
+    return {e.id: e for e in ledger.printed_entries(CLAIMS, PAPER)}
 
 
 def test_chance_by_hand() -> None:
@@ -102,7 +105,7 @@ def test_verdicts_turn_with_the_printed_numbers(entries: dict[str, Entry], case:
     prints = Prints(_shift(cells))
     claim = next(claim for claim in CLAIMS if claim.id == id)
     blank = replace(entries[id], verdict="undecided", reason="")
-    (entry,) = ledger.judged([ledger.Case(blank, claim.printed, prints)])
+    (entry,) = ledger.judge([ledger.Case(blank, claim.printed, prints)])
     assert entry.verdict == after
 
 
@@ -126,7 +129,7 @@ def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entr
 
 
 def test_the_page_in_docs_is_what_the_ledger_says() -> None:
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(ledger.from_print(), CLAIMS)
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(ledger.printed_entries())
 
 
 @pytest.fixture
@@ -147,6 +150,7 @@ def test_command_writes_both_ledgers(tmp_path: Path, command: Callable[..., tupl
     rows = list(csv.DictReader(io.StringIO((found.root / "claims.csv").read_text(encoding="utf-8"))))
     assert tuple(rows[0]) == COLUMNS
     assert {row["ledger"] for row in rows} == {"paper", "ours"}
+    assert read(found.root / "claims.csv") == [*ledger.printed_entries(), *ledger.run_entries(found)]
     text = (found.root / "claims.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\((runs/[^)]*)\)", text)
     assert links
@@ -162,3 +166,28 @@ def test_command_refuses_in_one_line(words: tuple[str, ...], command: Callable[.
     code, err = command(*words)
     assert code == 2
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (",supported,", ",suported,", "line 4: peak-at-72: verdict 'suported'"),
+        ("detectable", "detectible", "column wanted"),
+        (",1,0.0097", ",one,0.0097", "line 4: invalid literal"),
+    ],
+)
+def test_a_broken_claims_csv_is_refused_by_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text(to_text(ledger.printed_entries()).replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(CorruptInputError if "line" in words else ConfigError, match=words):
+        read(path)
+
+
+def test_pages_need_nothing_that_computes() -> None:
+    """Rendering claims.md and reading claims.csv load no module that judges."""
+    code = "import sys, paper.claims.render; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "paper", "evals", "methods", "report", "numpy"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "['paper', 'paper.claims', 'paper.claims.entries', 'paper.claims.render']"

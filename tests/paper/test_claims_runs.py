@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from paper.claims import claims
 from paper.claims import ledger as ledgers
-from paper.claims.render import Entry
+from paper.claims.claims import read_claims
+from paper.claims.entries import Entry
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
 from report.tables import fill
@@ -20,11 +20,11 @@ from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both,
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
-CLAIMS = {claim.id: claim for claim in claims.read()}
+CLAIMS = {claim.id: claim for claim in read_claims()}
 
 
 def ledger(found: Tree) -> list[Entry]:
-    return ledgers.from_runs(found, CLAIMS.values())
+    return ledgers.run_entries(found, CLAIMS.values())
 
 
 def verdicts(root: Path, runs: Mapping[tuple[str, str], Any], **how: Any) -> dict[str, Entry]:
@@ -309,4 +309,4 @@ def test_steadier_seeds_are_seen_with_many_models(tmp_path: Path) -> None:
 
 def test_every_claim_has_an_entry_in_both_ledgers(tmp_path: Path) -> None:
     entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
-    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.from_print(CLAIMS.values())]
+    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.printed_entries(CLAIMS.values())]

@@ -104,7 +104,8 @@ rule convergence:
 
 rule audit:
     output:
-        f"{RESULTS.root}/paper/audit.csv",
+        csv=f"{RESULTS.root}/paper/audit.csv",
+        page=f"{RESULTS.root}/paper/audit.md",
     log:
         f"{LOGS}/audit.log",
     conda:
@@ -112,7 +113,7 @@ rule audit:
     params:
         code=code_hashes.audit(),
     shell:
-        "python -m paper.audit --out {output} 2>&1 | tee {log}"
+        "python -m paper.audit --out {output.csv} --page {output.page} 2>&1 | tee {log}"
 
 
 rule claims:

@@ -1,0 +1,147 @@
+"""One verdict on one claim (`Entry`), and claims.csv: the file that claims.md and the page read.
+
+Imports nothing that computes verdicts, so that rendering stays cheap and cannot judge again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from records.csv_files import read_csv, to_csv
+from records.errors import CorruptInputError
+
+Verdict = Literal["supported", "contradicted", "undecided", "not testable at this scale"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+MEANING: dict[Verdict, str] = {
+    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of its family",
+    "contradicted": "it excludes the null on the other side, after the same correction",
+    "undecided": "neither, or there is no figure; the smallest difference that would have been seen is given",
+    "not testable at this scale": "the numbers of this scale cannot speak about the claim; what they are is shown",
+}
+
+POINTS = "points"  # unit of scores: stored as fractions, shown as percentage points
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of claims.csv. Figures are in `unit` and belong to the contrast that decides; None is unknown.
+
+    Raises ValueError for a verdict without an interval that excludes the null.
+    """
+
+    ledger: Literal["paper", "ours"]  # from the printed numbers, or from the runs of a results tree
+    id: str
+    family: str  # claims that share one Holm correction
+    where: str  # places in the paper
+    quote: str  # verbatim, from the first of these places
+    statement: str  # what exactly was tested; at embedded scale not the paper's sentence
+    scale: str
+    variant: str | None  # other training settings; None: the scale's own
+    learning_rate: float | None  # under these settings
+    reading: str | None  # label of another reading of the paper; None: the default one
+    kind: str  # kind of test, a function of `paper.claims.tests`; "" where there is none
+    verdict: Verdict
+    reason: str  # why there is no verdict, or what to know about it
+    tested: str = ""  # the contrast that decides
+    parts: int = 0  # how many contrasts the test has
+    claimed: str = ""  # side of the null on which the claim puts the estimate: above or below
+    estimate: float | None = None
+    null: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    level: str = ""  # what the interval imagines drawn again: seed, problem, ...
+    how: str = ""
+    n: int | None = None  # units drawn at `level`
+    seeds: tuple[int, ...] = ()  # training seeds behind the estimate
+    p: float | None = None
+    p_holm: float | None = None  # p corrected over the `tests` claims of the family
+    tests: int | None = None
+    detectable: float | None = None  # smallest distance from the null found in 80 % of repetitions
+    needs: str = ""  # files of the results tree that the test reads
+    runs: tuple[str, ...] = ()  # folders below the results folder, or ids of printed rows
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"{self.id}: verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
+        if self.verdict in ("supported", "contradicted"):
+            ends = (self.low, self.high, self.null)
+            if None in ends or self.low <= self.null <= self.high:  # type: ignore[operator]
+                raise ValueError(f"{self.id}: {self.verdict} with an interval {self.low} to {self.high}: not outside")
+
+
+COLUMNS = tuple(field.name for field in fields(Entry))
+NUMBERS = ("learning_rate", "estimate", "null", "low", "high", "p", "p_holm", "detectable")
+INTEGERS = ("parts", "n", "tests")
+LISTS = ("seeds", "runs")  # written with a blank between the items
+
+
+def to_text(entries: Iterable[Entry]) -> str:
+    """claims.csv. Floats keep every digit; None and the empty text are both written as an empty cell."""
+    return to_csv(COLUMNS, (_cells(entry) for entry in entries))
+
+
+def _cells(entry: Entry) -> dict[str, object]:
+    cells: dict[str, object] = {name: getattr(entry, name) for name in COLUMNS}
+    for name in LISTS:
+        cells[name] = " ".join(str(item) for item in getattr(entry, name))
+    return cells
+
+
+def read(path: Path | str) -> list[Entry]:
+    """The entries of a claims.csv, equal to those that were written.
+
+    Raises MissingInputError or CorruptInputError naming file, line and what is wrong.
+    """
+    entries = []
+    for number, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
+        try:
+            entries.append(_entry(row))
+        except ValueError as error:
+            raise CorruptInputError(f"{path}: line {number}: {error}") from None
+    return entries
+
+
+def _entry(row: dict[str, str]) -> Entry:
+    values: dict[str, Any] = {name: row[name] for name in COLUMNS}
+    for name in NUMBERS:
+        values[name] = float(row[name]) if row[name] else None
+    for name in INTEGERS:
+        values[name] = int(row[name]) if row[name] else None
+    for name in ("variant", "reading"):
+        values[name] = row[name] or None
+    values["seeds"] = tuple(int(seed) for seed in row["seeds"].split())
+    values["runs"] = tuple(row["runs"].split())
+    return Entry(**values)
+
+
+# What an entry looks like in words: shared by claims.md and the page.
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A figure as it is shown: points with two decimals, everything else with three digits. Unknown is empty."""
+    if value is None:
+        return ""
+    return f"{100 * value:.2f}" if unit == POINTS else f"{value:.3g}"
+
+
+def figure(entry: Entry) -> str:
+    """Estimate, unit and interval; empty where there is no figure."""
+    if entry.estimate is None:
+        return ""
+    value = f"{amount(entry.estimate, entry.unit)} {entry.unit}"
+    low, high = amount(entry.low, entry.unit), amount(entry.high, entry.unit)
+    return f"{value} [{low}, {high}]" if low else value
+
+
+def setting(entry: Entry) -> str:
+    """The training settings, or the reading, that an entry is about."""
+    rate = "" if entry.learning_rate is None else f"learning rate {entry.learning_rate:g}"
+    if entry.reading:
+        return entry.reading
+    if entry.variant:
+        return f"{entry.variant} ({rate})" if rate else entry.variant
+    return rate
