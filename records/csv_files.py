@@ -28,8 +28,9 @@ def content(path: Path) -> bytes:
         raise CorruptInputError(f"{path}: not a compressed file ({error})") from error
 
 
-def read_csv(path: Path | str, what: str, needed: Sequence[str]) -> list[dict[str, str]]:
-    """All rows as text. A missing file or column, a ragged row or no rows at all is an error naming the file."""
+def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty: bool = False) -> list[dict[str, str]]:
+    """All rows as text. A missing file or column or a ragged row is an error naming the file; so is a file without
+    rows, unless `allow_empty`."""
     found = stored(path)
     if found is None:
         raise MissingInputError(f"{path}: {what} is missing")
@@ -48,7 +49,7 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str]) -> list[dict[st
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(header):
             raise CorruptInputError(f"{path}: line {number}: {len(line)} fields, the header has {len(header)}")
-    if len(lines) == 1:
+    if len(lines) == 1 and not allow_empty:
         raise CorruptInputError(f"{path}: {what} holds no rows")
     return [dict(zip(header, line, strict=True)) for line in lines[1:]]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
@@ -22,6 +24,20 @@ def paragraphs(name: str) -> list[str]:
         return []
     text = path.read_text(encoding="utf-8")
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+
+
+def lead(matrix: Mapping[str, Any]) -> list[str]:
+    """What results of a scale can and cannot say, in paragraphs; the first is the first line of every page.
+
+    matrix: the content of matrix.json. A scale of a user's own has no caption here: its configuration's `note` stands
+    in, below the warning that it needs where models stand in for the paper's.
+    """
+    scale = str(matrix["scale"])
+    stand_ins = any(model.get("stands_for") for model in matrix["models"])
+    warning = ": models that stand in for the paper's; no figure here is comparable with one printed in the paper"
+    own = f"Results of the scale {scale}{warning if stand_ins else ''}."
+    note = str(matrix.get("note", ""))
+    return paragraphs(f"scale-{scale}") or [own, *([note] if note else [])]
 
 
 def scale(name: str, note: str, *, stand_ins: bool) -> list[str]:

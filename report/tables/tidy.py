@@ -1,0 +1,353 @@
+"""The tidy file of a table, `tables/table<key>.tidy.csv`: one line per cell, everything known about it.
+
+`report.tables.fill` computes the cells and writes the file. Everything that shows a table (`report.tables.render`,
+`report.show`, the page) reads it here:
+
+    table = read_table(tree, "1")
+    for block in table.blocks:                  # rows of one block of the declaration, in order
+        block[0].block.title, block[0].model_title, block[0].stands_for
+        for row in block:
+            row.label, row.kind, row.seeds, row.checkpoints
+            for column in table.columns:
+                cell = row.cells[column.slot]   # one line of the file, typed: cell.value, cell.low, cell.versus, ...
+
+What the file does not repeat in every line (titles, headings, notes) follows from the declaration and matrix.json.
+Nothing here computes a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from records.csv_files import read_csv, stored, to_csv
+from records.declared import validated
+from records.errors import CorruptInputError, MissingInputError
+from records.layout import BASE, Checkpoint, split
+from records.results_tree import Tree, plain
+from report import captions
+from report.tables import spec
+from report.tables.spec import AVERAGES, Block
+
+State = Literal["measured", "missing", "not run"]
+MEASURED: State = "measured"
+NOT_RUN: State = "not run"  # this scale does not plan the run or the benchmark
+MISSING: State = "missing"  # planned, but scores.csv has no number for it
+
+
+def _words(value: Any) -> Any:
+    return tuple(value.split()) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(_words)]
+
+
+class Cell(BaseModel):
+    """One line of the tidy file; the fields are its columns, in its order (docs/results.md).
+
+    Values are fractions. None, an empty text or an empty tuple is an empty field of the file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    row: str  # id of the row
+    label: str = ""
+    kind: spec.Kind
+    block: str | None = None  # title of the block
+    state: State
+    model: str
+    method: str | None = None  # canonical key with variant; `a - b` (ids of rows) in a difference
+    step: int | None = None
+    seeds: Numbers = ()
+    column: str
+    benchmark: str | None = None
+    value: float | None = None  # None where `state` is not `measured`
+    low: float | None = None
+    high: float | None = None
+    level: str = ""  # what the interval is about: problem, seed
+    how: str = ""
+    n: int | None = None
+    printed: Decimal | None = None  # by the paper, with its digits; None where the row is not the paper's
+    comparable: bool | None = None  # whether value and printed may be set side by side
+    baseline: str | None = None  # id of the row that the cell is compared with; None: not compared
+    versus: float | None = None  # value minus the baseline's, paired
+    versus_low: float | None = None
+    versus_high: float | None = None
+    versus_p: float | None = None
+    versus_p_holm: float | None = None  # corrected for the comparisons of the column; None: could not be tested
+    versus_tests: int | None = None
+    versus_level: str | None = None
+    versus_how: str | None = None
+    versus_n: int | None = None
+    inside_noise: bool | None = None  # None where that cannot be said, or is not asked
+    collapsed: Words = ()  # runs behind the row that lost their reward: seed<k>:<rollout>/<rollouts planned>
+    runs: Words = ()  # checkpoints behind the cell, as paths below the results folder; of a missing one the planned
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        return [Checkpoint.parse(path) for path in self.runs]
+
+
+class Column(NamedTuple):
+    """A column as this scale has it."""
+
+    slot: str
+    heading: str  # our benchmark's key where it is a stand-in, else the paper's heading
+    stands_for: str | None  # the paper's heading where our benchmark is a stand-in
+    benchmark: str | None  # None: no benchmark of this scale fills it
+    title: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of one row by column, and what they have in common."""
+
+    declared: spec.Row
+    block: Block
+    model_title: str
+    stands_for: str | None  # the paper's model in whose place the row's model stands; None: it is that model
+    cells: Mapping[str, Cell]
+
+    @property
+    def id(self) -> str:
+        return self.declared.id
+
+    @property
+    def kind(self) -> spec.Kind:
+        return self.declared.kind
+
+    @property
+    def _cell(self) -> Cell:
+        return next(iter(self.cells.values()))
+
+    @property
+    def label(self) -> str:
+        return self._cell.label
+
+    @property
+    def model(self) -> str:
+        return self._cell.model
+
+    @property
+    def method(self) -> str | None:
+        return self._cell.method
+
+    @property
+    def step(self) -> int | None:
+        return self._cell.step
+
+    @property
+    def collapsed(self) -> tuple[str, ...]:
+        return self._cell.collapsed
+
+    @property
+    def seeds(self) -> list[int]:
+        """Training seeds behind the row; empty for the base model and for a row without numbers."""
+        return sorted({seed for cell in self.cells.values() for seed in cell.seeds})
+
+    @property
+    def ran(self) -> bool:
+        return any(cell.state != NOT_RUN for cell in self.cells.values())
+
+    @property
+    def measured(self) -> bool:
+        return any(cell.state == MEASURED for cell in self.cells.values())
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """Everything behind the row's numbers, each once."""
+        return list(dict.fromkeys(checkpoint for cell in self.cells.values() for checkpoint in cell.checkpoints))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is shown: the lines of the tidy file by row, and the words around them."""
+
+    declared: spec.Table
+    scale: str
+    lead: tuple[str, ...]  # what results of this scale can and cannot say
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.declared.key
+
+    @property
+    def blocks(self) -> list[list[Row]]:
+        """The rows of each block; a block that the scale has no model for is not among them."""
+        return [list(rows) for _, rows in groupby(self.rows, key=lambda row: id(row.block))]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [row.cells[column.slot] for row in self.rows for column in self.columns]
+
+    @property
+    def measured(self) -> bool:
+        return any(row.measured for row in self.rows)
+
+    @cached_property
+    def best(self) -> frozenset[tuple[str, str]]:
+        """(row, column) of every number that is printed in bold: the highest of its column among the rows of a model.
+
+        Compared are the printed digits. Means compete with means, differences with nothing, and one that has no
+        competitor is not the best: a run that stands in several rows is one.
+        """
+        groups: dict[tuple[str, str, bool], list[Cell]] = {}
+        for cell in self.cells:
+            if cell.kind != "delta" and cell.value is not None:
+                groups.setdefault((cell.model, cell.column, cell.kind == "mean"), []).append(cell)
+        best = set()
+        for cells in groups.values():
+            highest = max((percent(cell.value) for cell in cells), key=float)
+            if len({cell.runs for cell in cells}) > 1:
+                best |= {(cell.row, cell.column) for cell in cells if percent(cell.value) == highest}
+        return frozenset(best)
+
+
+def percent(value: float | Decimal | None) -> str:
+    """A fraction in percent, `12.30` or `-0.40`; the empty string for None. -0.00 is printed as 0.00."""
+    if value is None:
+        return ""
+    text = f"{100 * value:.2f}"
+    return "0.00" if text == "-0.00" else text
+
+
+def tidy_csv(cells: Iterable[Cell]) -> str:
+    """The file. Values are fractions with every digit; several seeds, runs or collapses are joined by spaces."""
+    lines = (
+        {
+            name: " ".join(map(str, value)) if isinstance(value, tuple) else value
+            for name, value in cell.model_dump().items()
+        }
+        for cell in cells
+    )
+    return to_csv(tuple(Cell.model_fields), lines)
+
+
+def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
+    """Table `key` of the specification file `path`, as `report.table` filled it for these results.
+
+    Raises `MissingInputError` naming the command to run where the tidy file is not there, `CorruptInputError` where it
+    holds rows that the specification does not declare, or does not parse.
+    """
+    declared = spec.table(key, path)
+    file = tree.layout.tables / f"table{key}.tidy.csv"
+    command = f"python -m report.table --results {tree.root} --table {key}"
+    if stored(file) is None:
+        raise MissingInputError(f"{file}: the table is not filled yet; run: {command}")
+    cells: dict[str, dict[str, Cell]] = {}
+    for number, line in enumerate(read_csv(file, "the table", tuple(Cell.model_fields), allow_empty=True), 2):
+        filled = {name: text for name, text in line.items() if text != ""}
+        cell = validated(Cell, filled, f"{file}: line {number}", error=CorruptInputError)
+        cells.setdefault(cell.row, {})[cell.column] = cell
+    undeclared = sorted(cells.keys() - {row.id for row in declared.rows})
+    if undeclared:
+        raise CorruptInputError(f"{file}: row {undeclared[0]} is not in {declared.source}; fill it again: {command}")
+    return view(declared, tree, cells)
+
+
+def view(declared: spec.Table, tree: Tree, cells: Mapping[str, Mapping[str, Cell]]) -> Table:
+    """The cells (by row and column) with what the declaration and matrix.json say about them."""
+    titles = {model["key"]: str(model["title"]) for model in tree.models}
+    rows = []
+    for block in declared.blocks:
+        for row in block.rows:
+            if row.id in cells:
+                title = titles[next(iter(cells[row.id].values())).model]
+                stands_for = stand_in(title, declared.models[block.model])
+                rows.append(Row(row, block, title, stands_for, cells[row.id]))
+    columns = tuple(columns_of(declared, tree))
+    notes = dict.fromkeys(_notes(declared, tree, columns, rows))
+    return Table(declared, tree.scale, tuple(captions.lead(tree.matrix)), columns, tuple(rows), tuple(notes))
+
+
+def stand_in(title: str, paper: str) -> str | None:
+    """The paper's model in whose place a model with this title stands; None where it is that model."""
+    return None if plain(title) == plain(paper) else paper
+
+
+def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
+    """The columns as the benchmarks of the scale fill them."""
+    columns = []
+    for slot, heading in declared.columns.items():
+        benchmark = None if slot in AVERAGES else tree.benchmark_for(slot, heading)
+        if benchmark is None:
+            columns.append(Column(slot, heading, None, slot if slot in AVERAGES else None, heading))
+        elif benchmark.get("stands_for"):
+            columns.append(Column(slot, benchmark["key"], heading, benchmark["key"], benchmark["title"]))
+        else:
+            columns.append(Column(slot, heading, None, benchmark["key"], benchmark["title"]))
+    return columns
+
+
+def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
+    """The checkpoints of a row of kind base or run that matrix.json plans for `model`, in its order."""
+    method, step = tree.method_for(row.method or ""), tree.step(row.step)
+    if method == BASE:
+        wanted = [Checkpoint.base(model)]
+    elif step is None:  # the scale takes no second look
+        wanted = []
+    else:
+        runs = [run for run in tree.runs if (run.model, run.method) == (model, method)]
+        wanted = [Checkpoint(run, step) for run in runs if row.seeds is None or run.seed in row.seeds]
+    return [checkpoint for checkpoint in wanted if checkpoint in tree.checkpoints]
+
+
+def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: Iterable[Row]) -> Iterable[str]:
+    """What is left out, run differently, collapsed or missing, in sentences; some may come twice."""
+    if declared.variant is not None and all(run.variant != declared.variant for run in tree.runs):
+        return  # the whole table is not part of this scale: `render.empty` says so
+    for slot in dict.fromkeys(block.model for block in declared.blocks):
+        if tree.model_for(slot, declared.models[slot]) is None:
+            yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."
+    for column in columns:
+        if column.benchmark is None:
+            yield f"Column {column.heading}: no benchmark of this scale stands for it."
+    for row in rows:
+        declared_as, run_as = row.declared.method, row.method
+        # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not tell.
+        # Where the catalog's name differs as well, the declared one is only another name of the method.
+        if declared_as and run_as and run_as != declared_as and _name(run_as) == _name(declared_as):
+            yield f"{row.label} is run as {run_as} at this scale."
+    for row in rows:
+        for collapse in row.collapsed:
+            yield f"† {row.label} ({row.model_title}): {_collapse(collapse, row.step or 0)}."
+    missing: dict[Checkpoint, list[str]] = {}  # checkpoint -> benchmarks that it has no score of
+    benchmarks = [column.benchmark for column in columns if column.benchmark is not None]
+    for row in rows:
+        for cell in row.cells.values():
+            if row.declared.method is None or cell.benchmark is None or cell.state == NOT_RUN:
+                continue
+            # The runs of a measured cell are those with a score, the runs of a missing one those that are planned.
+            there = cell.checkpoints if cell.state == MEASURED else []
+            for checkpoint in planned(row.declared, row.model, tree):
+                if checkpoint not in there and cell.benchmark not in missing.setdefault(checkpoint, []):
+                    missing[checkpoint].append(cell.benchmark)
+    for checkpoint in sorted(missing):
+        without = [benchmark for benchmark in benchmarks if benchmark in missing[checkpoint]]
+        if without:
+            what = "no scores" if len(without) == len(benchmarks) else f"no score of {', '.join(without)}"
+            yield f"Missing: {checkpoint.path.as_posix()} has {what}."
+
+
+def _name(method: str) -> str:
+    """The catalog's name in a method's key, without options and variant."""
+    return split(method)[0].partition("+")[0]
+
+
+def _collapse(collapse: str, step: int) -> str:
+    """`seed2:6/16`, scored at rollout `step`, in words."""
+    seed, _, rollouts = collapse.removeprefix("seed").partition(":")
+    at, _, of = rollouts.partition("/")
+    scored = "scored is what was left of the policy" if int(at) <= step else f"scored is rollout {step}"
+    return f"seed {seed} collapsed at rollout {at}{f' of {of}' if of else ''}; {scored}"
