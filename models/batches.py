@@ -1,4 +1,10 @@
-"""Problems with solutions as token tensors, for cross-entropy on the answer only."""
+"""Training batches of a tiny base: problems with solutions, as token tensors, and the gradient of their loss.
+
+The loss is the mean cross-entropy over answer tokens. Its gradient is computed in two parts, on one thread or two, with
+the same bits. Torch's own threads cannot do that: one and two of them round differently, and on a busy machine they
+wait for each other by spinning (measured: 30 times slower). Here the parts of a batch, not the operations, run side by
+side, each on one core.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,8 @@ IGNORED = -100  # torch's cross_entropy leaves such targets out
 
 def clean_pairs(rng: random.Random, ladder: str, count: int) -> list[Pair]:
     """(prompt string, worked solution) of `count` training problems."""
-    return [(prompt_string(p.prompt), solution(p)) for p in (training_problem(rng, ladder) for _ in range(count))]
+    problems = [training_problem(rng, ladder) for _ in range(count)]
+    return [(prompt_string(problem.prompt), solution(problem)) for problem in problems]
 
 
 def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[Pair]:
@@ -39,7 +46,7 @@ def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[Pair]:
 def tensors(pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets (B, T), padded on the right; targets are the next tokens, IGNORED inside prompt and padding.
 
-    Padding needs no attention mask: it lies behind everything that is read.
+    Padding needs no attention mask: attention looks back, and padding comes after all real tokens.
     """
     import torch
 
@@ -49,17 +56,10 @@ def tensors(pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerFast) -> tuple[
     pad = tokenizer.pad_token_id
     ids, targets = [], []
     for prompt, answer in zip(prompts, answers, strict=True):
-        behind = width + 1 - len(prompt) - len(answer)
-        ids.append([*prompt, *answer[:-1], *[pad] * behind])
-        targets.append([*[IGNORED] * (len(prompt) - 1), *answer, *[IGNORED] * behind])
+        padding = width + 1 - len(prompt) - len(answer)
+        ids.append([*prompt, *answer[:-1], *[pad] * padding])
+        targets.append([*[IGNORED] * (len(prompt) - 1), *answer, *[IGNORED] * padding])
     return torch.tensor(ids), torch.tensor(targets)
-
-
-# Gradients of a batch in two parts, on one thread or two, with the same bits.
-#
-# Torch's own threads do not do: one and two of them round differently, and on a busy machine they wait for each
-# other by spinning (measured: 30 times slower). Here the parts, not the operations, run side by side, each on one
-# core. The parts are made by length: a batch padded as a whole is one quarter padding.
 
 
 class Gradients:
@@ -67,7 +67,11 @@ class Gradients:
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, pool: Executor | None):
         self.model, self.tokenizer, self.pool = model, tokenizer, pool
-        self.second = model if pool is None else _twin(model)
+        self.second = model
+        if pool is not None:  # the second thread reads the same weights and collects gradients of its own
+            self.second = copy.deepcopy(model)
+            for ours, theirs in zip(model.parameters(), self.second.parameters(), strict=True):
+                theirs.data = ours.data
 
     def __call__(self, pairs: Sequence[Pair]) -> float:
         """The loss; the model's `.grad` must be None before."""
@@ -75,9 +79,9 @@ class Gradients:
         tokens = int((short[1] != IGNORED).sum() + (long[1] != IGNORED).sum())
         if self.pool is None:
             return _backward(self.model, *short, tokens) + _backward(self.model, *long, tokens)
-        running = self.pool.submit(_backward, self.second, *long, tokens)
+        future = self.pool.submit(_backward, self.second, *long, tokens)
         loss = _backward(self.model, *short, tokens)
-        loss += running.result()
+        loss += future.result()
         for ours, theirs in zip(self.model.parameters(), self.second.parameters(), strict=True):
             assert ours.grad is not None
             assert theirs.grad is not None
@@ -112,7 +116,10 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def by_length(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """The shorter and the longer pairs, so that both parts hold about the same number of padded tokens."""
+    """The shorter and the longer pairs, so that both parts hold about the same number of padded tokens.
+
+    Padded as a whole, a batch is one quarter padding.
+    """
     ordered = sorted(pairs, key=_length)
     longest = _length(ordered[-1])
     cut = next(at for at in range(1, len(ordered)) if at * _length(ordered[at]) >= (len(ordered) - at) * longest)
@@ -122,14 +129,6 @@ def by_length(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
 def _length(pair: Pair) -> int:
     """In tokens, up to a constant: the box and the beginning are one token each."""
     return len(pair[0]) + len(pair[1]) - len(BOS) - len(BOX)
-
-
-def _twin(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy that reads the same weights and collects gradients of its own."""
-    twin = copy.deepcopy(model)
-    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        theirs.data = ours.data
-    return twin
 
 
 def _backward(model: PreTrainedModel, ids_BT: torch.Tensor, target_BT: torch.Tensor, tokens: int) -> float:

@@ -1,8 +1,8 @@
-"""Bring a base model of the hub into a folder: `python -m models.fetch --hub ID --revision R --out FOLDER`.
+"""Download a base model from the hub into a folder: `python -m models.fetch --hub ID --revision R --out FOLDER`.
 
-The same command goes on after an interruption. `base.json` is written last: hub id, commit, sha256 of weights and
-tokenizer, as a base made here has it. Without `--revision` nothing is fetched; `--revision main` takes
-the head, and the commit that it was is recorded. Offline: `--from FOLDER` takes a folder fetched elsewhere.
+The same command continues after an interruption. `base.json` is written last: hub id, commit, sha256 of weights and
+tokenizer, as for a base made here. `--revision` is required; `--revision main` takes the head and records its commit.
+Offline, `--from FOLDER` copies a folder that was downloaded elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from records.provenance import environment, sha256_file
 
 RECORD = "base.json"
 SCHEMA = 1
-# What transformers and vLLM read; repositories hold other formats of the same weights beside it.
+# What transformers and vLLM read. Repositories also hold the same weights in other formats: twice the download.
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*")
 UNWANTED = ("consolidated*", "*/*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -35,12 +35,12 @@ def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] 
     import huggingface_hub
 
     try:
-        found = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
+        commit = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
     except _unreachable() as error:
         raise _missing(repository, revision, error) from error
-    if found is None:
+    if commit is None:
         raise MissingInputError(f"{repository}@{revision}: the hub names no commit")
-    return found
+    return commit
 
 
 def fetch(repository: str, revision: str, out: Path, *, source: Path | None = None) -> dict[str, Any]:
@@ -49,52 +49,51 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     source: a folder to copy instead of asking the hub. Raises `MissingInputError` when something cannot be had,
     `CorruptInputError` when `out` holds another model or what came is no model.
     """
-    done = _finished(repository, revision, out)
-    if done is not None:
-        return done
-    began = time.monotonic()
+    if (out / RECORD).is_file():
+        return _checked(repository, revision, out)
+    start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    resolved: str | None
+    commit: str | None
     if source is None:
-        commit = resolved = commit_of(repository, revision)
-        _own(out, repository, commit)
+        commit = commit_of(repository, revision)
+        _mark(out, f"{repository}@{commit}")
         _download(repository, commit, out)
     else:
-        resolved = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
-        _own(out, repository, revision)
+        commit = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
+        _mark(out, f"{repository}@{revision}")
         _copy(source, out)
     record = {
         "schema": SCHEMA,
         "hub": repository,
         "revision": revision,
-        "commit": resolved,
+        "commit": commit,
         "sha256": {name: sha256_file(out / name) for name in _files(out)},
         "environment": environment(),
-        "wall_seconds": time.monotonic() - began,
+        "wall_seconds": time.monotonic() - start,
     }
     write_json(out / RECORD, record)
     return record
 
 
-def _finished(repository: str, revision: str, out: Path) -> dict[str, Any] | None:
-    if not (out / RECORD).is_file():
-        return None
-    found: dict[str, Any] = read_json(out / RECORD, "record of a base model")
-    if found.get("hub") != repository or found.get("revision") != revision:
+def _checked(repository: str, revision: str, out: Path) -> dict[str, Any]:
+    """The record of a complete folder, if it is of this model and its files are unchanged."""
+    record: dict[str, Any] = read_json(out / RECORD, "record of a base model")
+    if record.get("hub") != repository or record.get("revision") != revision:
         raise CorruptInputError(
-            f"{out}: holds {found.get('hub')}@{found.get('revision')}, not {repository}@{revision}; remove it or give "
-            "another folder"
+            f"{out}: holds {record.get('hub')}@{record.get('revision')}, not {repository}@{revision}; remove it or "
+            "give another folder"
         )
     provenance.weights(out, out / RECORD)
-    return found
+    return record
 
 
-def _own(out: Path, repository: str, commit: str) -> None:
-    """A half-fetched folder is gone on with for the same commit only: shards of two would mix."""
-    mark, this = out / ".fetching", f"{repository}@{commit}"
-    if mark.is_file() and mark.read_text(encoding="utf-8") != this:
-        raise CorruptInputError(f"{out}: holds parts of {mark.read_text(encoding='utf-8')}, not {this}; remove it")
-    mark.write_text(this, encoding="utf-8")
+def _mark(out: Path, content: str) -> None:
+    """Note what is being fetched. An interrupted folder is continued for the same commit only: shards of two commits
+    would mix."""
+    mark = out / ".fetching"
+    if mark.is_file() and mark.read_text(encoding="utf-8") != content:
+        raise CorruptInputError(f"{out}: holds parts of {mark.read_text(encoding='utf-8')}, not {content}; remove it")
+    mark.write_text(content, encoding="utf-8")
 
 
 def _download(repository: str, commit: str, out: Path) -> None:
@@ -156,12 +155,12 @@ def main() -> None:
     parser.add_argument("--revision", help="commit, tag or branch")
     parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER", help="copy this folder, use no network")
     parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
-    given = parser.parse_args()
-    if given.revision is None:
-        raise ConfigError(f"--revision: which commit of {given.hub}? `--revision main` takes the head and records it")
-    record = fetch(given.hub, given.revision, given.out, source=given.source)
-    size = sum((given.out / name).stat().st_size for name in record["sha256"])
-    print(f"{given.out}: {given.hub} at commit {record['commit'] or 'unknown'}, {size / 1e9:.2f} GB, sha256 recorded")
+    args = parser.parse_args()
+    if args.revision is None:
+        raise ConfigError(f"--revision: which commit of {args.hub}? `--revision main` takes the head and records it")
+    record = fetch(args.hub, args.revision, args.out, source=args.source)
+    size = sum((args.out / name).stat().st_size for name in record["sha256"])
+    print(f"{args.out}: {args.hub} at commit {record['commit'] or 'unknown'}, {size / 1e9:.2f} GB, sha256 recorded")
 
 
 if __name__ == "__main__":

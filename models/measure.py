@@ -1,4 +1,4 @@
-"""What a tiny base does: sampled answers at temperature 1 and the figures its aims are about."""
+"""Measure a tiny base: sample answers at temperature 1 and compute the figures that its aims are about."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ _BOXED = re.compile(re.escape(BOX) + r"([^}]*)\}")
 
 @dataclass(frozen=True)
 class Figures:
-    """Shares are fractions of responses, `mixed_groups` of prompts; `entropy` in nats per token, `length` in tokens
-    with the end token. mixed_groups: some samples of one prompt right and some wrong, so that RL learns from it."""
+    """The figures of one base."""
 
-    accuracy: float
-    entropy: float
-    mixed_groups: float
-    direct_share: float
-    length: float
-    unfinished: float
+    accuracy: float  # share of responses with the right answer
+    entropy: float  # nats per token
+    mixed_groups: float  # share of prompts with right and wrong samples: only these give RL a signal
+    direct_share: float  # share of responses that begin with the box, without any working
+    length: float  # tokens, the end token included
+    unfinished: float  # share of responses without an end token
 
     def json(self) -> dict[str, float]:
         return {name: round(value, 4) for name, value in asdict(self).items()}
@@ -63,8 +62,8 @@ def figures(
     """Figures of `samples` responses to each of `prompts` training problems of the ladder."""
     problems = [problem for problem in _problems(ladder, prompts, seed) for _ in range(samples)]
     prompt_NT, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
-    ended_N = (response_NT == tokenizer.eos_token_id).any(1)
-    valid_NT = _until_end(response_NT, tokenizer.eos_token_id)
+    ends_NT = (response_NT == tokenizer.eos_token_id).long()
+    valid_NT = (ends_NT.cumsum(1) - ends_NT) == 0  # up to and including the first end token
     texts = tokenizer.batch_decode(response_NT, skip_special_tokens=True)
     right = [correct(text, p.answer) for text, p in zip(texts, problems, strict=True)]
     groups = [sum(right[at : at + samples]) for at in range(0, len(right), samples)]
@@ -76,7 +75,7 @@ def figures(
         mixed_groups=sum(0 < hits < samples for hits in groups) / prompts,
         direct_share=float((response_NT[:, 0] == box).float().mean()),
         length=float(valid_NT.sum(1).float().mean()),
-        unfinished=float((~ended_N).float().mean()),
+        unfinished=float((ends_NT.sum(1) == 0).float().mean()),
     )
 
 
@@ -87,9 +86,8 @@ def sample(
     *,
     tokens: int,
     seed: str,
-    temperature: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts (N, P), padded on the left, and responses (N, at most `tokens`); temperature 0 takes the likeliest token.
+    """Prompts (N, P), padded on the left, and responses (N, at most `tokens`), sampled at temperature 1.
 
     The caller's random state is left as it was.
     """
@@ -98,15 +96,16 @@ def sample(
     batch = tokenizer(
         [prompt_string(p.prompt) for p in problems], padding=True, padding_side="left", return_tensors="pt"
     )
-    how = (
-        {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        if temperature
-        else {"do_sample": False}
-    )
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(random.Random(seed).getrandbits(63))
         both_NT = model.generate(
-            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=tokens, **how
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            max_new_tokens=tokens,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,  # 0 and 1.0 switch the filters off: sample from the model's own distribution
+            top_p=1.0,
         )
     width = batch["input_ids"].shape[1]
     return batch["input_ids"], both_NT[:, width:]
@@ -117,19 +116,12 @@ def _problems(ladder: str, count: int, seed: str) -> list[Problem]:
     return [training_problem(rng, ladder) for _ in range(count)]
 
 
-def _until_end(response_NT: torch.Tensor, eos: int) -> torch.Tensor:
-    """True up to and including the first end token."""
-    ends_NT = (response_NT == eos).long()
-    return (ends_NT.cumsum(1) - ends_NT) == 0
-
-
-def _entropy(
-    model: PreTrainedModel, prompt_NT: torch.Tensor, response_NT: torch.Tensor, pad: int, rows: int = 256
-) -> torch.Tensor:
+def _entropy(model: PreTrainedModel, prompt_NT: torch.Tensor, response_NT: torch.Tensor, pad: int) -> torch.Tensor:
     """Entropy in nats of the next-token distribution at each response token, (N, T)."""
     import torch
 
     parts = []
+    rows = 256  # at a time: the logits of a thousand responses at once would fill the memory of a small machine
     for start in range(0, len(prompt_NT), rows):
         prompt_BT, response_BT = prompt_NT[start : start + rows], response_NT[start : start + rows]
         ids_BT = torch.cat([prompt_BT, response_BT], 1)

@@ -10,18 +10,27 @@ Held-out problems of the arithmetic never appear.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
 from records import errors
 from records.errors import ConfigError, MissingInputError
-from records.files import write_text
+from records.files import read_jsonl, write_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+READING = "system"  # R29: training asks as evaluation does (E3)
+TEMPLATE = "auto"
+
+OPTIONS = {"arithmetic": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # that a source needs and others refuse
 
 
-def rows(ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
+def arithmetic_rows(ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
     """`count` training rows; a longer list with the same seed begins with the shorter one."""
     return [
         {"prompt": prompt_string(p.prompt), "answer": p.answer, "family": p.family, "k": p.k}
@@ -29,18 +38,26 @@ def rows(ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
     ]
 
 
-def hub_rows(source: str, data: Path, model: Path, limit: int, count: int, seed: int) -> list[dict[str, str | int]]:
-    """`count` problems of the file that `models.training_data` wrote, in the model's own chat template."""
-    from models import training_data
+def choose(problems: Mapping[str, str], count: int, seed: int, where: str) -> list[str]:
+    """`count` of the problems by a hash of seed and text: the same whatever the order of the file; a larger count with
+    the same seed begins with the smaller one's."""
+    if count > len(problems):
+        raise ConfigError(f"{where}: {len(problems)} distinct problems; prompts.count is {count}")
+    return sorted(problems, key=lambda text: hashlib.sha256(f"{seed}\n{text}".encode()).digest())[:count]
 
-    training_data.source(source)
-    problems = training_data.read(data)
-    chosen = training_data.choose(problems, count, seed, str(data))
-    if not (model / "tokenizer_config.json").is_file():
-        raise MissingInputError(f"{model}: tokenizer_config.json is missing: not a model folder")
-    from transformers import AutoTokenizer
 
-    return training_data.rows(problems, chosen, AutoTokenizer.from_pretrained(model), limit)
+def hub_rows(
+    problems: Mapping[str, str], chosen: list[str], tokenizer: PreTrainedTokenizerBase, limit: int
+) -> list[dict[str, str | int]]:
+    """{prompt, answer, cut} per chosen problem. prompt: the text that the model reads, built as evaluation builds it;
+    cut: tokens removed on the left to fit `limit`."""
+    from evals.generation.prompts import build
+
+    rows: list[dict[str, str | int]] = []
+    for problem in chosen:
+        prompt = build(tokenizer, READING, TEMPLATE, problem, limit)
+        rows.append({"prompt": prompt.text, "answer": problems[problem], "cut": prompt.cut})
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -53,21 +70,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(argv)
-    if given.count < 1:
-        raise ConfigError(f"--count: {given.count}: must be at least 1")
-    wanted = ("ladder",) if given.source == "arithmetic" else ("data", "model", "max_tokens")
+    args = parser.parse_args(argv)
+    if args.count < 1:
+        raise ConfigError(f"--count: {args.count}: must be at least 1")
+    needed = OPTIONS["arithmetic" if args.source == "arithmetic" else "hub"]
     for name in ("ladder", "data", "model", "max_tokens"):
-        if (getattr(given, name) is not None) != (name in wanted):
-            verb = "needs" if name in wanted else "does not take"
-            raise ConfigError(f"--source {given.source} {verb} --{name.replace('_', '-')}")
-    made: list[dict[str, Any]]
-    if given.source == "arithmetic":
-        made = rows(given.ladder, given.count, given.seed)
+        if (getattr(args, name) is not None) != (name in needed):
+            verb = "needs" if name in needed else "does not take"
+            raise ConfigError(f"--source {args.source} {verb} --{name.replace('_', '-')}")
+    rows: list[dict[str, Any]]
+    if args.source == "arithmetic":
+        rows = arithmetic_rows(args.ladder, args.count, args.seed)
     else:
-        made = hub_rows(given.source, given.data, given.model, given.max_tokens, given.count, given.seed)
-    write_text(given.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made))
-    print(f"{given.out}: {len(made)} prompts of {given.ladder or given.source}, seed {given.seed}")
+        from models import training_data
+
+        training_data.source(args.source)  # an unknown source is an error before any file is read
+        problems = {row["problem"]: row["answer"] for row in read_jsonl(args.data, "training problems")}
+        chosen = choose(problems, args.count, args.seed, str(args.data))
+        if not (args.model / "tokenizer_config.json").is_file():
+            raise MissingInputError(f"{args.model}: tokenizer_config.json is missing: not a model folder")
+        from transformers import AutoTokenizer
+
+        rows = hub_rows(problems, chosen, AutoTokenizer.from_pretrained(args.model), args.max_tokens)
+    write_text(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    print(f"{args.out}: {len(rows)} prompts of {args.ladder or args.source}, seed {args.seed}")
 
 
 if __name__ == "__main__":

@@ -1,92 +1,88 @@
-"""How a tiny base is made: a clean phase until it has learnt the method, then a noisy phase that spoils its
-habits.
+"""How a tiny base model is made, and where it lies once it is built.
 
-Phase 1 trains on worked solutions until sampled answers are right, whatever step that takes: the loss
-plateaus and drops at a step that depends on the seed, so the gate is on accuracy. Phase 2 mixes in bare
-answers, repetition and slips, so that RL finds a policy that knows the way and seldom takes it. A base
-outside its aims is refused: all methods would start from a model with no room, or with nothing to reward.
+Phase 1 ("clean") trains on worked solutions until sampled answers are right, whatever step that takes: the loss
+plateaus and drops at a step that depends on the seed, so the gate is on accuracy. Phase 2 ("noisy") mixes in bare
+answers, repetition and slips, so that RL starts from a model that knows the method and seldom uses it. A base whose
+figures lie outside its aims is refused: all methods would start from a model with no room to improve, or with nothing
+to reward.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from evals.arithmetic import LADDERS
 from models import registry
 from models.registry import Architecture
 from records import provenance
-from records.errors import ConfigError, unknown
+from records.declared import Declared, validated
+from records.errors import ConfigError, CorruptInputError, unknown
 from records.files import read_json
 from records.provenance import ROOT, code_hash
 
+Range = tuple[float, float]  # both ends included
 
-@dataclass(frozen=True)
-class Clean:
-    """Phase 1, left when the share of right answers sampled at temperature 1 passes `gate`; after `cooling` steps it
-    must have passed `cooled_gate`. `limit` steps without passing are an error."""
 
-    batch: int = 96
+class Clean(Declared):
+    """Phase 1."""
+
+    batch: int = 96  # problems per update
     learning_rate: float = 1.5e-3
-    warmup: int = 50
-    cooling: int = 60
-    gate: float = 0.90
-    cooled_gate: float = 0.90
-    check_every: int = 50
-    check_answers: int = 256
-    limit: int = 1500
+    warmup: int = 50  # steps of rising learning rate
+    gate: float = 0.90  # the phase ends when the share of right answers, sampled at temperature 1, passes this
+    check_every: int = 50  # steps between two such checks
+    check_answers: int = 256  # answers per check
+    limit: int = 1500  # steps; not to have passed the gate by then is an error
+    cooling: int = 60  # steps of falling learning rate after the gate
+    cooled_gate: float = 0.90  # share of right answers to have passed after cooling
 
 
-@dataclass(frozen=True)
-class Noisy:
-    """Phase 2. `styles`: shares of worked, direct, check; `noise`: probability of a slip per step."""
+class Noisy(Declared):
+    """Phase 2."""
 
     steps: int
-    noise: float
-    styles: tuple[tuple[str, float], ...]
+    noise: float  # probability of a slip per step of a solution
+    styles: tuple[tuple[str, float], ...]  # style of solution (worked, direct, check) and its share
     batch: int = 96
     learning_rate: float = 3e-4
     last_learning_rate: float = 1e-5
     warmup: int = 20
 
 
-@dataclass(frozen=True)
-class Aims:
-    """Ranges a finished base must lie in, both ends included; names are those of `models.measure.Figures`."""
+class Aims(Declared):
+    """Ranges a finished base must lie in; the names are those of `models.measure.Figures`."""
 
-    accuracy: tuple[float, float]
-    entropy: tuple[float, float]
-    mixed_groups: tuple[float, float]
-    direct_share: tuple[float, float]
-    length: tuple[float, float]
-    unfinished: tuple[float, float]
+    accuracy: Range
+    entropy: Range
+    mixed_groups: Range
+    direct_share: Range
+    length: Range
+    unfinished: Range
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Declared):
     """All that decides a base's weights, besides code; and the aims that decide whether it is accepted."""
 
     model: str
     ladder: str
-    kind: str
+    kind: str  # a key of KINDS
     seed: int
     architecture: Architecture
     clean: Clean
     noisy: Noisy
     aims: Aims
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[float, float] = (0.9, 0.98)  # of AdamW, in both phases
     weight_decay: float = 0.01
     gradient_clip: float = 1.0
-    completion_tokens: int = 64
-    measured_prompts: int = 128
+    completion_tokens: int = 64  # longest sampled answer
+    measured_prompts: int = 128  # prompts behind the figures of a finished base
     samples_per_prompt: int = 8
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def where(self) -> str:
@@ -97,7 +93,8 @@ class Recipe:
 _SCRAMBLED = Noisy(steps=150, noise=0.12, styles=(("worked", 0.30), ("direct", 0.55), ("check", 0.15)))
 _DISTILLED = Noisy(steps=100, noise=0.20, styles=(("worked", 0.80), ("direct", 0.10), ("check", 0.10)))
 
-# By ladder. `quick` is the serial head of a run of minutes: smaller batches, and left as soon as cooling does the rest.
+# By ladder. Every training run of the quick scale waits for its base, so that one has smaller batches and a lower
+# first gate: cooling does the rest.
 _CLEAN = {"full": Clean(limit=2000), "quick": Clean(batch=64, gate=0.80, cooled_gate=0.85)}
 
 # Where eight `standard` bases of four classes fell, with room for other seeds and other machines' rounding: accuracy
@@ -120,32 +117,34 @@ _STRONGER = Aims(
     unfinished=(0.0, 0.02),
 )
 
-# (noisy phase, aims) by kind and ladder.
-KINDS: dict[str, dict[str, tuple[Noisy, Aims]]] = {
-    "standard": {"full": (_SCRAMBLED, _ROOM_TO_RISE), "quick": (replace(_SCRAMBLED, batch=64), _ROOM_TO_RISE)},
-    "distilled": {"full": (_DISTILLED, _STRONGER), "quick": (replace(_DISTILLED, batch=64), _STRONGER)},
-}
+KINDS = {"standard": (_SCRAMBLED, _ROOM_TO_RISE), "distilled": (_DISTILLED, _STRONGER)}
 
 
 def recipe(model: str, ladder: str) -> Recipe:
     """The recipe of a model made here on a ladder; ConfigError for an unknown model, ladder, kind, or a hub model."""
-    made = registry.model(model).made_here
+    made_here = registry.model(model).made_here
     where = f"config/models/{model}.yaml"
-    if made is None:
+    if made_here is None:
         raise ConfigError(f"{where}: made_here: missing; {model} comes from the hub and is not built here")
     if ladder not in LADDERS:
         raise unknown(where, "ladder", ladder, LADDERS)
-    if made.recipe not in KINDS:
-        raise unknown(where, "recipe", made.recipe, KINDS)
-    noisy, aims = KINDS[made.recipe][ladder]
-    return Recipe(model, ladder, made.recipe, made.seed, made.architecture, _CLEAN[ladder], noisy, aims)
+    if made_here.recipe not in KINDS:
+        raise unknown(where, "made_here.recipe", made_here.recipe, KINDS)
+    noisy, aims = KINDS[made_here.recipe]
+    return Recipe(
+        model=model,
+        ladder=ladder,
+        kind=made_here.recipe,
+        seed=made_here.seed,
+        architecture=made_here.architecture,
+        clean=_CLEAN[ladder],
+        noisy=noisy.model_copy(update={"batch": 64}) if ladder == "quick" else noisy,
+        aims=aims,
+    )
 
 
-# Where built bases lie: `results/cache/models/<model>-<recipe hash>/`, so that each is built once per recipe.
-#
-# The hash covers the recipe and the source files that decide the weights, not package versions: those are in
-# `base.json`.
-
+# Where built bases lie: `results/cache/models/<model>-<recipe hash>/`, so that each is built once per recipe. The hash
+# covers the recipe and the source files that decide the weights, not package versions: those are in `base.json`.
 
 CACHE = ROOT / "results" / "cache" / "models"
 RECORD = "base.json"
@@ -159,10 +158,27 @@ CODE = (
 )
 
 
+class BaseRecord(Declared):
+    """`base.json` of a base made here."""
+
+    version: int = Field(alias="schema")
+    model: str
+    ladder: str
+    recipe: dict[str, Any]  # the whole Recipe
+    recipe_hash: str
+    parameters: int
+    figures: dict[str, dict[str, int | float]]  # "gate": how phase 1 went; "base": models.measure.Figures
+    sha256: dict[str, str]  # of the weights, the clean phase's weights and the tokenizer
+    resumed: bool  # whether an interrupted build was continued
+    threads: int
+    wall_seconds: float
+    cpu_seconds: float
+    environment: dict[str, Any]
+
+
 def hash_of(recipe: Recipe) -> str:
     """12 hex digits over the recipe and the code that decides the weights; aims decide acceptance, not weights."""
-    decisive = {name: value for name, value in recipe.json().items() if name != "aims"}
-    text = json.dumps(decisive, sort_keys=True) + code_hash(CODE)
+    text = json.dumps(recipe.model_dump(mode="json", exclude={"aims"}), sort_keys=True) + code_hash(CODE)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -182,8 +198,8 @@ def finished(base: Path) -> bool:
     return (base / RECORD).is_file()
 
 
-def record(base: Path) -> dict[str, Any]:
+def record(base: Path) -> BaseRecord:
     """`base.json` after checking the weights against it; an error names the file that is missing or differs."""
-    provenance.weights(base, base / RECORD)
-    found: dict[str, Any] = read_json(base / RECORD, "record of a base model")
-    return found
+    path = base / RECORD
+    provenance.weights(base, path)
+    return validated(BaseRecord, read_json(path, "record of a base model"), str(path), error=CorruptInputError)

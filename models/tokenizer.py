@@ -1,9 +1,9 @@
-"""One tokenizer for all tiny models: 256 bytes without merges, pad/bos/eos, and `\\boxed{` as one token.
+"""The tokenizer of all tiny models, and a freshly initialised tiny model.
 
-Byte-level because of a trap: next to a config with `model_type: qwen2`, AutoTokenizer loads whatever lies
-there as Qwen2Tokenizer and puts a byte-level pre-tokenizer before it. A word-level vocabulary would silently
-lose newlines; bytes come out the same under every class. `\\boxed{` is an added token, or it would cost seven
-tokens in answers of four.
+The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. It works on bytes because
+AutoTokenizer, next to a config with `model_type: qwen2`, loads whatever lies there as Qwen2Tokenizer and puts a
+byte-level pre-tokenizer in front. A word-level vocabulary would silently lose newlines; bytes come out the same under
+every class. `\\boxed{` is an added token, because seven byte tokens would dominate answers of four.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ PAD, EOS, BOX = "<pad>", "<eos>", "\\boxed{"
 SPECIALS = (PAD, BOS, EOS)
 # Qwen2Tokenizer adds a token of its own on loading (261 against 260), so every model gets the same wider table.
 VOCAB_SIZE = 264
+CONTEXT = 256  # positions
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -33,17 +34,17 @@ def tokenizer() -> PreTrainedTokenizerFast:
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
         bos_token=BOS,
         eos_token=EOS,
         padding_side="left",
         clean_up_tokenization_spaces=False,
-        model_max_length=256,
+        model_max_length=CONTEXT,
     )
-    made.add_tokens([tokenizers.AddedToken(BOX, special=False, normalized=False)])
-    return made
+    wrapped.add_tokens([tokenizers.AddedToken(BOX, special=False, normalized=False)])
+    return wrapped
 
 
 def save(folder: Path | str) -> None:
@@ -51,26 +52,14 @@ def save(folder: Path | str) -> None:
     tokenizer().save_pretrained(str(folder))
 
 
-# A freshly initialised tiny model of one of four transformers classes.
-
-
-CONTEXT = 256  # positions
-
-
 def fresh(architecture: Architecture, *, seed: int) -> PreTrainedModel:
-    """The model with default initialisation in float32; the caller's random state is left as it was."""
+    """A model with default initialisation in float32; the caller's random state is left as it was."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     pad, bos, eos = range(len(SPECIALS))
     config = AutoConfig.for_model(
-        architecture.model_type,
-        hidden_size=architecture.hidden_size,
-        intermediate_size=architecture.intermediate_size,
-        num_hidden_layers=architecture.num_hidden_layers,
-        num_attention_heads=architecture.num_attention_heads,
-        num_key_value_heads=architecture.num_key_value_heads,
-        head_dim=architecture.head_dim,
+        **architecture.model_dump(),
         vocab_size=VOCAB_SIZE,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=False,

@@ -67,7 +67,8 @@ def validated(model: type[M], value: object, where: str, at: str = "", error: ty
 
 
 def _line(failure: ValidationError, model: type[BaseModel], where: str, at: str) -> str:
-    first = failure.errors(include_url=False)[0]
+    # An unknown key comes first: a misspelt key is both unknown and missing, and only the former names the typo.
+    first = min(failure.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
     path = [part for part in first["loc"] if not _is_tag(part)]
     key = ".".join(str(part) for part in ([at] if at else []) + path)
     if first["type"] == "extra_forbidden":

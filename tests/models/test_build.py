@@ -6,31 +6,36 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals import arithmetic
-from models import build, tokenizer
 from models import build as builder
 from models import recipe as cache
+from models import tokenizer
 from models.batches import IGNORED, by_length, clean_pairs, gradients, noisy_pairs, tensors
 from models.measure import correct
-from models.recipe import Aims, Recipe, recipe
+from models.recipe import Aims, BaseRecord, Recipe, recipe
 from models.registry import Architecture
 from models.tokenizer import fresh
 from records.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 
 ANY = (0.0, 100.0)
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+         "num_key_value_heads": 1, "head_dim": 16}  # fmt: skip
+
+
+def replace(declared: Any, **changes: Any) -> Any:
+    return declared.model_copy(update=changes)
 
 
 def small(**changes: Any) -> Recipe:
     whole = recipe("tiny_qwen2", "quick")
     return replace(
         whole,
-        architecture=Architecture("qwen2", 32, 48, 2, 2, 1, 16),
+        architecture=Architecture(model_type="qwen2", **SIZES),
         clean=replace(
             whole.clean,
             batch=8,
@@ -43,7 +48,7 @@ def small(**changes: Any) -> Recipe:
             check_answers=4,
         ),
         noisy=replace(whole.noisy, batch=8, steps=3, warmup=1),
-        aims=Aims(ANY, ANY, ANY, ANY, ANY, ANY),
+        aims=Aims(**dict.fromkeys(Aims.model_fields, ANY)),
         measured_prompts=2,
         samples_per_prompt=2,
         completion_tokens=8,
@@ -52,70 +57,70 @@ def small(**changes: Any) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BaseRecord]:
     folder = tmp_path_factory.mktemp("bases") / "straight"
     return folder, builder.build(small(), folder)
 
 
-def test_the_folder_is_an_ordinary_model(built: tuple[Path, dict[str, Any]]) -> None:
+def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder, record = built
     for place in (folder, folder / builder.CLEAN):
         model = AutoModelForCausalLM.from_pretrained(place)
         letters = AutoTokenizer.from_pretrained(place)
-        assert sum(p.numel() for p in model.parameters()) == record["parameters"]
+        assert sum(p.numel() for p in model.parameters()) == record.parameters
         assert model.generation_config.eos_token_id == letters.eos_token_id == 2
         assert model.generation_config.pad_token_id == letters.pad_token_id == 0
     assert cache.record(folder) == record
-    assert record["recipe_hash"] == cache.hash_of(small())
-    assert record["figures"]["gate"]["gate_step"] == 2
-    assert record["environment"]["packages"]["torch"]
+    assert record.recipe_hash == cache.hash_of(small())
+    assert record.figures["gate"]["gate_step"] == 2
+    assert record.environment["packages"]["torch"]
     assert not list(folder.parent.glob(".*.building"))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, dict[str, Any]], tmp_path: Path, threads: int) -> None:
+def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, BaseRecord], tmp_path: Path, threads: int) -> None:
     import torch
 
     torch.manual_seed(999)  # whatever the caller's random state
     again = builder.build(small(), tmp_path / "again", threads=threads)
-    assert again["sha256"] == built[1]["sha256"]
-    assert again["figures"] == built[1]["figures"]
+    assert again.sha256 == built[1].sha256
+    assert again.figures == built[1].figures
     other = builder.build(small(seed=2), tmp_path / "other")
-    assert other["sha256"][cache.WEIGHTS] != again["sha256"][cache.WEIGHTS]
+    assert other.sha256[cache.WEIGHTS] != again.sha256[cache.WEIGHTS]
 
 
 def test_an_interrupted_build_goes_on_from_the_clean_checkpoint(
-    built: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: tuple[Path, BaseRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "base"
     with monkeypatch.context() as patch:
-        patch.setattr(build, "noisy", _interrupt)
+        patch.setattr(builder, "train_noisy", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             builder.build(small(), out)
     assert not out.exists(), "nothing half-built under the final name"
     with monkeypatch.context() as patch:
-        patch.setattr(build, "clean", _interrupt)  # would be called if the phase were redone
+        patch.setattr(builder, "train_clean", _interrupt)  # would be called if the phase were redone
         record = builder.build(small(), out)
-    assert record["resumed"]
-    assert record["sha256"] == built[1]["sha256"]
+    assert record.resumed
+    assert record.sha256 == built[1].sha256
 
 
 def test_a_clean_checkpoint_of_another_recipe_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(build, "noisy", _interrupt)
+        patch.setattr(builder, "train_noisy", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             builder.build(small(seed=2), tmp_path / "base")
-    assert not builder.build(small(), tmp_path / "base")["resumed"]
+    assert not builder.build(small(), tmp_path / "base").resumed
 
 
 def _interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_finished_base_is_left_alone(built: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "clean", _interrupt)
+def test_a_finished_base_is_left_alone(built: tuple[Path, BaseRecord], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "train_clean", _interrupt)
     assert builder.build(small(), built[0]) == built[1]
     with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build(small(seed=2), built[0])
@@ -129,14 +134,12 @@ def test_an_empty_folder_made_by_the_workflow_is_filled(tmp_path: Path) -> None:
     assert cache.finished(tmp_path / "base")
 
 
-def test_a_base_whose_record_a_workflow_removed_is_built_again(
-    built: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_base_whose_record_a_workflow_removed_is_built_again(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
     folder = tmp_path / "base"
     shutil.copytree(built[0], folder)
     (folder / cache.RECORD).unlink()
     (folder / cache.WEIGHTS).write_bytes(b"stale")
-    assert builder.build(small(), folder)["sha256"] == built[1]["sha256"]
+    assert builder.build(small(), folder).sha256 == built[1].sha256
 
 
 def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", [cache.WEIGHTS, "tokenizer.json"])
 @pytest.mark.parametrize("damage", ["differs from its sha256", "missing"])
-def test_damage_is_found_and_named(built: tuple[Path, dict[str, Any]], tmp_path: Path, name: str, damage: str) -> None:
+def test_damage_is_found_and_named(built: tuple[Path, BaseRecord], tmp_path: Path, name: str, damage: str) -> None:
     folder = tmp_path / "base"
     shutil.copytree(built[0], folder)
     (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(b"x")
@@ -170,10 +173,10 @@ def test_missing_the_gate_names_accuracy_and_gate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["accuracy", "entropy", "mixed_groups", "direct_share", "length", "unfinished"])
 def test_a_figure_outside_its_aim_is_named(name: str) -> None:
     aims = replace(small().aims, **{name: (0.2, 0.3)})
-    figures = dict.fromkeys(vars(aims), 0.5)
+    figures = dict.fromkeys(Aims.model_fields, 0.5)
     with pytest.raises(ConfigError, match=rf"{name} 0.500 of the finished base lies outside its aim 0.2-0.3"):
-        builder._accept(replace(small(), aims=aims), figures)
-    builder._accept(replace(small(), aims=aims), {**figures, name: 0.25})
+        builder.check_aims(replace(small(), aims=aims), figures)
+    builder.check_aims(replace(small(), aims=aims), {**figures, name: 0.25})
 
 
 def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ def test_a_step_learns_from_the_answer_only(model_type: str) -> None:
     import torch
 
     letters = tokenizer.tokenizer()
-    model = fresh(Architecture(model_type, 32, 48, 2, 2, 1, 16), seed=1)
+    model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
     pairs = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
     losses = []
     for pair in pairs:

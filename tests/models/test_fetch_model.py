@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from models import fetch, recipe
+from models import fetch
 from records.errors import BenchError, CorruptInputError, MissingInputError
+from records.files import read_json
 from records.provenance import ROOT, sha256_bytes
 from tests.models.hub_server import COMMIT, environment, hub
 
@@ -57,7 +58,7 @@ def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path, r
         fetched = len(asked)
         assert command(*words, **environment(address, tmp_path / "home")).returncode == 0
     assert len(asked) == fetched, "a complete folder asks nothing"
-    record = recipe.record(out)
+    record = read_json(out / fetch.RECORD)
     assert (record["hub"], record["revision"], record["commit"]) == (HUB, revision, COMMIT)
     assert record["sha256"] == {name: sha256_bytes(SHARDED[name]) for name in KEPT}
     assert not any("consolidated" in line or "README" in line for line in asked)
@@ -88,7 +89,7 @@ def test_a_folder_fetched_elsewhere_is_taken_without_a_network(tmp_path: Path) -
     source = folder(tmp_path / "carried", SHARDED)
     record = fetch.fetch(HUB, COMMIT, tmp_path / "out", source=source)
     assert (record["commit"], sorted(record["sha256"])) == (COMMIT, KEPT)
-    assert recipe.record(tmp_path / "out") == record
+    assert fetch.fetch(HUB, COMMIT, tmp_path / "out") == record, "a complete folder is checked and left alone"
     assert fetch.fetch(HUB, "main", tmp_path / "head", source=source)["commit"] is None
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from evals import arithmetic
-from models.prompts import rows
+from models.prompts import arithmetic_rows
 from records.files import read_jsonl
 from records.provenance import ROOT
 
@@ -23,7 +23,7 @@ def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: 
     done = command("--ladder", "quick", "--count", "60", "--seed", "4", "--out", str(out))
     assert done.returncode == 0, done.stderr
     written = read_jsonl(out)
-    assert written == rows("quick", 60, 4)
+    assert written == arithmetic_rows("quick", 60, 4)
     for row, problem in zip(written, arithmetic.training_prompts("quick", 60, 4), strict=True):
         assert row["prompt"] == arithmetic.prompt_string(problem.prompt)
         assert row["answer"] == problem.answer

@@ -23,7 +23,10 @@ TEXTS = [
 
 
 def small(model_type: str) -> Architecture:
-    return Architecture(model_type, 32, 48, 1, 2, 1, 16)
+    return Architecture(
+        model_type=model_type, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

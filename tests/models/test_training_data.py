@@ -56,20 +56,20 @@ def data(file: Path) -> Path:
 
 
 def test_problems_are_distinct_and_contradictions_left_out_and_counted(data: Path, file: Path) -> None:
-    assert training_data.read(data) == PROBLEMS
+    assert {row["problem"]: row["answer"] for row in read_jsonl(data)} == PROBLEMS
     record = read_json(data.with_suffix(".json"))
     assert (record["rows"], record["distinct"], record["contradictory"]) == (122, 40, 1)
     assert (record["sha256"], record["commit"]) == (sha256_file(file), None)
 
 
 def test_the_choice_depends_on_seed_and_text_alone() -> None:
-    chosen = training_data.choose(PROBLEMS, 12, 0, "here")
+    chosen = prompts.choose(PROBLEMS, 12, 0, "here")
     backwards = dict(reversed(PROBLEMS.items()))
-    assert training_data.choose(backwards, 12, 0, "here") == chosen
-    assert training_data.choose(PROBLEMS, 20, 0, "here")[:12] == chosen
-    assert set(training_data.choose(PROBLEMS, 12, 1, "here")) != set(chosen)
+    assert prompts.choose(backwards, 12, 0, "here") == chosen
+    assert prompts.choose(PROBLEMS, 20, 0, "here")[:12] == chosen
+    assert set(prompts.choose(PROBLEMS, 12, 1, "here")) != set(chosen)
     with pytest.raises(ConfigError, match=r"here: 40 distinct problems; prompts\.count is 41"):
-        training_data.choose(PROBLEMS, 41, 0, "here")
+        prompts.choose(PROBLEMS, 41, 0, "here")
 
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
@@ -94,7 +94,7 @@ def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path, templ
     )  # fmt: skip
     reader = AutoTokenizer.from_pretrained(model)
     written = read_jsonl(out)
-    for found, problem in zip(written, training_data.choose(PROBLEMS, 7, 3, "here"), strict=True):
+    for found, problem in zip(written, prompts.choose(PROBLEMS, 7, 3, "here"), strict=True):
         asked = evaluation.build(reader, "system", "auto", problem, 400)
         assert (found["prompt"], found["answer"], found["cut"]) == (asked.text, PROBLEMS[problem], 0)
         assert evaluation.INSTRUCTION in found["prompt"]
@@ -105,7 +105,7 @@ def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path, templ
 def test_a_long_problem_is_cut_on_the_left_and_counted(tmp_path: Path) -> None:
     reader = AutoTokenizer.from_pretrained(model_folder(tmp_path / "model", None))
     long = "Begin. " + "x" * 300 + " end?"
-    (made,) = training_data.rows({long: "1"}, [long], reader, 50)
+    (made,) = prompts.hub_rows({long: "1"}, [long], reader, 50)
     assert made["cut"] > 200
     assert "Begin" not in str(made["prompt"])
 
