@@ -21,10 +21,11 @@ from evals.arithmetic import LADDERS
 from models import registry
 from models.registry import Architecture
 from records import provenance
+from records.code_hashes import closure, code_hash
 from records.declared import Declared, validated
 from records.errors import ConfigError, CorruptInputError, unknown
 from records.files import read_json
-from records.provenance import ROOT, code_hash
+from records.provenance import ROOT
 
 Range = tuple[float, float]  # both ends included
 
@@ -144,18 +145,11 @@ def recipe(model: str, ladder: str) -> Recipe:
 
 
 # Where built bases lie: `results/cache/models/<model>-<recipe hash>/`, so that each is built once per recipe. The hash
-# covers the recipe and the source files that decide the weights, not package versions: those are in `base.json`.
+# covers the recipe and the code that builds it, not package versions: those are in `base.json`.
 
 CACHE = ROOT / "results" / "cache" / "models"
 RECORD = "base.json"
 WEIGHTS = "model.safetensors"
-CODE = (
-    "evals/arithmetic.py",
-    "models/tokenizer.py",
-    "models/batches.py",
-    "models/measure.py",
-    "models/build.py",
-)
 
 
 class BaseRecord(Declared):
@@ -178,8 +172,14 @@ class BaseRecord(Declared):
 
 def hash_of(recipe: Recipe) -> str:
     """12 hex digits over the recipe and the code that decides the weights; aims decide acceptance, not weights."""
-    text = json.dumps(recipe.model_dump(mode="json", exclude={"aims"}), sort_keys=True) + code_hash(CODE)
+    text = json.dumps(recipe.model_dump(mode="json", exclude={"aims"}), sort_keys=True) + _code()
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache
+def _code() -> str:
+    """Of what builds a base. Not of this file and the registry: what they say of a model is the recipe itself."""
+    return code_hash(closure("models.build", without=("models.recipe", "models.registry")))
 
 
 @cache

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from records.errors import BenchError, ConfigError, nearest, unknown
 
+DECIDES_NO_NUMBER = "refuses what is declared wrongly, and changes no value"
+
 # pydantic's name of a mistake -> what should stand there, in the words of YAML and JSON
 KINDS = {
     "int_type": "a whole number",

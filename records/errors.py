@@ -10,6 +10,8 @@ import difflib
 import sys
 from collections.abc import Callable, Iterable
 
+DECIDES_NO_NUMBER = "what errors say"
+
 
 class BenchError(Exception):
     """Root of everything a user can cause and mend."""

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TextIO
 
+DECIDES_NO_NUMBER = "what a terminal shows"
+
 
 class Progress:
     """Print `[label] done/total figure value ... time left` at most every `every` seconds, and always at the end."""

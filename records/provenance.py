@@ -7,12 +7,13 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from records.errors import CorruptInputError, MissingInputError
 from records.files import read_json
+
+DECIDES_NO_NUMBER = "says how a result came to be"
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -39,22 +40,6 @@ def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
     for path in sorted(p for p in folder.rglob(pattern) if p.is_file()):
         digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_file(path)}\n".encode())
     return digest.hexdigest()
-
-
-def code_hash(paths: Iterable[Path | str]) -> str:
-    """12 digits over the given source files and folders, relative to the repository root; byte code is left out.
-
-    Snakemake does not see an edit of a file that `shell:` calls; this hash, as a rule's param, makes it see.
-    """
-    files: set[Path] = set()
-    for path in paths:
-        path = ROOT / path
-        inside = {file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
-        files |= inside if path.is_dir() else {path}
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(f"{path.relative_to(ROOT).as_posix()}\0{sha256_file(path)}\n".encode())
-    return digest.hexdigest()[:12]
 
 
 def version(package: str) -> str | None:

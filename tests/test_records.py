@@ -85,18 +85,6 @@ def test_a_users_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "error: f.yaml: wrong\n"
 
 
-def test_code_hash_follows_content_not_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    (tmp_path / "room").mkdir()
-    file = tmp_path / "room" / "a.py"
-    file.write_text("x = 1\n")
-    before = provenance.code_hash(["room"])
-    file.write_text("x = 1\n")
-    assert provenance.code_hash(["room"]) == before
-    file.write_text("x = 2\n")
-    assert provenance.code_hash(["room"]) != before
-
-
 def test_environment_says_none_for_what_it_does_not_know() -> None:
     environment = provenance.environment()
     assert environment["packages"]["vllm"] is None or isinstance(environment["packages"]["vllm"], str)

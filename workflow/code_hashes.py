@@ -1,78 +1,105 @@
-"""Hashes of the source files that a job's numbers depend on, as params of its rule.
+"""The hash of the code behind each stage, as a param of its rule; docs/provenance.md says what an edit makes again.
 
-Snakemake does not see an edit of a Python file that `shell:` calls. With these, editing TEPO's file reruns TEPO's runs
-and what follows, editing a reducer reruns every run, and editing the grader grades again without generating again.
+Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`records.code_hashes`): here
+stand only the modules a stage begins with, and those it finds by name when it runs. Rules ask lazily, since Snakemake
+reads the Snakefile again in every job and most jobs need one of these.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from methods.training import code_hashes
-from records.provenance import code_hash
+from methods.training import run_folder
+from records.code_hashes import closure, code_hash, submodules
+
+TASKS = submodules("evals.tasks")
+CATALOG = submodules("methods.catalog")
 
 
 @cache
-def train(method: str, trainer: str) -> str:
-    """A run: the method's own catalog files, the shared parts of `methods/`, the adapter, the reward's own file.
-
-    Not the grader behind the reward: mending how one odd answer is read must grade again, not train again. What
-    a run was rewarded by is in its record (commit, versions).
-    """
-    return code_hash([*code_hashes.shared_files(trainer), *code_hashes.catalog_files(method), "evals/reward.py"])
+def train(method: str, trainer: str, reward: str) -> str:
+    """A run: its method's catalog file, its trainer's adapter, all that they import, and the reward's own file."""
+    identity = run_folder.code_identity(method, trainer, reward)
+    return f"{identity['code']}-{identity['method_code']}"
 
 
 @cache
 def recipe(model: str, ladder: str) -> str:
     """A base model: its recipe and the code that decides its weights."""
-    from models import recipe as models
+    from models.recipe import recipe_hash
 
-    return models.recipe_hash(model, ladder)
+    return recipe_hash(model, ladder)
 
 
 @cache
 def prompts(source: str) -> str:
-    """What the prompts of a source are made by: the generator, or the choice and the evaluation's own prompt."""
-    if source == "arithmetic":
-        return code_hash(["evals/arithmetic.py", "models/prompts.py"])
-    return code_hash(["models/prompts.py", "models/training_data.py", "evals/generation/prompts.py"])
+    """Training prompts; those that are generated do not depend on how a data set is read."""
+    without = ("models.training_data",) if source == "arithmetic" else ()
+    return code_hash(closure("models.prompts", without=without))
 
 
-# What the problems are, and how they are asked: read by every step that touches an item.
-_ITEMS = ("evals/tasks", "evals/arithmetic.py", "evals/benchmark.py", "evals/data.py")
+# Some tasks read an upstream answer with a function of the grader. Every task pins the sha256 of its items, so a change
+# there cannot pass unseen, and a correction of the grader need not draw all responses again.
+NO_GRADER = ("evals.grading",)
 
 
 @cache
 def benchmarks() -> str:
-    return code_hash([*_ITEMS, "evals/fetch.py", "evals/fetch.py"])
+    return code_hash(closure("evals.fetch", *TASKS, without=NO_GRADER))
 
 
 @cache
 def generate() -> str:
-    return code_hash([*_ITEMS, "evals/generate.py", "evals/generation"])
+    return code_hash(closure("evals.generate", *TASKS, without=NO_GRADER))
 
 
 @cache
 def grade() -> str:
-    return code_hash(["evals/data.py", "evals/grade.py", "evals/grading"])
+    return code_hash(closure("evals.grade"))
 
 
 @cache
 def score() -> str:
-    return code_hash(["evals/score.py", "evals/stats"])
+    return code_hash(closure("evals.score"))
 
 
 @cache
 def matrix() -> str:
-    """What is planned, and the titles and sizes that the registries give it."""
-    return code_hash([*_ITEMS, "workflow/matrix.py", "methods/catalog", "config/models"])
+    """What is planned, with the titles that the catalog and the benchmarks give it."""
+    return code_hash(closure("workflow.matrix", *CATALOG, *TASKS), prose=True)
 
 
 @cache
-def report() -> str:
-    return code_hash(["report", "evals/stats"])
+def table() -> str:
+    return code_hash(closure("report.table"))
+
+
+@cache
+def figure() -> str:
+    return code_hash(closure("report.figure"))
+
+
+@cache
+def convergence() -> str:
+    return code_hash(closure("report.convergence"))
 
 
 @cache
 def audit() -> str:
-    return code_hash(["report/paper", "paper/printed.py"])
+    return code_hash(closure("paper.audit"))
+
+
+@cache
+def claims() -> str:
+    return code_hash(closure("paper.claims.__main__"))
+
+
+@cache
+def report() -> str:
+    """The page: templates, styles, captions, and the texts of methods, readings and benchmarks."""
+    return code_hash(closure("report.build", *CATALOG, *TASKS), prose=True)
+
+
+@cache
+def manifest() -> str:
+    return code_hash(closure("report.provenance.manifest"))

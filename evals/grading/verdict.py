@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from records.provenance import code_hash, version
+from records.code_hashes import closure, code_hash
+from records.provenance import version
 
 
 class Verdict(StrEnum):
@@ -92,6 +93,6 @@ def versions() -> dict[str, str | None]:
 
 @cache
 def grader_version() -> str:
-    """`g-` and 12 digits over the grading sources and `versions()`."""
-    facts = json.dumps([code_hash(["evals/grading"]), versions()], sort_keys=True)
+    """`g-` and 12 digits over the code behind a verdict and `versions()`."""
+    facts = json.dumps([code_hash(closure("evals.grading.grader")), versions()], sort_keys=True)
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]

@@ -24,6 +24,8 @@ from typing import Any
 
 from records.errors import BusyError
 
+DECIDES_NO_NUMBER = "who may train, not how"
+
 PERIOD = 30.0  # seconds between touches
 STALE_AFTER = 10 * PERIOD
 WATCH = 3 * PERIOD

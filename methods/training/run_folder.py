@@ -21,9 +21,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from methods import catalog
 from methods.diagnostics import NAMES
-from methods.training import code_hashes
 from methods.training.spec import Spec
+from records.code_hashes import closure, code_hash
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.files import atomic, read_json, write_json
 from records.provenance import ROOT, environment, sha256_file, sha256_tree
@@ -281,19 +282,34 @@ def identity(spec: Spec) -> dict[str, str]:
         "spec": spec.digest,
         "base": sha256_tree(base, "*.safetensors"),
         "prompts": sha256_file(prompts),
-        "code": code_hashes.shared_hash(spec.trainer, _reward_file(spec.reward)),
-        "method_code": code_hashes.method_hash(spec.method),
+        **code_identity(spec.method, spec.trainer, spec.reward),
     }
 
 
-def _reward_file(reward: str) -> Path | None:
-    """The file that defines the reward, when it is one of ours."""
+def code_identity(method: str, trainer: str, reward: str) -> dict[str, str]:
+    """Hashes of the code that decides a run's numbers: `code` of every method with that trainer, `method_code`
+    of the method's own catalog file and what it is made of.
+
+    Of the reward only its own file counts, not the grader behind it: a correction of how one odd answer is read must
+    grade again, not train again. Which commit rewarded a run is in its record.
+    """
+    catalog_file = catalog.recipes()[catalog.parse(method).key.split("+")[0]].parts.__module__
+    shared = closure("methods.train", f"methods.adapters.{trainer}")
+    reward_file = _reward_file(reward)
+    return {
+        "code": code_hash([*shared, *([reward_file] if reward_file else [])]),
+        "method_code": code_hash(closure(catalog_file)),
+    }
+
+
+def _reward_file(reward: str) -> str | None:
+    """The file that defines the reward, relative to the root, when it is one of ours."""
     try:
         module = find_spec(reward.partition(":")[0])
     except (ImportError, ValueError) as error:
         raise ConfigError(f"spec: reward: {reward!r} cannot be imported ({error})") from error
     origin = Path(module.origin) if module is not None and module.origin else None
-    return origin if origin is not None and origin.is_relative_to(ROOT) else None
+    return origin.relative_to(ROOT).as_posix() if origin is not None and origin.is_relative_to(ROOT) else None
 
 
 def _sync(folder: Path) -> None:

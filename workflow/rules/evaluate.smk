@@ -19,7 +19,7 @@ rule benchmark_data:
         "../../environment.yml"
     params:
         folder=subpath(output[0], parent=True),
-        code=code_hashes.benchmarks(),
+        code=lambda wc: code_hashes.benchmarks(),
     shell:
         "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
 
@@ -51,7 +51,7 @@ rule generate:
         backend=config["evaluation"]["backend"],
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
-        code=code_hashes.generate(),
+        code=lambda wc: code_hashes.generate(),
     shell:
         "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
@@ -80,7 +80,7 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         data=lambda wc, input: Path(input.data[0]).parent,
         folder=subpath(output.json, parent=True),
-        code=code_hashes.grade(),
+        code=lambda wc: code_hashes.grade(),
     shell:
         "python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
 
@@ -98,7 +98,7 @@ rule score:
         root=RESULTS.root,
         checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
         names=" ".join(BENCHMARKS),
-        code=code_hashes.score(),
+        code=lambda wc: code_hashes.score(),
     shell:
         "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
         " --out {output} 2>&1 | tee {log}"

@@ -31,7 +31,7 @@ rule matrix:
         "../../environment.yml"
     params:
         config=json.dumps(config, sort_keys=True),
-        code=code_hashes.matrix(),
+        code=lambda wc: code_hashes.matrix(),
     shell:
         "python -m workflow.matrix --config {params.config:q} --out {output} 2>&1 | tee {log}"
 
@@ -57,7 +57,7 @@ rule table:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code_hashes.report(),
+        code=lambda wc: code_hashes.table(),
     shell:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
 
@@ -80,7 +80,7 @@ rule figure:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code_hashes.report(),
+        code=lambda wc: code_hashes.figure(),
     shell:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
 
@@ -97,7 +97,7 @@ rule convergence:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code_hashes.report(),
+        code=lambda wc: code_hashes.convergence(),
     shell:
         "python -m report.convergence --results {params.root} 2>&1 | tee {log}"
 
@@ -111,7 +111,7 @@ rule audit:
     conda:
         "../../environment.yml"
     params:
-        code=code_hashes.audit(),
+        code=lambda wc: code_hashes.audit(),
     shell:
         "python -m paper.audit --out {output.csv} --page {output.page} 2>&1 | tee {log}"
 
@@ -129,7 +129,7 @@ rule claims:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code_hashes.report(),
+        code=lambda wc: code_hashes.claims(),
     shell:
         "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
 
@@ -156,7 +156,7 @@ rule report:
     params:
         root=RESULTS.root,
         data=lambda wc, input: Path(input.data[0]).parent,
-        code=code_hashes.report(),
+        code=lambda wc: code_hashes.report(),
     shell:
         "python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
 
@@ -174,7 +174,7 @@ rule manifest:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=code_hashes.report(),
+        code=lambda wc: code_hashes.manifest(),
     shell:
         "python -m report.provenance.manifest --results {params.root} 2>&1 | tee {log}"
 

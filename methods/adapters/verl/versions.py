@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from methods.adapters.trl.config import TRL_VERSION
 from records.errors import ConfigError, MissingInputError
 from records.provenance import version
 
 VERL_VERSION = "0.9.1"  # the methods overridden in `trainer` and `buffer` are this version's; tests/adapters pin them
+TRL_VERSION = (
+    "1.16.0"  # of a TRL that is installed beside verl: verl imports it, and the shim in `plugin` is for this one
+)
 
 # verl needs them to run, but installs four of them only with extras that bring what does not fit together.
 NEEDED = (
@@ -23,7 +25,7 @@ def check(device: str) -> None:
     if found != VERL_VERSION:
         raise ConfigError(f"environment: verl: version {found!r} is installed; allowed: {VERL_VERSION}")
     trl = version("trl")
-    if trl not in (None, TRL_VERSION):  # verl imports TRL when it is there; the shim in `plugin` is for this one
+    if trl not in (None, TRL_VERSION):
         raise ConfigError(
             f"environment: trl: version {trl!r} is installed beside verl; allowed: {TRL_VERSION}, or none"
         )
