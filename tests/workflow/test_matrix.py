@@ -104,9 +104,7 @@ def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.
         changed = copy.deepcopy(config)
         changed["prompts"][key] = value
         assert matrix.prompts_name(changed, "qwen2.5_7b") != one, key
-    pinned = registry.Model(
-        key="qwen2.5_7b", title="Qwen", stands_for="Qwen2.5-7B", hub="a/b", revision="1" * 40, size="7B"
-    )
+    pinned = registry.Model(title="Qwen", stands_for="Qwen2.5-7B", hub="a/b", revision="1" * 40, size="7B")
     monkeypatch.setattr(registry, "model", lambda key: pinned)
     assert matrix.base_name(config, "qwen2.5_7b") == f"qwen2.5_7b-{'1' * 40}"
     embedded = CONFIGS["embedded"]
