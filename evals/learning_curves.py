@@ -1,4 +1,10 @@
-"""One run's curve.csv: read strictly, its updates made into one figure per rollout."""
+"""Learning curves: curve.csv of a run, how fast and how steadily the run learnt, and methods compared over seeds.
+
+Definitions. r_1 ... r_N is a run's reward by rollout (share of right responses among all sampled), N the planned
+rollouts. A collapsed run was stopped with its reward near zero: its rollouts after that count as reward 0 in every
+measure. The running mean at rollout n >= 3 is (r_{n-2} + r_{n-1} + r_n) / 3, so that one lucky rollout reaches nothing.
+A run that is not finished has no figures, and a figure that does not exist is None.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +16,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records.csv_files import read_csv
+from records.csv_files import read_csv, to_csv
 from records.errors import CorruptInputError, unknown
+from records.files import write_text
 from records.layout import Run
 from records.results_tree import Tree
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison, Estimate
 
+# One run's curve.csv: a row per update, made into one figure per rollout.
+
 INDEX = ("rollout", "update", "minibatch")
 
 # How the updates of a rollout become one figure; each is given the values of all wanted columns, in order, by update.
 AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "first": lambda values: values[0],  # figures of the rollout itself, which stand on each of its rows
+    "first": lambda values: values[0],  # for figures of the rollout itself: each of its rows repeats them
     "mean": lambda values: math.fsum(values) / len(values),
     "sum": math.fsum,
 }
@@ -43,13 +52,11 @@ class Curve:
         for column in columns:
             if column not in self.rollouts[0][0]:
                 raise unknown(str(self.path), "column wanted", column, self.rollouts[0][0])
-        return [self._figure(rows, columns, AGGREGATES[aggregate]) for rows in self.rollouts]
-
-    def _figure(
-        self, rows: Sequence[Mapping[str, str]], columns: Sequence[str], aggregate: Callable[[Sequence[float]], float]
-    ) -> float | None:
-        values = [self._number(row, column) for row in rows for column in columns if row[column]]
-        return aggregate(values) if values else None
+        figures: list[float | None] = []
+        for rows in self.rollouts:
+            values = [self._number(row, column) for row in rows for column in columns if row[column]]
+            figures.append(AGGREGATES[aggregate](values) if values else None)
+        return figures
 
     def _number(self, row: Mapping[str, str], column: str) -> float:
         try:
@@ -81,13 +88,7 @@ def read_curve(path: Path | str) -> Curve:
     return Curve(Path(path), tuple(rollouts))
 
 
-# How fast and how steadily a run learnt, from its curve; methods compared over seeds. Pure functions of the results.
-#
-# Definitions. r_1 ... r_N is the run's reward by rollout (share of right responses among all sampled), N the rollouts
-# planned. A run that collapsed was stopped with its reward near zero: its rollouts after that count as reward 0, in the
-# area as in everything below. The running mean at rollout n >= 3 is (r_{n-2} + r_{n-1} + r_n) / 3, so that one lucky
-# rollout reaches nothing. A run that is not finished has no figures, and a figure that does not exist is None.
-
+# The measures of one run.
 
 REFERENCE = "grpo"  # the paper compares everything with GRPO/DAPO
 WINDOW = 3  # rollouts of the running mean
@@ -97,61 +98,52 @@ UNBOUNDED = math.inf
 
 
 @dataclass(frozen=True)
-class Course:
-    """A finished run: `reward` over all N planned rollouts, the curve as far as it goes.
-
-    target: the running mean at the end of GRPO/DAPO's run of the same model, seed and settings, or why there is none.
-    cpu_seconds: of the whole run.
-    """
-
-    reward: Sequence[float]
-    curve: Curve
-    target: float | str
-    cpu_seconds: float | None
+class FinishedRun:
+    reward: Sequence[float]  # over all N planned rollouts
+    curve: Curve  # as far as the run went
+    target: float | str  # last running mean of GRPO/DAPO's run of the same model, seed and settings; or why none
+    cpu_seconds: float | None  # of the whole run
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of a run. `of` gives it, or says in words why there is none; it lies between 0 and `top`."""
+    """A figure that every finished run has, or a reason why it has none."""
 
     key: str
     title: str
     unit: str
     meaning: str
-    of: Callable[[Course], float | str]
-    top: float = UNBOUNDED
+    of: Callable[[FinishedRun], float | str]  # the figure, or in words why there is none
+    top: float = UNBOUNDED  # the figure lies between 0 and top
 
 
 @dataclass(frozen=True)
 class RunMeasures:
-    """The figures of a planned run by measure; None: `why` says why. `planned` and `rollouts`: None until it ends."""
+    """The figures of one planned run."""
 
     run: Run
-    title: str
+    title: str  # of its method
     finished: bool
-    planned: int | None
+    planned: int | None  # rollouts; None until the run has ended, as the next one
     rollouts: int | None  # trained: fewer than planned when it collapsed
     collapsed_at: int | None
-    values: Mapping[str, float | None]
-    why: Mapping[str, str]
+    values: Mapping[str, float | None]  # by measure
+    why: Mapping[str, str]  # measure -> why its value is None
 
 
 @dataclass(frozen=True)
 class MethodMeasure:
-    """One measure of a method on a model over its finished seeds, and against GRPO/DAPO under the same settings.
-
-    comparison: None for GRPO/DAPO itself. p_holm: p corrected by Holm for all methods and models of this measure.
-    """
+    """One measure of a method on a model over its finished seeds, and against GRPO/DAPO under the same settings."""
 
     model: str
     method: str
     title: str
     measure: Measure
     planned_seeds: int
-    collapsed: int
+    collapsed: int  # seeds
     estimate: Estimate
-    comparison: Comparison | None
-    p_holm: float | None
+    comparison: Comparison | None  # None for GRPO/DAPO itself
+    p_holm: float | None  # p corrected over all methods and models of this measure
 
 
 def running_mean(reward: Sequence[float]) -> list[float]:
@@ -164,36 +156,36 @@ def first_reaching(reward: Sequence[float], target: float) -> int | None:
     return next((n for n, mean in enumerate(running_mean(reward), WINDOW) if mean >= target), None)
 
 
-def _area(course: Course) -> float:
-    return math.fsum(course.reward) / len(course.reward)
+def _area(run: FinishedRun) -> float:
+    return math.fsum(run.reward) / len(run.reward)
 
 
-def _final(course: Course) -> float | str:
-    means = running_mean(course.reward)
+def _final(run: FinishedRun) -> float | str:
+    means = running_mean(run.reward)
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 
-def _reaching(target: float, course: Course) -> float | str:
-    reached = first_reaching(course.reward, target)
+def _reaching(target: float, run: FinishedRun) -> float | str:
+    reached = first_reaching(run.reward, target)
     return "never reached" if reached is None else reached
 
 
-def _reaching_reference(course: Course) -> float | str:
-    return course.target if isinstance(course.target, str) else _reaching(course.target, course)
+def _reaching_reference(run: FinishedRun) -> float | str:
+    return run.target if isinstance(run.target, str) else _reaching(run.target, run)
 
 
-def _mean(columns: Sequence[str], aggregate: str, course: Course) -> float | str:
-    values = [value for value in course.curve.series(columns, aggregate) if value is not None]
+def _mean(columns: Sequence[str], aggregate: str, run: FinishedRun) -> float | str:
+    values = [value for value in run.curve.series(columns, aggregate) if value is not None]
     return math.fsum(values) / len(values) if values else "not defined for this method"
 
 
-def _at_the_end(column: str, course: Course) -> float | str:
-    value = course.curve.series([column])[-1]
+def _at_the_end(column: str, run: FinishedRun) -> float | str:
+    value = run.curve.series([column])[-1]
     return "not defined for this method" if value is None else value
 
 
-def _cpu(course: Course) -> float | str:
-    return "not recorded" if course.cpu_seconds is None else course.cpu_seconds / len(course.curve.rollouts)
+def _cpu(run: FinishedRun) -> float | str:
+    return "not recorded" if run.cpu_seconds is None else run.cpu_seconds / len(run.curve.rollouts)
 
 
 def _column(key: str, column: str, title: str, unit: str, top: float = UNBOUNDED) -> Measure:
@@ -266,91 +258,32 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
         nothing = dict.fromkeys(MEASURES)
         return RunMeasures(run, title, False, None, None, None, nothing, dict.fromkeys(MEASURES, "not finished"))
     curve = read_curve(tree.layout.run(run) / "curve.csv")
-    course = Course(_rewards(tree, run, curve), curve, _target(tree, run), record.get("cpu_seconds"))
-    found = {key: measure.of(course) for key, measure in MEASURES.items()}
+    finished = FinishedRun(_rewards(tree, run, curve), curve, _target(tree, run), record.get("cpu_seconds"))
+    figures = {key: measure.of(finished) for key, measure in MEASURES.items()}
     return RunMeasures(
         run=run,
         title=title,
         finished=True,
-        planned=len(course.reward),
+        planned=len(finished.reward),
         rollouts=len(curve.rollouts),
         collapsed_at=record.get("collapsed_at"),
-        values={key: None if isinstance(value, str) else value for key, value in found.items()},
-        why={key: value for key, value in found.items() if isinstance(value, str)},
+        values={key: None if isinstance(value, str) else value for key, value in figures.items()},
+        why={key: value for key, value in figures.items() if isinstance(value, str)},
     )
-
-
-def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
-    """Method a minus method b on a model, paired by seed; methods as the configuration names them (`tepo@hot`).
-
-    Raises for a name that the results do not plan. A seed that is not finished, or where one of the two has no
-    figure, is no pair: with any such seed there is no difference, and `how` says which.
-    """
-    if measure not in MEASURES:
-        raise unknown("convergence", "measure", measure, MEASURES)
-    where = str(tree.layout.matrix)
-    models = dict.fromkeys(run.model for run in tree.runs)
-    if model not in models:
-        raise unknown(where, "models", model, models)
-
-    def side(name: str) -> list[RunMeasures]:
-        runs = [run for run in tree.runs if (run.model, run.method) == (model, tree.method_for(name))]
-        if not runs:
-            raise unknown(where, f"methods of {model}", name, [run.method for run in tree.runs if run.model == model])
-        return [measure_run(tree, run) for run in runs]
-
-    return _compare(side(a), side(b), MEASURES[measure])
-
-
-def by_method(done: Sequence[RunMeasures]) -> list[MethodMeasure]:
-    """Every measure of every method on every model, from the figures of all runs."""
-    from evals.stats.compare import holm
-
-    arms: dict[tuple[str, str], list[RunMeasures]] = {}
-    for one in done:
-        arms.setdefault((one.run.model, one.run.method), []).append(one)
-    rows = []
-    for measure in MEASURES.values():
-        compared = {
-            arm: _compare(runs, arms[against], measure)
-            for arm, runs in arms.items()
-            if (against := (arm[0], reference(arm[1]))) != arm and against in arms
-        }
-        p_holm = dict(zip(compared, holm([c.p for c in compared.values()]), strict=True))
-        rows += [
-            MethodMeasure(
-                *arm,
-                runs[0].title,
-                measure,
-                planned_seeds=len(runs),
-                collapsed=sum(one.collapsed_at is not None for one in runs),
-                estimate=_estimate(runs, measure),
-                comparison=compared.get(arm),
-                p_holm=p_holm.get(arm),
-            )
-            for arm, runs in arms.items()
-        ]
-    return rows
-
-
-def reference(method: str) -> str:
-    """GRPO/DAPO under the settings of `method`: of `tepo@hot` it is `grpo@hot`."""
-    _, at, variant = method.partition("@")
-    return REFERENCE + at + variant
 
 
 def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
     """Reward by planned rollout; 0 after a collapse. Raises when the curve of a finished run has another length."""
     record = tree.record(run) or {}
     planned = record["spec"]["training"]["rollouts"]
-    ends = record.get("collapsed_at") or planned
-    if len(curve.rollouts) != ends:
-        raise CorruptInputError(f"{curve.path}: holds {len(curve.rollouts)} rollouts, its run.json speaks of {ends}")
+    trained = record.get("collapsed_at") or planned
+    if len(curve.rollouts) != trained:
+        raise CorruptInputError(f"{curve.path}: holds {len(curve.rollouts)} rollouts, its run.json speaks of {trained}")
     reward = curve.series(["reward"], "first")
     missing = next((n for n, value in enumerate(reward, 1) if value is None), None)
     if missing is not None:
         raise CorruptInputError(f"{curve.path}: rollout {missing}: reward is empty")
-    return [value for value in reward if value is not None] + [0.0] * (planned - ends)
+    return [value for value in reward if value is not None] + [0.0] * (planned - trained)
 
 
 def _target(tree: Tree, run: Run) -> float | str:
@@ -364,42 +297,180 @@ def _target(tree: Tree, run: Run) -> float | str:
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 
-def _values(runs: Sequence[RunMeasures], measure: Measure) -> dict[int, float | str]:
-    """By seed: the figure, or why there is none. A method that never gets there has no mean over those that did."""
-    return {one.run.seed: one.why[measure.key] if (value := one.values[measure.key]) is None else value for one in runs}
+# Methods over seeds. The unit is the seed: rollouts of one run are no independent repetitions.
+
+
+def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
+    """Method a minus method b on a model, paired by seed; methods as the configuration names them (`tepo@hot`).
+
+    Raises for a name that the results do not plan. A seed that is not finished is no pair. With a seed where one of the
+    two has no figure there is no difference, and `how` says which.
+    """
+    if measure not in MEASURES:
+        raise unknown("convergence", "measure", measure, MEASURES)
+    where = str(tree.layout.matrix)
+    models = dict.fromkeys(run.model for run in tree.runs)
+    if model not in models:
+        raise unknown(where, "models", model, models)
+    sides = []
+    for name in (a, b):
+        runs = [run for run in tree.runs if (run.model, run.method) == (model, tree.method_for(name))]
+        if not runs:
+            raise unknown(where, f"methods of {model}", name, [run.method for run in tree.runs if run.model == model])
+        sides.append([measure_run(tree, run) for run in runs])
+    return _compare(sides[0], sides[1], MEASURES[measure])
+
+
+def by_method(runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
+    """Every measure of every method on every model, from the figures of all runs."""
+    from evals.stats.compare import holm
+
+    seeds_of: dict[tuple[str, str], list[RunMeasures]] = {}  # (model, method) -> its runs
+    for run in runs:
+        seeds_of.setdefault((run.run.model, run.run.method), []).append(run)
+    rows = []
+    for measure in MEASURES.values():
+        comparisons: dict[tuple[str, str], Comparison] = {}
+        for (model, method), seeds in seeds_of.items():
+            baseline = model, reference(method)
+            if baseline != (model, method) and baseline in seeds_of:
+                comparisons[model, method] = _compare(seeds, seeds_of[baseline], measure)
+        # One family per measure: a reader looks down the column of one measure for the methods that stand out.
+        p_holm = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
+        for (model, method), seeds in seeds_of.items():
+            rows.append(
+                MethodMeasure(
+                    model=model,
+                    method=method,
+                    title=seeds[0].title,
+                    measure=measure,
+                    planned_seeds=len(seeds),
+                    collapsed=sum(seed.collapsed_at is not None for seed in seeds),
+                    estimate=_estimate(seeds, measure),
+                    comparison=comparisons.get((model, method)),
+                    p_holm=p_holm.get((model, method)),
+                )
+            )
+    return rows
+
+
+def reference(method: str) -> str:
+    """GRPO/DAPO under the settings of `method`: of `tepo@hot` it is `grpo@hot`."""
+    _, at, variant = method.partition("@")
+    return REFERENCE + at + variant
 
 
 def _estimate(runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
     from evals.stats import compare as seeds
     from evals.stats.estimate import Estimate
 
-    values = _values([one for one in runs if one.finished], measure)
-    if not values:
+    values, missing = _values(runs, measure)
+    if not values and not missing:
         return Estimate(None, None, None, None, "seed", "no seed is finished", 0)
-    missing = _missing(values)
-    if missing:
-        return Estimate(None, None, None, None, "seed", missing, len(values))
-    return seeds.over_seeds(_numbers(values), bounds=(0.0, measure.top))
+    if missing:  # a method that sometimes never gets there has no mean over the times that it did
+        return Estimate(None, None, None, None, "seed", _reasons(missing), len(values) + len(missing))
+    return seeds.over_seeds(values, bounds=(0.0, measure.top))
 
 
 def _compare(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
     from evals.stats import compare as seeds
     from evals.stats.estimate import Comparison
 
-    sides = [_values([one for one in side if one.finished], measure) for side in (a, b)]
-    common = sorted(set(sides[0]) & set(sides[1]))
-    for side, runs in zip(sides, (a, b), strict=True):
-        missing = _missing({seed: side[seed] for seed in common})
-        if missing:
-            return Comparison(None, None, None, None, None, None, "seed", f"{runs[0].title}: {missing}", len(common))
-    numbers = [_numbers({seed: side[seed] for seed in common}) for side in sides]
-    return seeds.compare_seeds(*numbers, bounds=(-measure.top, measure.top))
+    (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
+    common = {*values_a, *missing_a} & {*values_b, *missing_b}
+    for runs, missing in ((a, missing_a), (b, missing_b)):
+        reasons = _reasons({seed: reason for seed, reason in missing.items() if seed in common})
+        if reasons:
+            how = f"{runs[0].title}: {reasons}"
+            return Comparison(None, None, None, None, None, None, "seed", how, len(common))
+    return seeds.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top))
 
 
-def _missing(values: Mapping[int, float | str]) -> str:
-    """`seed 2: never reached`, or nothing when every seed has its figure."""
-    return "; ".join(f"seed {seed}: {value}" for seed, value in sorted(values.items()) if isinstance(value, str))
+def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
+    """Of the finished runs by seed: figures, and why there is none."""
+    values: dict[int, float] = {}
+    missing: dict[int, str] = {}
+    for run in runs:
+        if run.finished:
+            value = run.values[measure.key]
+            if value is None:
+                missing[run.run.seed] = run.why[measure.key]
+            else:
+                values[run.run.seed] = value
+    return values, missing
 
 
-def _numbers(values: Mapping[int, float | str]) -> dict[int, float]:
-    return {seed: value for seed, value in values.items() if not isinstance(value, str)}
+def _reasons(missing: Mapping[int, str]) -> str:
+    """`seed 2: never reached`"""
+    return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(missing.items()))
+
+
+# The files: convergence.csv has a row per planned run, convergence_methods.csv one per model, method and measure.
+
+RUN_HEADER = (
+    "model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why",
+)  # fmt: skip
+METHOD_HEADER = (
+    "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
+    "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
+    "difference_how",
+)  # fmt: skip
+
+
+def write(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> list[Path]:
+    """Write `figures/convergence.csv` and `convergence_methods.csv`; an empty cell is a figure that does not exist."""
+    texts = {
+        "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
+        "convergence_methods.csv": to_csv(METHOD_HEADER, map(_method_row, methods)),
+    }
+    for name, text in texts.items():
+        write_text(tree.layout.figures / name, text)
+    return [tree.layout.figures / name for name in texts]
+
+
+def _run_row(run: RunMeasures) -> dict[str, object]:
+    return {
+        "model": run.run.model,
+        "method": run.run.method,
+        "seed": run.run.seed,
+        "title": run.title,
+        "finished": "yes" if run.finished else "no",
+        "planned": run.planned,
+        "rollouts": run.rollouts,
+        "collapsed_at": run.collapsed_at,
+        **run.values,
+        "why": "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else "",
+    }
+
+
+def _method_row(row: MethodMeasure) -> dict[str, object]:
+    estimate, versus = row.estimate, row.comparison
+    cells: dict[str, object] = dict.fromkeys(METHOD_HEADER)
+    cells |= {
+        "model": row.model,
+        "method": row.method,
+        "title": row.title,
+        "measure": row.measure.key,
+        "unit": row.measure.unit,
+        "seeds": estimate.n,
+        "planned_seeds": row.planned_seeds,
+        "collapsed": row.collapsed,
+        "value": estimate.value,
+        "se": estimate.se,
+        "low": estimate.low,
+        "high": estimate.high,
+        "how": estimate.how,
+        "p_holm": row.p_holm,
+    }
+    if versus is not None:
+        cells |= {
+            "versus": reference(row.method),
+            "difference": versus.difference,
+            "difference_se": versus.se,
+            "difference_low": versus.low,
+            "difference_high": versus.high,
+            "p": versus.p,
+            "detectable": versus.detectable,
+            "difference_how": versus.how,
+        }
+    return cells

@@ -21,8 +21,8 @@ OWNERS = {
     "tidy.csv": ("report.tables.render", "TIDY"),
     "figures/&lt;figure&gt;.csv": ("report.figures.fill", "HEADER"),
     "seeds.csv": ("report.figures.fill", "SEED_HEADER"),
-    "convergence.csv": ("report.convergence", "RUN_HEADER"),
-    "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
+    "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
+    "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
 }
 
 
