@@ -1,4 +1,10 @@
-"""Two seeds of one method: is their distance what generation noise alone would give, smaller or larger?"""
+"""Chance in print: how far apart do equally good runs come out, and how often are their cells equal?
+
+A problem is solved with its own probability p_i, Beta-distributed over problems with a + b = SPREAD (the AIME-like
+profile of `docs/statistics.md`). Then mean p_i(1 - p_i) = p(1 - p) SPREAD/(1 + SPREAD), and the difference of two
+scores over N responses has twice that variance over N. Greedy answers are treated as one draw: two trainings answer a
+problem differently as often as two draws would. Training noise comes on top, so real pairs should lie further apart.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +16,7 @@ from paper.arithmetic import count
 from paper.finding import Finding
 from paper.printed import COLUMN, HEADINGS, Paper, Row, measured
 
-# How far apart two equally good checkpoints come out on the same problems, by chance of generation alone.
-#
-# A problem is solved with its own probability p_i, Beta-distributed over problems with a + b = SPREAD (the AIME-like
-# profile of `docs/statistics.md`). Then mean p_i(1 - p_i) = p(1 - p) SPREAD/(1 + SPREAD), and the difference of two
-# scores over N responses has twice that variance over N. Greedy answers are treated as one draw: two trainings answer a
-# problem differently as often as two draws would. Training noise comes on top, so real pairs should lie further apart.
-
+# Two equally good checkpoints on the same problems, by chance of generation alone.
 
 SPREAD = 0.73
 
@@ -40,109 +40,108 @@ def beyond(counts: float, share: float, n: int) -> float:
     return 0.0 if spread == 0 else 1 - erf((counts - 0.5) / spread / sqrt(2))
 
 
-def tie(share: float, n: int) -> float:
-    """Chance that two such checkpoints have the same count."""
-    return within(0, share, n)
-
+# Pairs of seeds: is their distance what generation alone would give, smaller or larger?
 
 RARE = 0.05
 
 
 def pairs(paper: Paper) -> list[tuple[Row, Row]]:
     """Distinct runs that differ in their seed only."""
-    found = {
-        frozenset((a.run, b.run)): (a, b)
-        for a, b in combinations(measured(paper), 2)
-        if a.run and b.run and a.run.seed != b.run.seed and a.run._replace(seed=None) == b.run._replace(seed=None)
-    }  # the last wins: a table of seeds comes after the one that prints a single seed
-    return list(found.values())
+    by_runs: dict[object, tuple[Row, Row]] = {}
+    for a, b in combinations(measured(paper), 2):
+        if a.run and b.run and a.run.seed != b.run.seed and a.run._replace(seed=None) == b.run._replace(seed=None):
+            # The last pair of rows wins: a table of seeds comes after the one that prints a single seed.
+            by_runs[frozenset((a.run, b.run))] = (a, b)
+    return list(by_runs.values())
 
 
-def check(paper: Paper) -> list[Finding]:
+def seeds(paper: Paper) -> list[Finding]:
     """One line per benchmark and pair of runs."""
     return [_pair(a, b, key, n) for a, b in pairs(paper) for key, n in COLUMN.items() if a.cells[key] and b.cells[key]]
 
 
 def _pair(a: Row, b: Row, key: str, n: int) -> Finding:
-    one, two = (sum(count(row.cells[key], n)[:2]) / 2 for row in (a, b))
-    share, apart = (one + two) / 2 / n, abs(one - two)
+    count_a, count_b = (sum(count(row.cells[key], n)[:2]) / 2 for row in (a, b))
+    share, apart = (count_a + count_b) / 2 / n, abs(count_a - count_b)
     near, far = within(apart, share, n), beyond(apart, share, n)
-    said = "close" if near < RARE else "far" if far < RARE else "ok"
+    state = "close" if near < RARE else "far" if far < RARE else "ok"
     spread = 100 * sd(share, n)
     note = f"generation noise alone: sd {spread:.2f} points; chance so close {near:.2f}, so far {far:.2f}"
     points = f"{100 * apart / n:.2f}"
-    return Finding(b.table, f"{a.id} {b.id}", HEADINGS[key], "seeds", points, f"0..{1.96 * spread:.2f}", said, note)
+    return Finding(b.table, f"{a.id} {b.id}", HEADINGS[key], "seeds", points, f"0..{1.96 * spread:.2f}", state, note)
 
 
 # Rows of one run must repeat digit for digit; equal cells of different runs are listed beside the chance of a tie.
 
 
-TOGETHER = 2
-"""Columns that two different runs must share before the pair is listed."""
+TOGETHER = 2  # columns that two different runs must share before the pair is listed
 
 
 def repeated(paper: Paper) -> list[Finding]:
     """Each cell of a row that prints an earlier row's run again."""
     first: dict[object, Row] = {}
-    found = []
+    findings = []
     for row in measured(paper):
         earlier = first.setdefault(row.run, row)
         if earlier is row:
             continue
         for key, heading in HEADINGS.items():
-            same = row.text(key) == earlier.text(key)
-            found.append(
-                Finding(
-                    row.table, row.id, heading, "repeat", row.text(key), earlier.text(key),
-                    "ok" if same else "differs", f"same run as {earlier.id}",
-                )
-            )  # fmt: skip
-    return found
+            text, was = row.text(key), earlier.text(key)
+            state = "ok" if text == was else "differs"
+            findings.append(
+                Finding(row.table, row.id, heading, "repeat", text, was, state, f"same run as {earlier.id}")
+            )
+    return findings
 
 
 def ties(paper: Paper) -> list[Finding]:
     """Values that different runs of one model share in a column, with the chance for one pair and what to expect."""
-    found = []
+    findings = []
     for model, rows in _by_model(paper).items():
         pairs = len(rows) * (len(rows) - 1) // 2
         for key, n in COLUMN.items():
-            shared: dict[str, list[Row]] = defaultdict(list)
+            by_value: dict[str, list[Row]] = defaultdict(list)
             for row in rows:
                 if row.cells[key]:
-                    shared[row.text(key)].append(row)
-            seen = sum(len(same) * (len(same) - 1) // 2 for same in shared.values())
-            for value, same in shared.items():
-                if len(same) > 1:
-                    chance = tie(float(value) / 100, n)
-                    note = (
-                        f"{model}: chance {100 * chance:.1f} % for one pair of equally good runs; "
-                        f"{seen} of the column's {pairs} pairs are equal, "
-                        f"{pairs * chance:.1f} expected if all were equally good"
-                    )
-                    ids = " ".join(row.id for row in same)
-                    found.append(Finding(same[0].table, ids, HEADINGS[key], "tie", value, "", "listed", note))
-    return found
+                    by_value[row.text(key)].append(row)
+            equal_pairs = sum(len(same) * (len(same) - 1) // 2 for same in by_value.values())
+            for value, same in by_value.items():
+                if len(same) == 1:
+                    continue
+                chance = within(0, float(value) / 100, n)
+                note = (
+                    f"{model}: chance {100 * chance:.1f} % for one pair of equally good runs; "
+                    f"{equal_pairs} of the column's {pairs} pairs are equal, "
+                    f"{pairs * chance:.1f} expected if all were equally good"
+                )
+                ids = " ".join(row.id for row in same)
+                findings.append(Finding(same[0].table, ids, HEADINGS[key], "tie", value, "", "listed", note))
+    return findings
 
 
 def together(paper: Paper) -> list[Finding]:
     """Pairs of different runs of one model that share two or more columns."""
-    found = []
+    findings = []
     for model, rows in _by_model(paper).items():
-        lines, expected = [], 0.0
+        pairs, expected = [], 0.0
         for a, b in combinations(rows, 2):
-            chances = {key: tie(_share(a, b, key), n) for key, n in COLUMN.items() if a.cells[key] and b.cells[key]}
+            chances = {}
+            for key, n in COLUMN.items():
+                cell_a, cell_b = a.cells[key], b.cells[key]
+                if cell_a and cell_b:
+                    chances[key] = within(0, float(cell_a + cell_b) / 200, n)
             expected += at_least(TOGETHER, list(chances.values()))
             same = [key for key in chances if a.text(key) == b.text(key)]
             if len(same) >= TOGETHER:
-                lines.append((a, b, same, prod(chances[key] for key in same)))
-        for a, b, same, chance in lines:
+                pairs.append((a, b, same, prod(chances[key] for key in same)))
+        for a, b, same, chance in pairs:
             values = ", ".join(f"{HEADINGS[key]} {a.text(key)}" for key in same)
             note = (
                 f"{model}: chance 1 in {1 / chance:,.0f} for these columns of one pair of equally good runs; "
-                f"pairs sharing {TOGETHER} or more: {len(lines)}, at most {expected:.1f} expected"
+                f"pairs sharing {TOGETHER} or more: {len(pairs)}, at most {expected:.1f} expected"
             )
-            found.append(Finding(a.table, f"{a.id} {b.id}", "", "tie_rows", values, "", "listed", note))
-    return found
+            findings.append(Finding(a.table, f"{a.id} {b.id}", "", "tie_rows", values, "", "listed", note))
+    return findings
 
 
 def at_least(k: int, chances: list[float]) -> float:
@@ -153,14 +152,10 @@ def at_least(k: int, chances: list[float]) -> float:
     return sum(happened[k:])
 
 
-def _share(a: Row, b: Row, key: str) -> float:
-    return float((a.cells[key] or 0) + (b.cells[key] or 0)) / 200
-
-
 def _by_model(paper: Paper) -> dict[str, list[Row]]:
     """Distinct runs by model; a run that scored 0 everywhere says nothing about ties."""
-    found: dict[str, list[Row]] = defaultdict(list)
+    by_model: dict[str, list[Row]] = defaultdict(list)
     for row in measured(paper, distinct=True):
         if any(row.cells[key] for key in COLUMN):
-            found[row.model].append(row)
-    return found
+            by_model[row.model].append(row)
+    return by_model

@@ -1,4 +1,4 @@
-"""One line of the audit, and what its words mean."""
+"""One line of the audit, and what its statuses mean."""
 
 from __future__ import annotations
 
@@ -22,23 +22,20 @@ STATUS = {
     "far": "two seeds further apart than generation noise alone makes likely (5 %)",
     "listed": "an observation without a verdict",
 }
-"""Every status an audit line can have."""
-
-CLEAN = ("ok", "not_run", "listed", "approximate")
+CLEAN = ("ok", "not_run", "listed", "approximate")  # statuses that are no defect
 
 
 @dataclass(frozen=True)
 class Finding:
-    """table, row, cell: where (column heading, or empty for a whole row); printed: what stands there; admissible: what
-    the other printed numbers allow."""
+    """One row of audit.csv."""
 
     table: str
-    row: str
-    cell: str
-    check: str
+    row: str  # ids of the printed rows, a blank between several
+    cell: str  # column heading; empty for a whole row
+    check: str  # kind of check
     printed: str
-    admissible: str
-    status: str
+    admissible: str  # what the other printed numbers allow
+    status: str  # a key of STATUS
     note: str = ""
 
     def __post_init__(self) -> None:

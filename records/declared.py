@@ -25,6 +25,7 @@ KINDS = {
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",
+    "string_too_short": "text that is not empty",
     "tuple_type": "a list",
     "list_type": "a list",
     "dict_type": "keys and values",

@@ -115,11 +115,10 @@ def _documents() -> list[Mapping[str, Any]]:
     from markupsafe import Markup
 
     from paper import audit, printed, sentences
-    from paper.audit_page import render
     from report.site import assets
 
     paper = printed.read()
-    audited = render(paper, audit.audit(paper, sentences.read()))
+    audited = audit.page(paper, audit.audit(paper, sentences.read()))
     return [{"id": "audit", "html": Markup(assets.html(audited))}]
 
 
