@@ -87,7 +87,7 @@ def sample(
     tokens: int,
     seed: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts (N, P), padded on the left, and responses (N, at most `tokens`), sampled at temperature 1.
+    """Prompts (N, T), padded on the left, and responses (N, T) of at most `tokens`, sampled at temperature 1.
 
     The caller's random state is left as it was.
     """
