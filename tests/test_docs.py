@@ -19,6 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("add-a-*.md"))
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+MARKDOWN = sorted(
+    path for folder in (".", "docs", "docs/methods", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
+)
+ROOMS = "records|methods|evals|models|paper|report|workflow|benchmarks|tests"
+COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
+NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
+FILE = re.compile(rf"(?<![\w./-])((?:{ROOMS}|docs|config|profiles)/[\w./-]+\.(?:py|md|yaml|smk))(?!\w)")
 
 
 def _copy(target: Path) -> Path:
@@ -74,10 +81,43 @@ def test_there_is_a_page_for_each_thing_a_user_adds() -> None:
     assert {page.stem for page in PAGES} >= {"add-a-method", "add-a-benchmark", "add-a-table"}
 
 
-@pytest.mark.parametrize(
-    "page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")]), ids=str
-)
+@pytest.mark.parametrize("page", MARKDOWN, ids=str)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
         if "://" not in target and not target.startswith("mailto:"):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: link to {target}"
+
+
+def _module(name: str) -> Path | None:
+    """The file of a module of this project."""
+    path = ROOT / name.replace(".", "/")
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def _exists(name: str) -> bool:
+    """Whether the dotted name is a module, or a name in one; read, not imported, since that would load torch."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        module = _module(".".join(parts[:length]))
+        if module is not None:
+            return (
+                length == len(parts)
+                or re.search(rf"\b{parts[length]}\b", module.read_text(encoding="utf-8")) is not None
+            )
+    return False
+
+
+@pytest.mark.parametrize("page", [page for page in MARKDOWN if page.name != "CHANGELOG.md"], ids=str)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    """Commands, modules and files; a how-to page may also name what it makes."""
+    text = page.read_text(encoding="utf-8")
+    made = {
+        Path(match[2]).stem for info, _ in BLOCK.findall(text) if (match := re.search(r"\b(file|append)=(\S+)", info))
+    }
+    text = LINK.sub("", text)  # links are tested above
+    commands = [name for name in COMMAND.findall(text) if re.match(ROOMS, name)]
+    names = [name for name in NAME.findall(text) if name.rpartition(".")[2] not in ("csv", "html", "md", "json")]
+    dead = [f"python -m {name}" for name in commands if _module(name) is None]
+    dead += [name for name in names if not _exists(name)]
+    dead += [name for name in FILE.findall(text) if not (ROOT / name).exists()]
+    assert [name for name in dead if not any(stem in name for stem in made)] == []
