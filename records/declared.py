@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -36,6 +36,8 @@ KINDS = {
 M = TypeVar("M", bound=BaseModel)
 Item = TypeVar("Item")
 
+Where: TypeAlias = Callable[[list[Any]], str]
+
 # Strict mode refuses a list where a tuple is meant, but JSON and YAML have no tuples.
 Tuple = Annotated[tuple[Item, ...], Field(strict=False)]
 
@@ -58,8 +60,12 @@ def arguments_model(function: Callable[..., Any]) -> type[Declared]:
     return create_model(function.__name__, __base__=Declared, **fields)
 
 
-def validated(model: type[M], value: object, where: str, at: str = "", error: type[BenchError] = ConfigError) -> M:
+def validated(
+    model: type[M], value: object, where: str | Where, at: str = "", error: type[BenchError] = ConfigError
+) -> M:
     """`value` as a `model`. `where`: the file or option it comes from; `at`: the dotted key it stands under.
+
+    For a value merged from several files, `where` is a function from the path of the bad key to the file that holds it.
 
     Raises `error` with one line for the first thing wrong.
     """
@@ -69,11 +75,12 @@ def validated(model: type[M], value: object, where: str, at: str = "", error: ty
         raise error(_line(failure, model, where, at)) from None
 
 
-def _line(failure: ValidationError, model: type[BaseModel], where: str, at: str) -> str:
+def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, at: str) -> str:
     # An unknown key comes first: a misspelt key is both unknown and missing, and only the former names the typo.
     first = min(failure.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
     path = [part for part in first["loc"] if not _is_tag(part)]
     key = ".".join(str(part) for part in ([at] if at else []) + path)
+    where = where if isinstance(where, str) else where(path)
     if first["type"] == "extra_forbidden":
         allowed = _keys_at(model, path[:-1])
         hit = nearest(str(path[-1]), allowed)
@@ -88,8 +95,9 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str, at: str)
         return f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}"
     got = first["input"]
     shown = repr(got) if not isinstance(got, Mapping | list) else type(got).__name__
-    message = KINDS.get(first["type"]) or first["msg"].removeprefix("Input should be ")
-    return f"{where}: {key or 'top level'}: must be {message}, got {shown}"
+    # pydantic says "Input should be greater than 0", "String should match pattern '^a'", "List should have ..."
+    message = f"be {KINDS[first['type']]}" if first["type"] in KINDS else first["msg"].partition(" should ")[2]
+    return f"{where}: {key or 'top level'}: must {message}, got {shown}"
 
 
 def _is_tag(part: object) -> bool:

@@ -1,4 +1,4 @@
-"""The configuration: merged by Snakemake, checked here before any job starts.
+"""The configuration: merged by Snakemake, validated here before any job starts. config/README.md explains every key.
 
 Every error is one line that names the file, the key, the value, what is allowed and the nearest match.
 """
@@ -8,13 +8,151 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field, StringConstraints, model_validator
+
+from methods.training.spec import TRAINERS
+from records.declared import Declared, validated
 from records.errors import ConfigError, unknown
 from records.yaml_files import read_yaml
 
-SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
 COMMAND_LINE = "command line (--config)"
+
+OPTIONAL: Any = None  # the key may be left out; null is no value of it
+
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Names = Annotated[list[str], Field(min_length=1)]
+if TYPE_CHECKING:
+    Trainer = str
+else:
+    Trainer = Literal[TRAINERS]  # a new trainer is named in one place
+FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
+VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]+$")]
+
+
+class Block(Declared):
+    """A part of the matrix: every method with every model and seed."""
+
+    models: Names
+    methods: Names
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+    steps: Annotated[list[Count], Field(min_length=1)]
+    variant: str = OPTIONAL
+
+
+class Training(Declared):
+    """The `training` keys of a variant: any of them. A key without a value in any file has the default of `Spec`."""
+
+    rollouts: Count | None = OPTIONAL
+    prompts_per_rollout: Count = OPTIONAL
+    samples_per_prompt: Annotated[int, Field(ge=2)] = OPTIONAL
+    minibatches: Count = OPTIONAL
+    passes: Count = OPTIONAL
+    oversample: Annotated[float, Field(ge=1)] = OPTIONAL
+    filter: Literal["oversample", "mask", "refill", "none"] = OPTIONAL
+    learning_rate: Positive = OPTIONAL
+    weight_decay: Annotated[float, Field(ge=0)] = OPTIONAL
+    gradient_clip: Positive = OPTIONAL
+    temperature: Positive = OPTIONAL
+    max_prompt_tokens: Count = OPTIONAL
+    max_completion_tokens: Count = OPTIONAL
+    cov_scope: Literal["minibatch", "microbatch"] = OPTIONAL
+    refill_rounds: Count = OPTIONAL
+    micro_batches: Count = OPTIONAL
+    save_every: Count = OPTIONAL
+    device: Literal["cpu", "cuda"] = OPTIONAL
+    precision: Literal["float32", "bfloat16"] = OPTIONAL
+
+
+class ScaleTraining(Training):
+    """The `training` keys of a scale, where these are required."""
+
+    rollouts: Count | None
+    prompts_per_rollout: Count
+    samples_per_prompt: Annotated[int, Field(ge=2)]
+    minibatches: Count
+    passes: Count
+    oversample: Annotated[float, Field(ge=1)]
+    learning_rate: Positive
+    weight_decay: Annotated[float, Field(ge=0)]
+    gradient_clip: Positive
+    temperature: Positive
+    max_completion_tokens: Count
+
+
+class Variant(Declared):
+    title: str
+    note: str = ""
+    trainer: Trainer = OPTIONAL
+    training: Training = OPTIONAL
+
+
+class Base(Declared):
+    ladder: Literal["quick", "full"]
+    threads: Count
+
+
+class Prompts(Declared):
+    source: Literal["arithmetic", "dapo_math_17k"]
+    count: Count = OPTIONAL
+    seed: Seed = OPTIONAL
+    revision: str | None = None
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
+
+    @model_validator(mode="after")
+    def _of_a_data_set(self) -> Prompts:
+        keys = {"count", "seed", "revision", "sha256"}
+        given = self.model_fields_set & keys
+        if self.source == "arithmetic" and given:
+            raise ValueError(f"{min(given)}: has no meaning with source: arithmetic, which generates its prompts")
+        if self.source != "arithmetic" and given != keys:
+            raise ValueError(f"{min(keys - given)}: is missing")
+        return self
+
+
+class Nodes(Declared):
+    nodes: Count
+    tensor_parallel: Count
+
+
+class Cluster(Declared):
+    gpu: str
+    gpus: Count
+    gpus_per_node: Count
+    rollout_memory: Annotated[float, Field(gt=0, lt=1)]
+    max_tokens_per_gpu: Count
+    attention: Literal["sdpa", "flash_attention_2"]
+    sizes: Annotated[dict[str, Nodes], Field(min_length=1)]
+
+
+class Evaluation(Declared):
+    backend: Literal["hf", "vllm", "openai"]
+    seed: Seed
+    data: str
+    benchmarks: Names
+    table_step: Count
+    long_step: Count | None
+
+
+class Config(Declared):
+    """The whole configuration, after embedded.yaml and the chosen files are merged."""
+
+    scale: FolderName
+    title: str
+    note: str
+    trainer: Trainer
+    methods: Names | Annotated[str, StringConstraints(min_length=1)] | None
+    matrix: Annotated[list[Block], Field(min_length=1)]
+    variants: dict[VariantName, Variant]
+    settings: dict[str, dict[str, Any]]
+    base: Base
+    prompts: Prompts
+    cluster: Cluster | None
+    training: ScaleTraining
+    evaluation: Evaluation
 
 
 def merge(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,55 +179,41 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
     `paths` are the files it was merged from: they are read again to say which of them holds the bad key, and to see
     keys given twice, which merging hides.
     """
-    from jsonschema import Draft202012Validator
-
     sources = [(str(path), read_yaml(path, "configuration")) for path in paths]
-    schema = read_yaml(SCHEMA, "schema")
-    errors = sorted(
-        Draft202012Validator(schema).iter_errors(config), key=lambda e: ([str(p) for p in e.path], e.message)
-    )
-    if errors:
-        raise _explain(errors[0], sources)
-    _check_steps(config, sources)
-
-
-def _check_steps(config: Mapping[str, Any], sources: list[tuple[str, dict[str, Any]]]) -> None:
-    """Every step lies within its run, and the steps that tables show are kept by some block."""
+    validated(Config, dict(config), lambda path: _holder(path, config, sources))
     for number, block in enumerate(config["matrix"]):
         variant = config["variants"].get(block.get("variant"), {})
         rollouts = variant.get("training", {}).get("rollouts", config["training"]["rollouts"])
         late = [step for step in block["steps"] if rollouts is not None and step > rollouts]
         if late:
-            where = _holder(("matrix",), sources)
+            where = _holder(["matrix"], config, sources)
             raise ConfigError(f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")
     for key in ("table_step", "long_step"):
         step = config["evaluation"][key]
         if step is not None and not any(step in block["steps"] for block in config["matrix"]):
-            steps = sorted({str(step) for block in config["matrix"] for step in block["steps"]})
-            raise unknown(_holder(("evaluation", key), sources), f"evaluation.{key}", step, steps)
+            steps = {str(step) for block in config["matrix"] for step in block["steps"]}
+            raise unknown(_holder(["evaluation", key], config, sources), f"evaluation.{key}", step, steps)
 
 
-def _explain(error: Any, sources: list[tuple[str, dict[str, Any]]]) -> ConfigError:
-    path = tuple(error.absolute_path)
-    dotted = ".".join(str(part) for part in path)
-    if error.validator == "additionalProperties":
-        key = sorted(set(map(str, error.instance)) - set(error.schema["properties"]))[0]
-        where = _holder((*path, key), sources)
-        return unknown(where, f"{dotted}: key" if dotted else "key", key, error.schema["properties"])
-    if error.validator == "required":
-        return ConfigError(f"{_holder(path, sources)}: {dotted or 'top level'}: {error.message}")
-    # what was merged equals no file's part of it
-    held = [(n, c) for n, c in sources if _at(path, c) == error.instance or isinstance(_at(path, c), Mapping)]
-    where = _holder(path, held)
-    if error.validator == "enum":
-        return unknown(where, dotted, error.instance, error.validator_value)
-    return ConfigError(f"{where}: {dotted}: {error.message} (got {error.instance!r})")
+def _holder(path: list[Any], config: Mapping[str, Any], sources: list[tuple[str, dict[str, Any]]]) -> str:
+    """The file to look into for `path`: the last one that holds its longest part that any file holds as it was merged.
+
+    The command line when no file holds its first key with the value in force.
+    """
+    for length in range(len(path), 0, -1):
+        merged = _at(path[:length], config)
+        for name, content in reversed(sources):
+            value = _at(path[:length], content)
+            # A file's mapping is a part of what was merged; any other value of it is in force or was replaced.
+            if value is not _ABSENT and (value == merged or isinstance(value, Mapping)):
+                return name
+    return COMMAND_LINE if path or not sources else sources[-1][0]
 
 
 _ABSENT = object()
 
 
-def _at(path: tuple[Any, ...], content: Any) -> Any:
+def _at(path: Sequence[Any], content: Any) -> Any:
     """The value at `path`, or `_ABSENT`."""
     for part in path:
         inside = isinstance(content, Mapping) and part in content
@@ -98,12 +222,3 @@ def _at(path: tuple[Any, ...], content: Any) -> Any:
             return _ABSENT
         content = content[part]
     return content
-
-
-def _holder(path: tuple[Any, ...], sources: list[tuple[str, dict[str, Any]]]) -> str:
-    """The last file that holds the longest leading part of `path`; the command line when none holds its first key."""
-    for length in range(len(path), 0, -1):
-        for name, content in reversed(sources):
-            if _at(path[:length], content) is not _ABSENT:
-                return name
-    return COMMAND_LINE if path or not sources else sources[-1][0]
