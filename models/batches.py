@@ -77,6 +77,7 @@ class Gradients:
         """The loss; the model's `.grad` must be None before."""
         short, long = (tensors(part, self.tokenizer) for part in by_length(pairs))
         tokens = int((short[1] != IGNORED).sum() + (long[1] != IGNORED).sum())
+        # Both parts divide by the tokens of the whole batch, so that their gradients add up to its mean's.
         if self.pool is None:
             return _backward(self.model, *short, tokens) + _backward(self.model, *long, tokens)
         future = self.pool.submit(_backward, self.second, *long, tokens)

@@ -122,7 +122,7 @@ def _adamw(model: PreTrainedModel, recipe: Recipe) -> torch.optim.AdamW:
         lr=recipe.clean.learning_rate,  # `_step` sets it anew at each step
         betas=recipe.betas,
         weight_decay=recipe.weight_decay,
-        fused=True,
+        fused=True,  # one pass over all weights per update: these models are so small that calls dominate
     )
 
 
@@ -177,13 +177,13 @@ def _train(recipe: Recipe, work: Path, digest: str, threads: int) -> BaseRecord:
     logging.disable_progress_bar()  # a bar per file written; the phases print their own lines
     wall, cpu = time.monotonic(), time.process_time()
     letters = tokenizer.tokenizer()
-    learnt = _learnt_before(work / CLEAN, digest)
-    resumed = learnt is not None
-    if learnt is None:
+    learnt = read_json(work / CLEAN / LEARNT) if (work / CLEAN / LEARNT).is_file() else {}
+    resumed = learnt.get("recipe_hash") == digest  # an interrupted build of another recipe is of no use
+    if not resumed:
         model = tokenizer.fresh(recipe.architecture, seed=recipe.seed)
         learnt = {"recipe_hash": digest, **asdict(train_clean(model, letters, recipe, threads=threads))}
         _save(model, work / CLEAN)
-        write_json(work / CLEAN / LEARNT, learnt)
+        write_json(work / CLEAN / LEARNT, learnt)  # last: its presence means that phase 1 is finished
     # Always from the file, so that a resumed build computes exactly what an uninterrupted one does.
     model = AutoModelForCausalLM.from_pretrained(str(work / CLEAN), dtype=torch.float32)
     train_noisy(model, letters, recipe, threads=threads)
@@ -226,14 +226,6 @@ def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
             raise ConfigError(
                 f"{recipe.where}: {name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}"
             )
-
-
-def _learnt_before(clean: Path, digest: str) -> dict[str, Any] | None:
-    """How phase 1 of an interrupted build of the same recipe went, if it was finished."""
-    if not (clean / LEARNT).is_file():
-        return None
-    learnt: dict[str, Any] = read_json(clean / LEARNT, "record of the clean phase")
-    return learnt if learnt["recipe_hash"] == digest else None
 
 
 def _save(model: Any, folder: Path) -> None:

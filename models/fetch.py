@@ -12,11 +12,13 @@ import json
 import re
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from records import errors, provenance
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.files import read_json, write_json
 from records.provenance import environment, sha256_file
 
@@ -34,10 +36,8 @@ def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] 
         return revision
     import huggingface_hub
 
-    try:
+    with _hub_errors(repository, revision):
         commit = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
-    except _unreachable() as error:
-        raise _missing(repository, revision, error) from error
     if commit is None:
         raise MissingInputError(f"{repository}@{revision}: the hub names no commit")
     return commit
@@ -57,7 +57,12 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     if source is None:
         commit = commit_of(repository, revision)
         _mark(out, f"{repository}@{commit}")
-        _download(repository, commit, out)
+        import huggingface_hub
+
+        with _hub_errors(repository, commit):
+            huggingface_hub.snapshot_download(
+                repository, revision=commit, local_dir=out, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED)
+            )
     else:
         commit = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
@@ -96,21 +101,11 @@ def _mark(out: Path, content: str) -> None:
     mark.write_text(content, encoding="utf-8")
 
 
-def _download(repository: str, commit: str, out: Path) -> None:
-    import huggingface_hub
-
-    try:
-        huggingface_hub.snapshot_download(
-            repository, revision=commit, local_dir=out, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED)
-        )
-    except _unreachable() as error:
-        raise _missing(repository, commit, error) from error
-
-
 def _copy(source: Path, out: Path) -> None:
     if not source.is_dir():
         raise MissingInputError(f"{source}: model folder is missing")
     for path in sorted(source.iterdir()):
+        # The record is left out: this copy gets its own, with the hashes of what arrived here.
         if any(path.match(pattern) for pattern in WANTED) and not path.match("consolidated*") and path.name != RECORD:
             shutil.copyfile(path, out / path.name)
 
@@ -134,15 +129,16 @@ def _files(out: Path) -> list[str]:
     return sorted(shards | others - {RECORD})
 
 
-def _unreachable() -> tuple[type[Exception], ...]:
+@contextmanager
+def _hub_errors(repository: str, revision: str) -> Iterator[None]:
+    """Whatever keeps the hub from answering, as one line."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    return (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError)
-
-
-def _missing(repository: str, revision: str, error: Exception) -> BenchError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return MissingInputError(f"{repository}@{revision}: cannot be fetched ({reason})")
+    try:
+        yield
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise MissingInputError(f"{repository}@{revision}: cannot be fetched ({reason})") from error
 
 
 def main() -> None:
