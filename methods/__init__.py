@@ -1,5 +1,7 @@
-"""Losses as compositions of small pure functions: the catalog, its readings, one set of diagnostics.
+"""Losses as compositions of small pure functions, and training with them.
 
-A `Method` fills seven slots (advantage, shape, ratio, surrogate, selection, penalties, reduce); `methods.catalog`
-names the fillings. Formulas are written with tensor methods: nothing here imports torch before a tensor arrives.
+A `Method` fills seven slots with parts (advantage, shape, ratio, surrogate, mask, penalties, reduce). `methods.catalog`
+holds every method by name, `methods.parts` the formulas, `methods.parts.entropy` log-probs and entropies of a large
+vocabulary, `methods.readings` the ambiguities of the paper. Formulas are written with tensor methods: nothing but
+`methods.parts.entropy` imports torch before a tensor arrives, so that planning a matrix of runs needs no torch.
 """

@@ -1,4 +1,4 @@
-"""Eight figures, one definition each, whatever the method and the trainer. None: not defined here, never 0.
+"""Eight metrics, one definition each for all methods and trainers. None means not defined here, never 0.
 
 entropy                  mean over valid tokens of the full-vocabulary entropy, nats
 clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip removes
@@ -36,23 +36,24 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
     with torch.no_grad():
         if batch.tokens == 0:
             return dict.fromkeys(NAMES)
+        # a generator of its own: measuring must not change which tokens the next loss draws
         t = Terms(batch, parts, torch.Generator().manual_seed(0))
         removed_BT = surrogates.outside(t)
-        figures = {
+        metrics = {
             "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
             "clip_fraction_tokens": removed_BT.sum() / batch.tokens,
             "clip_fraction_sequences": (removed_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
             "ratio_spread": None if parts.ratio.name == "none" else _spread(t.log_weight, batch),
             "kl_old": _mean(divergence(t, estimator="k3", anchor="old"), batch),
-            "mask_fraction": _selected(t),
+            "mask_fraction": _mask_fraction(t),
             "theorem_sign_agreement": _sign_agreement(t),
             "effective_sample_size": _effective(t),
         }
-        return {name: None if value is None else float(value) for name, value in figures.items()}
+        return {name: None if value is None else float(value) for name, value in metrics.items()}
 
 
 def _mean(x: Tensor, batch: Batch) -> Tensor:
-    """Mean over the valid tokens, float64."""
+    """Mean over the valid tokens; in float64, as sums over 10^5 tokens lose digits in float32."""
     return batch.valid(x.double()).sum() / batch.tokens
 
 
@@ -61,11 +62,11 @@ def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
     return _mean((log_weight - _mean(log_weight, batch)).square(), batch).sqrt()
 
 
-def _selected(t: Terms) -> Tensor | None:
-    if t.parts.selection is not None:
-        return 1 - _mean(t.parts.selection(t), t.batch)
-    for penalty in t.parts.penalties:
-        return _mean(penalty.settings["where"](t), t.batch)
+def _mask_fraction(t: Terms) -> Tensor | None:
+    if t.parts.mask is not None:
+        return 1 - _mean(t.parts.mask(t), t.batch)
+    if t.parts.penalties:
+        return _mean(t.parts.penalties[0].settings["mask"](t), t.batch)
     return None
 
 
@@ -73,6 +74,7 @@ def _sign_agreement(t: Terms) -> Tensor | None:
     batch = t.batch
     if batch.entropy is None or batch.old_entropy is None or str(batch.entropy.dtype) not in masks.TOLERANCE:
         return None
+    # always the measured change, whatever definition the method itself uses: the theorem is about this one
     change = masks.entropy_diff(tol=None)(t)
     clear = batch.mask & (batch.advantage != 0).unsqueeze(1) & (change != 0)
     if not bool(clear.any()):
@@ -82,5 +84,6 @@ def _sign_agreement(t: Terms) -> Tensor | None:
 
 
 def _effective(t: Terms) -> Tensor:
+    # the sequence ratio for every method, so that the number compares policies and not losses
     weights = ratios.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
     return weights.sum() ** 2 / (len(weights) * weights.square().sum())

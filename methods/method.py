@@ -1,4 +1,4 @@
-"""A method: seven slots filled with parts.  loss = -reduce( selection * surrogate - sum of penalties )."""
+"""A method: seven slots filled with parts.  loss = -reduce( mask * surrogate - sum of penalties )."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Method:
     """One policy-optimisation loss with every choice made. Built by `methods.catalog.parse`."""
 
-    key: str  # canonical text, folder name in results
-    title: str
-    source: str
+    key: str  # canonical text such as tepo+beta=1; the name of its folder in results
+    title: str  # as printed in tables
+    source: str  # the paper that proposed it
     parts: Parts
-    params: Mapping[str, Any] = field(default_factory=dict)
-    readings: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)  # option -> value, recorded with a run
+    readings: Mapping[str, Any] = field(default_factory=dict)  # ambiguity -> label in force, recorded with a run
 
     @property
     def scope(self) -> Scope:
@@ -46,25 +46,28 @@ class Method:
     def loss(
         self, batch: Batch, *, tokens: Count = None, sequences: Count = None, generator: Generator | None = None
     ) -> Tensor:
-        """Scalar to minimise. `tokens`, `sequences`: the update minibatch's totals when `batch` is a micro-batch of it.
+        """Scalar to minimise, with gradient by the batch's `logp` and by whatever else carries one.
 
+        tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it.
+        generator: on the CPU, for methods that draw tokens at random (Clip-Cov).
         Raises `ConfigError` when a needed tensor is missing, `CorruptInputError` when the loss is not finite.
         """
         self.check(batch)
         t, parts = Terms(batch, self.parts, generator), self.parts
         objective = parts.surrogate(t)
-        if parts.selection is not None:
-            objective = objective * parts.selection(t).to(objective.dtype)
+        if parts.mask is not None:
+            objective = objective * parts.mask(t).to(objective.dtype)
         for penalty in parts.penalties:
             objective = objective - penalty(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
+        # refused here, because an optimiser step on a NaN or infinite loss destroys the weights without a message
         if not math.isfinite(value := float(loss.detach())):
             largest = float(t.log_ratio_BT.detach().abs().max())
             raise CorruptInputError(f"{self.key}: loss is {value}; largest |log ratio| {largest:.3g}")
         return loss
 
     def diagnostics(self, batch: Batch) -> dict[str, float | None]:
-        """The same eight figures for every method and trainer; see `methods.diagnostics`."""
+        """The same eight metrics for every method and trainer; see `methods.diagnostics`."""
         self.check(batch)
         return _diagnostics.diagnostics(self.parts, batch)
 

@@ -1,33 +1,40 @@
-"""Named choices of a method: what a key like `tepo+beta=1+kl-estimator=k1` may set, and how its values are spelt."""
+"""Named choices of a method: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and how values are spelt.
+
+Below the class stand the options that several catalog entries share; an option of one entry stands in its file.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar
 
+from methods.parts.surrogates import CLIP_HIGHER
+from methods.readings import NAMED, Value
 from records.errors import ConfigError, unknown
-
-Value: TypeAlias = float | str | None
 
 
 @dataclass(frozen=True)
 class Option:
     """One choice: a word among `choices`, or a number from `least` to `most`, or the word `blank`, which means None."""
 
-    name: str
+    # Fields that are printed and decide no number: `records.code_hashes` leaves them out.
+    PROSE: ClassVar = frozenset({"why", "printed", "original"})
+
+    name: str  # in keys and in the settings that a catalog function reads
     default: Value
+    _: KW_ONLY
     why: str  # why this default
-    printed: str = "-"  # in the TEPO paper
-    original: str = "-"  # in the method's own paper or code
-    choices: tuple[str, ...] = ()
-    reading: str | None = None  # the ambiguity it settles, if it settles one
+    printed: str = "-"  # what the TEPO paper prints, and where
+    original: str = "-"  # what the method's own paper or code has
+    choices: tuple[str, ...] = ()  # the words allowed; empty for a number
+    reading: str | None = None  # the ambiguity of the paper that this option settles, by the name of its `Reading`
     least: float = 0.0
     most: float = math.inf
-    blank: str | None = None
+    blank: str | None = None  # the word for None, such as `off`; without it None is not allowed
 
     def parse(self, value: object, where: str) -> Value:
-        """The value meant by a number, its spelling or a word; `ConfigError` naming what is allowed."""
+        """The value that a number, its spelling or a word means; `ConfigError` naming what is allowed."""
         text = self.blank if value is None else str(value)
         if text in self.choices:
             return text
@@ -40,21 +47,70 @@ class Option:
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or not self.least <= number <= self.most:
-            most = f" and at most {self.spell(self.most)}" if math.isfinite(self.most) else ""
-            allowed = f"a number of at least {self.spell(self.least)}{most}" + (
-                f", or {self.blank}" if self.blank else ""
-            )
+            allowed = f"a number of at least {self.spell(self.least)}"
+            if math.isfinite(self.most):
+                allowed += f" and at most {self.spell(self.most)}"
+            if self.blank:
+                allowed += f", or {self.blank}"
             raise ConfigError(f"{where}: {self.name}: got {value!r}, allowed: {allowed}")
         return number
 
     def spell(self, value: Value) -> str:
-        """One spelling per value: 1, 1.0 and 1e0 are all `1`."""
+        """One spelling per value, because keys name folders: 1, 1.0 and 1e0 are all `1`."""
         if value is None:
             return str(self.blank)
         if isinstance(value, str):
             return value
+        # from 1e15 on int() would print digits that the number does not have
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
-    def but(self, **changes: Any) -> Option:
+    def with_(self, **changes: Any) -> Option:
         """This option with, say, another default and the reason for it."""
         return replace(self, **changes)
+
+
+def of_reading(name: str, **changes: Any) -> Option:
+    """The option that settles the reading `name`: a word among its labels, the first by default."""
+    reading = NAMED[name]
+    labels = tuple(reading.values)
+    return Option(name, labels[0], why=reading.why, choices=labels, reading=name).with_(**changes)
+
+
+LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
+HIGH = Option("high", CLIP_HIGHER[1], why="printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
+SEQ_LOW = LOW.with_(
+    printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
+)
+SEQ_HIGH = HIGH.with_(
+    printed="epsilon, eq. 4", original="4e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
+)
+COV_LOW = LOW.with_(printed="-", original="1 Clip-Cov, none KL-Cov", why="the official scripts", reading="cov-clip")
+COV_HIGH = COV_LOW.with_(name="high")
+DUAL_CLIP = of_reading(
+    "dual-clip", default=None, choices=(), blank="off", least=1.0, original="3, verl; 10, DAPO's script"
+)
+CLIP_FORM = of_reading("clip-form", printed="eq4, eq. 4; none, Algorithm 1", original="ppo, GSPO")
+TOKEN_CLIP = (LOW, HIGH, DUAL_CLIP)
+SEQUENCE_CLIP = (SEQ_LOW, SEQ_HIGH, DUAL_CLIP, CLIP_FORM)
+
+ADV_STD = of_reading("adv-std", printed="std, eq. 9, no eps")
+AGG_SCOPE = of_reading("agg-scope", printed="group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage")
+GRADIENT = of_reading("gradient", printed="alg1_line21, Algorithm 1; autograd, eq. 4", original="autograd, GSPO")
+TOKEN_RATIO = Option(
+    "ratio", "token", why="the row is Table 1's, digit for digit", choices=("token", "sequence"), reading="panel-b-base"
+)
+SEQUENCE_RATIO = TOKEN_RATIO.with_(default="sequence", why="Panel B is said to be on TEPO without KL")
+
+BETA = Option(
+    "beta",
+    0.001,
+    why="Qwen2.5-7B's; Table 2 states none",
+    printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
+    reading="beta",
+)
+KL_ANCHOR = of_reading("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
+KL_ESTIMATOR = of_reading("kl-estimator", original="k3, GRPO")
+DH_DEF = of_reading("dh-def")
+DH_TOL = of_reading("dh-tol", default=None, choices=(), blank="auto")
+MASK_NORM = of_reading("mask-norm", printed="tokens, eq. 4")
+MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, DH_DEF, DH_TOL, MASK_NORM)

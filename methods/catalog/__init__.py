@@ -1,4 +1,7 @@
-"""Every method by name. A file in this folder is registered by being here; each defines `METHODS`, a list."""
+"""Every method by name. A file in this folder is registered by being here; each defines `METHODS`, a list of entries.
+
+A file spells its losses out and imports no other file of this folder, so that editing one method reruns that method.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,32 @@ import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
+from methods.entry import CatalogEntry
 from methods.method import Method
-from methods.recipe import Recipe, read_key
 from records.errors import ConfigError, unknown
 
 
 @cache
-def recipes() -> dict[str, Recipe]:
-    """Key -> recipe, in the order of the file names and, within a file, of its list."""
-    found: dict[str, Recipe] = {}
+def entries() -> dict[str, CatalogEntry]:
+    """Key -> entry, in the order of the file names and, within a file, of its list."""
+    by_key: dict[str, CatalogEntry] = {}
     for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        for recipe in importlib.import_module(f"{__name__}.{module}").METHODS:
-            if recipe.key in found:
-                raise ConfigError(f"methods/catalog/{module}.py: key: {recipe.key!r} is defined twice")
-            found[recipe.key] = recipe
-    return found
+        for entry in importlib.import_module(f"{__name__}.{module}").METHODS:
+            if entry.key in by_key:
+                raise ConfigError(f"methods/catalog/{module}.py: key: {entry.key!r} is defined twice")
+            by_key[entry.key] = entry
+    return by_key
 
 
 @cache
 def aliases() -> dict[str, tuple[str, dict[str, object]]]:
-    """Other names for a recipe with some options set: name -> (key, settings)."""
-    return {name: (r.key, dict(settings)) for r in recipes().values() for name, settings in r.also.items()}
+    """Other names for an entry with some options set: name -> (key, settings)."""
+    return {name: (e.key, dict(settings)) for e in entries().values() for name, settings in e.aliases.items()}
 
 
 def keys() -> tuple[str, ...]:
     """Catalog keys: every method at its defaults."""
-    return tuple(recipes())
+    return tuple(entries())
 
 
 def method(
@@ -45,16 +48,24 @@ def method(
     if len(settings) < sum(map(len, sources)):
         twice = [name for name in settings if sum(name in source for source in sources) > 1]
         raise ConfigError(f"method {key!r}: {', '.join(twice)}: set twice (other name, params, readings)")
-    if key not in recipes():
-        raise unknown("methods/catalog", "method", key, [*recipes(), *aliases()])
-    return recipes()[key].method(settings)
+    if key not in entries():
+        raise unknown("methods/catalog", "method", key, [*entries(), *aliases()])
+    return entries()[key].method(settings)
 
 
 @cache
 def parse(text: str) -> Method:
-    """The method a key such as `tepo+beta=1+kl-estimator=k1` means; its `.key` is the canonical text.
+    """The method that a key such as `tepo+beta=1+kl-estimator=k1` means; its `.key` is the canonical text.
 
     Defaults are dropped, options sorted, numbers normalised. `ConfigError` with the nearest match for an unknown name.
     """
-    key, settings = read_key(text)
-    return method(key, settings)
+    name, *changes = text.strip().split("+")
+    settings: dict[str, str] = {}
+    for change in changes:
+        option, equals, value = change.partition("=")
+        if not (option and equals and value):
+            raise ConfigError(f"method {text!r}: {change!r} is not of the form name=value")
+        if option in settings:
+            raise ConfigError(f"method {text!r}: {option} is set twice")
+        settings[option] = value
+    return method(name, settings)

@@ -1,42 +1,53 @@
-"""GSPO and Panel D: TEPO without KL, except for the reducer; against GRPO/DAPO, also one weight per sequence."""
+"""GSPO and Panel D: against GRPO/DAPO, one weight per sequence and another reducer; TEPO without KL has this weight."""
 
-from methods import recipe
-from methods.catalog.tepo import NO_KL, sequence_weighted
-from methods.parts import Parts, reducers
-from methods.recipe import Recipe, Settings
+from methods import options
+from methods.entry import CatalogEntry, Settings
+from methods.parts import Parts, advantages, ratios, reducers, surrogates
 
-OPTIONS = tuple(option for option in NO_KL if option is not recipe.AGG_SCOPE)
+OPTIONS = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT)
 
 
 def gspo(s: Settings) -> Parts:
-    return sequence_weighted(s, reducers.seq_mean_token_mean())
+    return Parts(
+        advantage=advantages.group_zscore(std=s["adv-std"]),
+        ratio=ratios.sequence(gradient=s["gradient"]),
+        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        reduce=reducers.seq_mean_token_mean(),
+    )
 
 
 def tepo_seqsum(s: Settings) -> Parts:
-    return sequence_weighted(s, reducers.seq_mean_token_sum())
+    return Parts(
+        advantage=advantages.group_zscore(std=s["adv-std"]),
+        ratio=ratios.sequence(gradient=s["gradient"]),
+        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        reduce=reducers.seq_mean_token_sum(),
+    )
 
 
 METHODS = [
-    Recipe(
+    CatalogEntry(
         key="gspo",
         title="GSPO",
         source="arXiv 2507.18071",
-        rows=("Table 1: w. GSPO", "Table 3, Panel D: w. sequence-mean token-mean/GSPO aggregation"),
-        differs="The weight is the geometric mean of the sequence's token ratios, and every sequence counts the same.",
+        paper_rows=("Table 1: w. GSPO", "Table 3, Panel D: w. sequence-mean token-mean/GSPO aggregation"),
+        differs_from_grpo="The weight is the geometric mean of the sequence's token ratios, and every sequence counts "
+        "the same.",
         quote="Evaluations for aggregation: a. 'sequence-mean token-mean [aggregation'/GSPO]",
-        where="section 4.1",
+        quoted_from="section 4.1",
         equation="J = (1/B) sum_i min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
         options=OPTIONS,
         parts=gspo,
     ),
-    Recipe(
+    CatalogEntry(
         key="tepo_seqsum",
         title="TEPO without KL, summed over tokens",
         source="arXiv 2604.12736v1",
-        rows=("Table 3, Panel D: w. sequence-mean token-sum aggregation",),
-        differs="The weight is the geometric mean of the sequence's token ratios; the sum is divided by sequences.",
+        paper_rows=("Table 3, Panel D: w. sequence-mean token-sum aggregation",),
+        differs_from_grpo="The weight is the geometric mean of the sequence's token ratios; the sum is divided by "
+        "sequences.",
         quote="b. 'sequence-mean token-sum aggregation'",
-        where="section 4.1; Table 5",
+        quoted_from="section 4.1; Table 5",
         equation="J = (1/B) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i as in GSPO",
         options=OPTIONS,
         parts=tepo_seqsum,

@@ -1,52 +1,68 @@
 """TEPO without KL, plus an entropy term on every token: max-entropy rewards it, min-entropy punishes it (Panel B)."""
 
-from dataclasses import replace
-
-from methods import recipe
-from methods.catalog.tepo import NO_KL, tepo_nokl
+from methods import options
+from methods.entry import CatalogEntry, Settings
 from methods.options import Option
-from methods.parts import Parts, masks, penalties
-from methods.recipe import Recipe, Settings
+from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
-COEFFICIENT = Option(
-    "coefficient", 1e-3, "the customary value", original="1e-4 to 1e-2 tried in 2505.22617", reading="ent-coef"
+OPTIONS = (
+    options.ADV_STD,
+    *options.SEQUENCE_CLIP,
+    options.GRADIENT,
+    options.AGG_SCOPE,
+    options.SEQUENCE_RATIO,
+    Option(
+        "coefficient",
+        1e-3,
+        why="the customary value",
+        original="1e-4 to 1e-2 tried in 2505.22617",
+        reading="ent-coef",
+    ),
 )
-OPTIONS = (*NO_KL, recipe.SEQUENCE_RATIO.but(reading="panel-b-base"), COEFFICIENT)
-
-
-def with_entropy(s: Settings, coefficient: float) -> Parts:
-    return replace(tepo_nokl(s), penalties=(penalties.entropy(coefficient=coefficient, where=masks.everywhere()),))
 
 
 def tepo_maxent(s: Settings) -> Parts:
-    return with_entropy(s, -s["coefficient"])
+    return Parts(
+        advantage=advantages.group_zscore(std=s["adv-std"]),
+        ratio=ratios.at_level(s["ratio"], gradient=s["gradient"]),
+        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        # negative, because penalties are subtracted
+        penalties=(penalties.entropy(coefficient=-s["coefficient"], mask=masks.everywhere()),),
+        reduce=reducers.token_mean(scope=s["agg-scope"]),
+    )
 
 
 def tepo_minent(s: Settings) -> Parts:
-    return with_entropy(s, s["coefficient"])
+    return Parts(
+        advantage=advantages.group_zscore(std=s["adv-std"]),
+        ratio=ratios.at_level(s["ratio"], gradient=s["gradient"]),
+        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        penalties=(penalties.entropy(coefficient=s["coefficient"], mask=masks.everywhere()),),
+        reduce=reducers.token_mean(scope=s["agg-scope"]),
+    )
 
 
 METHODS = [
-    Recipe(
+    CatalogEntry(
         key="tepo_maxent",
         title="TEPO without KL, max-entropy",
         source="arXiv 2604.12736v1",
-        rows=("Table 3, Panel B: w. Max-Entropy",),
-        differs="TEPO's sequence weight, and every token's entropy is rewarded.",
+        paper_rows=("Table 3, Panel B: w. Max-Entropy",),
+        differs_from_grpo="TEPO's sequence weight, and every token's entropy is rewarded.",
         quote="[...] entropy regularization (maximizing or minimizing entropy) in the first two parts",
-        where="section 4.1",
+        quoted_from="section 4.1",
         equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) + c H_t }",
         options=OPTIONS,
         parts=tepo_maxent,
     ),
-    Recipe(
+    CatalogEntry(
         key="tepo_minent",
         title="TEPO without KL, min-entropy",
         source="arXiv 2604.12736v1; arXiv 2505.15134 replaces the reward instead",
-        rows=("Table 3, Panel B: w. Min-Entropy",),
-        differs="TEPO's sequence weight, and every token's entropy is punished.",
+        paper_rows=("Table 3, Panel B: w. Min-Entropy",),
+        differs_from_grpo="TEPO's sequence weight, and every token's entropy is punished.",
         quote="methods either minimize entropy to ensure credible outputs [...] or maximize it to enhance exploration",
-        where="section 1",
+        quoted_from="section 1",
         equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - c H_t }",
         options=OPTIONS,
         parts=tepo_minent,

@@ -1,6 +1,7 @@
-"""A part: a pure function bound to its hyper-parameters, which knows what it reads and what a split may do to it.
+"""The building blocks of a loss: a `Part` is a pure function with its hyper-parameters, `Parts` are a method's seven.
 
-`Parts`: the seven slots that a method fills with them.
+The formulas stand in this folder's modules, one module per slot. A part knows which optional fields of the batch it
+reads (`needs`) and how far its statistics reach (`scope`); both are derived for a method from its parts.
 """
 
 from __future__ import annotations
@@ -9,38 +10,40 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from records.errors import unknown
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from methods.batch import Batch
 
-    pass  # DROPIMPORT
-
+T = TypeVar("T")
 Scope = Literal["token", "sequence", "batch"]
-SCOPES: tuple[Scope, ...] = ("token", "sequence", "batch")
+SCOPES: tuple[Scope, ...] = ("token", "sequence", "batch")  # from narrow to wide
 
 
 @dataclass(frozen=True)
 class Part:
-    """`function` with keyword `settings`; prints as it is written in the catalog: `clipped(low=0.2, high=0.28)`."""
+    """A formula bound to its settings. Prints as it is called: `clipped(low=0.2, high=0.28, form=ppo, dual=None)`."""
 
-    function: Callable[..., Any]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    own_needs: frozenset[str] = frozenset()
-    own_scope: Scope = "token"
+    function: Callable[..., Any]  # the formula; its docstring's first line is printed in docs/methods.md
+    settings: Mapping[str, Any] = field(default_factory=dict)  # its keyword arguments; may hold other parts
+    own_needs: frozenset[str] = frozenset()  # optional `Batch` fields that the formula itself reads
+    own_scope: Scope = "token"  # the widest unit over which the formula itself takes a statistic
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs, **self.settings)
 
     @property
     def name(self) -> str:
+        """The formula's name; the underscore of a formula behind a factory of the same name is left out."""
         return self.function.__name__.lstrip("_")
 
     @property
     def inner(self) -> tuple[Part, ...]:
-        """Parts among the settings: the estimator of a penalty, the tokens it acts on."""
+        """Parts among the settings, such as the mask of a penalty."""
         return tuple(value for value in self.settings.values() if isinstance(value, Part))
 
     @property
@@ -50,7 +53,7 @@ class Part:
 
     @property
     def scope(self) -> Scope:
-        """The widest statistic taken: a micro-batch must keep this unit whole."""
+        """The unit that a micro-batch must keep whole, for this part and its inner parts."""
         return widest([self.own_scope, *(part.scope for part in self.inner)])
 
     def __str__(self) -> str:
@@ -62,18 +65,19 @@ def widest(scopes: list[Scope]) -> Scope:
 
 
 def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], Callable[..., Part]]:
-    """Turn a formula into a factory: `clipped(low=0.2, high=0.28)` binds the keyword-only settings, all of them.
+    """Decorator: turn a formula into a factory of parts, which takes the formula's keyword-only arguments, all of them.
 
-    `needs` name the optional batch fields the formula reads; `scope` the widest statistic it takes.
+    `needs` are the optional batch fields the formula reads, `scope` is the widest unit over which it takes a statistic.
     """
 
     def factory(function: Callable[..., Any]) -> Callable[..., Part]:
-        wanted = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        names = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
         @wraps(function)
         def bind(**settings: Any) -> Part:
-            if settings.keys() != wanted:
-                raise TypeError(f"{function.__name__} takes {sorted(wanted)}, got {sorted(settings)}")
+            # checked here and not when the loss runs, so that a mistake shows when the method is composed
+            if settings.keys() != names:
+                raise TypeError(f"{function.__name__} takes {sorted(names)}, got {sorted(settings)}")
             return Part(function, settings, frozenset(needs), scope)
 
         return bind
@@ -81,33 +85,40 @@ def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], 
     return factory
 
 
+def pick(choices: Mapping[str, T], setting: str, label: str) -> T:
+    """`choices[label]`; `ConfigError` with the allowed labels when there is no such choice."""
+    if label not in choices:
+        raise unknown("methods.parts", setting, label, choices)
+    return choices[label]
+
+
 @dataclass(frozen=True)
 class Parts:
-    """The slots, in the order in which a loss passes through them."""
+    """The slots that a method fills. The loss is -reduce( mask * surrogate - sum of penalties )."""
 
-    advantage: Part  # (reward (B,), group (B,)) -> (B,)
+    advantage: Part  # (reward (B,), group (B,)) -> (B,); called once per rollout, before the loss
     ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
-    surrogate: Part  # Terms -> (B, T) or (B, 1), larger is better
+    surrogate: Part  # Terms -> objective, (B, T) or (B, 1), larger is better
     reduce: Part  # (x, batch, tokens, sequences) -> scalar
-    shape: Part | None = None  # (batch, advantage (B, 1)) -> (B, T)
-    selection: Part | None = None  # Terms -> (B, T) weight on the surrogate
-    penalties: tuple[Part, ...] = ()  # Terms -> (B, T), subtracted
+    shape: Part | None = None  # (batch, advantage (B, 1)) -> advantage per token (B, T)
+    mask: Part | None = None  # Terms -> (B, T), multiplies the surrogate: bool, or a weight in [0, 1]
+    penalties: tuple[Part, ...] = ()  # Terms -> (B, T) each, subtracted; not multiplied by `mask`
 
     def filled(self) -> dict[str, Part]:
-        """Slot name -> part, for the slots in use."""
-        named = {
+        """Slot name -> part for the slots in use, in the order in which a loss passes through them."""
+        slots = {
             "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
-            "selection": self.selection, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)},
-            "reduce": self.reduce,
+            "mask": self.mask, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)}, "reduce": self.reduce,
         }  # fmt: skip
-        return {slot: part for slot, part in named.items() if part is not None}
-
-
-# What the slots of one loss read, computed at most once. Made anew for every loss: no graph outlives its backward.
+        return {slot: part for slot, part in slots.items() if part is not None}
 
 
 class Terms:
-    """A batch seen through a method's parts. A value equal for all tokens of a row may be (B, 1) instead of (B, T)."""
+    """What the slots of one loss read, each quantity computed at most once.
+
+    Created anew for every loss, so that no graph outlives its backward pass. A value that is equal for all tokens of a
+    row may be (B, 1) instead of (B, T).
+    """
 
     def __init__(self, batch: Batch, parts: Parts, generator: Generator | None = None):
         self.batch, self.parts, self.generator = batch, parts, generator

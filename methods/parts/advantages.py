@@ -13,18 +13,27 @@ if TYPE_CHECKING:
 
     from methods.batch import Batch
 
-STD = {"unbiased": (1, 1e-6), "biased": (0, 1e-6), "unbiased-1e-4": (1, 1e-4)}  # R11: name -> (Bessel correction, eps)
+# R11: name -> (1 to divide the squares by n - 1 or 0 by n, eps added to the deviation). The paper prints no eps.
+STD = {
+    "unbiased": (1, 1e-6),  # verl
+    "biased": (0, 1e-6),
+    "unbiased-1e-4": (1, 1e-4),  # TRL
+}
 
 
 def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum of `x` over each group (K,), size of each group (K,), and each row's group index (B,)."""
+    """Sum of `x` over each group (K,), size of each group (K,) in the dtype of `x`, each row's group index (B,)."""
     ids, index_B = group_B.unique(return_inverse=True)
     zeros_K = x_B.new_zeros(len(ids))
-    return zeros_K.index_add(0, index_B, x_B), zeros_K.index_add(0, index_B, x_B * 0 + 1), index_B
+    return zeros_K.index_add(0, index_B, x_B), zeros_K.index_add(0, index_B, x_B.new_ones(len(x_B))), index_B
 
 
 def _centred(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """R - mean of the group, float64, so that equal rewards stay near 0 when divided by eps."""
+    """R - mean of the group, float64.
+
+    In float32 the mean of equal rewards such as 0.1 can be off by one rounding, and dividing that rounding by a
+    deviation of 0 + eps would give an advantage that is not near 0.
+    """
     if not bool(reward_B.isfinite().all()):
         raise CorruptInputError(f"reward: not finite at {int((~reward_B.isfinite()).nonzero()[0])}")
     sums_K, sizes_K, index_B = by_group(reward_B.double(), group_B)
@@ -48,30 +57,39 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, std: str) -> Tensor:
     return (centred_B / (_deviation(centred_B, group_B, correction) + eps)).to(reward_B.dtype)
 
 
+# R13: what GPG multiplies the centred reward by, alpha / F_norm.
+
+
+def _one(reward_B: Tensor, group_B: Tensor) -> float:
+    return 1.0
+
+
 def _inverse_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
+    """F_norm = std + 1e-6."""
     correction, eps = STD["unbiased"]
     return 1 / (_deviation(_centred(reward_B, group_B), group_B, correction) + eps)
 
 
 def _informative(reward_B: Tensor, group_B: Tensor) -> float:
+    """alpha = B / (B - M), M responses in groups of equal reward (2504.02546, in print)."""
     ids, index_B = group_B.unique(return_inverse=True)
     zeros_K = reward_B.new_zeros(len(ids))
-    least_K, most_K = (
-        zeros_K.scatter_reduce(0, index_B, reward_B, end, include_self=False) for end in ("amin", "amax")
-    )
-    return len(reward_B) / max(int((least_K < most_K)[index_B].count_nonzero()), 1)
+    lowest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amin", include_self=False)
+    highest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amax", include_self=False)
+    # at least 1: with equal rewards everywhere the centred rewards are 0 and any finite scale will do
+    return len(reward_B) / max(int((lowest_K < highest_K)[index_B].count_nonzero()), 1)
 
 
 def _inverse_accuracy(reward_B: Tensor, group_B: Tensor) -> float:
+    """alpha = B / responses with a reward, verl's rule."""
     return len(reward_B) / max(int(reward_B.count_nonzero()), 1)
 
 
-# R13: alpha / F_norm
 SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
-    "one": lambda reward_B, group_B: 1.0,
-    "std": _inverse_std,  # F_norm = std + 1e-6
-    "informative": _informative,  # alpha = B / (B - M), M responses in groups of equal reward
-    "inverse-accuracy": _inverse_accuracy,  # alpha = B / responses with a reward, verl's rule
+    "one": _one,
+    "std": _inverse_std,
+    "informative": _informative,
+    "inverse-accuracy": _inverse_accuracy,
 }
 
 
@@ -85,5 +103,6 @@ def group_centred(reward_B: Tensor, group_B: Tensor, *, scale: str) -> Tensor:
 def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float) -> Tensor:
     """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758)."""
     assert batch.entropy is not None
+    # detached: the bonus reweights tokens, it does not push the entropy itself
     bonus_BT = alpha * batch.valid(batch.entropy.detach())
     return advantage_B1 + bonus_BT.minimum(advantage_B1.abs() / kappa)

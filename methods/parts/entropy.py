@@ -1,4 +1,12 @@
-"""Log-probs of the sampled tokens and full-vocabulary entropies, a chunk of tokens at a time, with gradient."""
+"""Log-probs of the sampled tokens and full-vocabulary entropies without the full logits in memory, with gradient.
+
+For N tokens and a vocabulary of V the logits take N x V numbers, for a training step often more than the model itself.
+`logp_and_entropy` computes them a chunk of tokens at a time from the states before the output head:
+
+    logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, tokens, temperature=1.0)
+
+Both go into a `Batch` as they are. Works on any device. Unlike the other parts it is called before there is a batch.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +32,7 @@ def logp_and_entropy(
 
 def _log_probs(hidden_nD: Tensor, weight: Tensor, temperature: float) -> Tensor:
     logits_nV = hidden_nD @ weight.T
+    # half precision is widened here: log_softmax over a large vocabulary loses its small terms otherwise
     return (logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32)) / temperature).log_softmax(-1)
 
 
@@ -36,10 +45,11 @@ class _Chunked(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(hidden_ND.dtype, torch.float32)
         logp_N, entropy_N = (torch.empty(len(token_N), dtype=wide, device=hidden_ND.device) for _ in range(2))
-        for part in _slices(len(token_N), chunk):
-            logp_nV = _log_probs(hidden_ND[part], weight, temperature)
-            logp_N[part] = logp_nV.gather(1, token_N[part, None]).squeeze(1)
-            entropy_N[part] = -(logp_nV.exp() * logp_nV).sum(1)
+        for rows in _chunks(len(token_N), chunk):
+            logp_nV = _log_probs(hidden_ND[rows], weight, temperature)
+            logp_N[rows] = logp_nV.gather(1, token_N[rows, None]).squeeze(1)
+            entropy_N[rows] = -(logp_nV.exp() * logp_nV).sum(1)
+        # the entropies are kept because backward reads H; the log-probs of the whole vocabulary are not
         ctx.save_for_backward(hidden_ND, weight, token_N, entropy_N)
         ctx.temperature, ctx.chunk = temperature, chunk
         return logp_N, entropy_N
@@ -48,16 +58,16 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, by_logp_N: Tensor, by_entropy_N: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, weight, token_N, entropy_N = ctx.saved_tensors
         by_hidden_ND, by_weight = torch.empty_like(hidden_ND), torch.zeros_like(weight)
-        for part in _slices(len(token_N), ctx.chunk):
-            logp_nV = _log_probs(hidden_ND[part], weight, ctx.temperature)
-            by_logp_n1, by_entropy_n1 = by_logp_N[part, None], by_entropy_N[part, None]
-            by_logits_nV = -logp_nV.exp() * (by_logp_n1 + by_entropy_n1 * (logp_nV + entropy_N[part, None]))
-            by_logits_nV.scatter_add_(1, token_N[part, None], by_logp_n1)
+        for rows in _chunks(len(token_N), ctx.chunk):
+            logp_nV = _log_probs(hidden_ND[rows], weight, ctx.temperature)
+            by_logp_n1, by_entropy_n1 = by_logp_N[rows, None], by_entropy_N[rows, None]
+            by_logits_nV = -logp_nV.exp() * (by_logp_n1 + by_entropy_n1 * (logp_nV + entropy_N[rows, None]))
+            by_logits_nV.scatter_add_(1, token_N[rows, None], by_logp_n1)
             by_logits_nV = (by_logits_nV / ctx.temperature).to(weight.dtype)
-            by_hidden_ND[part] = by_logits_nV @ weight
-            by_weight.addmm_(by_logits_nV.T, hidden_ND[part])
+            by_hidden_ND[rows] = by_logits_nV @ weight
+            by_weight.addmm_(by_logits_nV.T, hidden_ND[rows])
         return by_hidden_ND, by_weight, None, None, None
 
 
-def _slices(total: int, size: int) -> Iterator[slice]:
+def _chunks(total: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, total, size))

@@ -1,11 +1,14 @@
-"""Which tokens a term acts on: (B, T) bool, or a weight in [0, 1]; no gradient. The reducer applies the mask."""
+"""The tokens that a term acts on, (B, T): bool, or a weight in [0, 1]. No mask carries gradient.
+
+What a mask says on padding does not matter: the reducer leaves padding out.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from methods.parts import Part, part, surrogates
+from methods.parts import Part, part, pick, surrogates
 from records.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
 
     from methods.parts import Terms
 
-# R6: in the first minibatch of a rollout dH is rounding noise
+# R6. In the first minibatch of a rollout dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise.
+# Half precision has no entry: there the rounding is as large as the changes, so the tolerance must be stated.
 TOLERANCE = {"torch.float64": 0.0, "torch.float32": 1e-6}
 
 
@@ -23,7 +27,19 @@ def everywhere(t: Terms) -> Tensor:
     return t.batch.mask
 
 
-# ---- entropy change, TEPO's mask ----
+# ---- entropy change dH and TEPO's masks ----
+
+
+def entropy_change(definition: str, *, tolerance: float | None = None) -> Part:
+    """dH, (B, T), by one of the definitions of R5; `tolerance` (R6) in nats, None: by the dtype of the entropies.
+
+    Raises `ConfigError` for a tolerance with a definition that takes no difference of entropies.
+    """
+    if definition == "entropy_diff":
+        return entropy_diff(tol=tolerance)
+    if tolerance is not None:
+        raise ConfigError(f"dh-tol: has no meaning with dh-def={definition}, which measures no entropy difference")
+    return pick({"cov_sign": cov_sign, "first_order": first_order, "theorem": theorem}, "dh-def", definition)()
 
 
 @part("entropy", "old_entropy")
@@ -61,28 +77,21 @@ def theorem(t: Terms) -> Tensor:
     return -t.advantage.expand_as(t.batch.mask)
 
 
-def delta_entropy(definition: str, tol: float | None) -> Part:
-    """dH, (B, T), by one of the readings of R5."""
-    if definition == "entropy_diff":
-        return entropy_diff(tol=tol)
-    return {"cov_sign": cov_sign, "first_order": first_order, "theorem": theorem}[definition]()
-
-
 @part()
-def sure_and_sharpening(t: Terms, *, dh: Part) -> Tensor:
+def falling_entropy_on_positive(t: Terms, *, dh: Part) -> Tensor:
     """A > 0 and dH < 0 (TEPO eq. 4)."""
     return (t.advantage > 0) & (dh(t) < 0)
 
 
 @part()
-def unsure_and_spreading(t: Terms, *, dh: Part) -> Tensor:
+def rising_entropy_on_negative(t: Terms, *, dh: Part) -> Tensor:
     """A < 0 and dH > 0 (TEPO Table 3, Panel E)."""
     return (t.advantage < 0) & (dh(t) > 0)
 
 
 @part()
-def either(t: Terms, *, dh: Part) -> Tensor:
-    """A > 0 and dH < 0, or A < 0 and dH > 0: TEPO section 3.3.2's misalignment."""
+def misaligned(t: Terms, *, dh: Part) -> Tensor:
+    """A > 0 and dH < 0, or A < 0 and dH > 0: the misalignment of TEPO section 3.3.2."""
     return t.advantage * dh(t) < 0
 
 
@@ -91,6 +100,7 @@ def either(t: Terms, *, dh: Part) -> Tensor:
 
 def covariance(t: Terms) -> Tensor:
     """cov_t = (A_t - mean A)(log p_t - mean log p), means over the valid tokens at hand (arXiv 2505.22617, eq. 10)."""
+    # log pi is detached, as in the original's code: the covariance chooses tokens and is not optimised
     mask, tokens = t.batch.weight_BT, max(t.batch.tokens, 1)
     advantage, logp_BT = t.advantage, t.logp_BT.detach()
     return (advantage - (advantage * mask).sum() / tokens) * (logp_BT - logp_BT.sum() / tokens)
@@ -99,6 +109,7 @@ def covariance(t: Terms) -> Tensor:
 @part(scope="batch")
 def top_covariance(t: Terms, *, fraction: float) -> Tensor:
     """The max(1, int(fraction N)) valid tokens of largest covariance (KL-Cov, eq. 13)."""
+    # at least one token, as in the original's code; none in a batch without a token, where topk(1) would fail
     count = min(max(1, int(fraction * t.batch.tokens)), t.batch.tokens)
     chosen = covariance(t).masked_fill(t.batch.padding_BT, float("-inf")).flatten().topk(count).indices
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, chosen, True).view_as(t.batch.mask)
@@ -115,6 +126,7 @@ def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> 
     cov = covariance(t)
     candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~surrogates.outside(t)).flatten().nonzero().squeeze(1)
     count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
+    # drawn on the CPU, whose generator gives the same tokens on every device
     order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, candidates[order], True).view_as(t.batch.mask)
 
@@ -137,5 +149,6 @@ def steer(t: Terms, *, least: float, map: str) -> Tensor:
     assert t.batch.entropy is not None
     logp_BT = t.logp_BT.detach()
     omega = t.batch.valid(t.advantage * (1 - logp_BT.exp()) * (logp_BT + t.batch.entropy.detach())).abs()
+    # 0.02 is the original's floor: without it the largest of many tiny changes would weigh `least` as well
     share = omega / omega.max().clamp(min=0.02)
     return (share * math.log(least)).exp() if map == "exp" else 1 - (1 - least) * share

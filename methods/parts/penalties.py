@@ -1,4 +1,4 @@
-"""Terms subtracted from the objective: coefficient x divergence x selection, per token."""
+"""Terms subtracted from the objective, per token: coefficient x divergence, or x entropy, on the tokens of a mask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from methods.parts import Terms
 
-# d = log pi/pi_anchor at the sampled token. E_pi[k1] = KL(pi || anchor); k3 = k1 + (1/r - 1) >= 0; k2 has the 1/2.
+# d = log pi/pi_anchor at the sampled token. E_pi[k1] = KL(pi || anchor); k3 = k1 + (1/r - 1) >= 0.
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k3": lambda d: (-d).exp() + d - 1,
     "abs": lambda d: d.abs(),
@@ -22,25 +22,31 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def kl(*, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Part:
-    """beta KL(pi, anchor) on the tokens of `where`; `norm="masked"` divides by these tokens instead of all (R7)."""
+def kl(*, beta: float, estimator: str, anchor: str, mask: Part, norm: str = "tokens") -> Part:
+    """beta KL(pi, anchor) on the tokens of `mask`; estimator: R4, anchor: R3.
+
+    norm (R7): "tokens" lets the reducer divide by all tokens, "masked" divides by the masked ones.
+    """
+    if estimator == "full" and anchor == "ref":
+        # no trainer keeps the reference's whole distribution, only its log-probs of the sampled tokens
+        raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
     needs = set()
     if estimator == "full":
-        if anchor == "ref":
-            raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
         needs = {"full_logp", "old_full_logp"}
     elif anchor == "ref":
         needs = {"ref_logp"}
-    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "where": where, "norm": norm}
+    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": norm}
+    # the number of masked tokens is a statistic of the whole batch
     return Part(_kl, settings, frozenset(needs), "batch" if norm == "masked" else "token")
 
 
-def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, where: Part, norm: str) -> Tensor:
-    """beta KL_t(pi || anchor) on the tokens of `where`."""
-    chosen = where(t)
+def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: str) -> Tensor:
+    """beta KL_t(pi || anchor) on the tokens of `mask`."""
+    masked = mask(t)
     if norm == "masked":
-        beta *= t.batch.tokens / max(int((chosen & t.batch.mask).count_nonzero()), 1)
-    return divergence(t, estimator=estimator, anchor=anchor) * (beta * chosen.to(t.batch.logp.dtype))
+        # the reducer will divide by N: N / (masked tokens) turns that into a mean over the masked tokens
+        beta *= t.batch.tokens / max(int((masked & t.batch.mask).count_nonzero()), 1)
+    return divergence(t, estimator=estimator, anchor=anchor) * (beta * masked.to(t.batch.logp.dtype))
 
 
 def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
@@ -49,6 +55,7 @@ def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
     if estimator == "full":
         assert batch.full_logp is not None
         assert batch.old_full_logp is not None
+        # filled before the difference: -inf - -inf on padding would be NaN, and NaN * 0 in the reducer as well
         padding = batch.padding_BT.unsqueeze(2)
         logp, old_logp = batch.full_logp.masked_fill(padding, 0.0), batch.old_full_logp.masked_fill(padding, 0.0)
         return (logp.exp() * (logp - old_logp)).sum(2)
@@ -62,15 +69,15 @@ def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
     return ESTIMATORS[estimator](d)
 
 
-def entropy(*, coefficient: float, where: Part) -> Part:
+def entropy(*, coefficient: float, mask: Part) -> Part:
     """coefficient x H with its gradient: negative rewards entropy (max-entropy), positive punishes it (min-entropy)."""
-    return Part(_entropy, {"coefficient": coefficient, "where": where}, frozenset({"entropy"}))
+    return Part(_entropy, {"coefficient": coefficient, "mask": mask}, frozenset({"entropy"}))
 
 
-def _entropy(t: Terms, *, coefficient: float, where: Part) -> Tensor:
-    """coefficient H_t on the tokens of `where`, with gradient."""
+def _entropy(t: Terms, *, coefficient: float, mask: Part) -> Tensor:
+    """coefficient H_t on the tokens of `mask`, with gradient."""
     entropy_BT = t.batch.entropy
     assert entropy_BT is not None
     if t.batch.logp.requires_grad and not entropy_BT.requires_grad:
         raise ConfigError(f"{t.batch.label}: entropy: carries no gradient, so an entropy term would do nothing")
-    return t.batch.valid(entropy_BT) * (coefficient * where(t).to(entropy_BT.dtype))
+    return t.batch.valid(entropy_BT) * (coefficient * mask(t).to(entropy_BT.dtype))

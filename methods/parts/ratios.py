@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from methods.parts import Part, part
+from methods.parts import Part, part, pick
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,21 +18,50 @@ def none(t: Terms) -> Tensor:
     return t.advantage.new_zeros(len(t.batch.mask), 1)
 
 
+def token(*, gradient: str = "autograd") -> Part:
+    """One weight per token, the ratio itself. `gradient`: see `sequence`."""
+    return _with_gradient(_token(), gradient)
+
+
+def sequence(*, gradient: str = "autograd") -> Part:
+    """One weight per sequence, the geometric mean of its ratios. `gradient` (R2): autograd, or alg1_line21."""
+    return _with_gradient(_sequence(), gradient)
+
+
+def prefix(*, gradient: str = "through") -> Part:
+    """One weight per token, the geometric mean of the ratios up to it. `gradient` (R8): through, own_token or stop.
+
+    Under "stop" the weight is the same: `surrogates.weighted` is then the surrogate, and detaches it.
+    """
+    choices = {"through": _prefix(), "own_token": own_token(of=_prefix()), "stop": _prefix()}
+    return pick(choices, "prefix-grad", gradient)
+
+
+def at_level(level: str, *, gradient: str = "autograd") -> Part:
+    """The weight of `token` or of `sequence`, for methods whose level the paper leaves open (R18, R19)."""
+    return pick({"token": token, "sequence": sequence}, "ratio", level)(gradient=gradient)
+
+
+def _with_gradient(weight: Part, gradient: str) -> Part:
+    return pick({"autograd": weight, "alg1_line21": own_share(of=weight)}, "gradient", gradient)
+
+
 @part()
-def token(t: Terms) -> Tensor:
+def _token(t: Terms) -> Tensor:
     """r_t = exp d_t (GRPO, arXiv 2402.03300, eq. 3)."""
     return t.log_ratio_BT
 
 
 @part(scope="sequence")
-def sequence(t: Terms) -> Tensor:
+def _sequence(t: Terms) -> Tensor:
     """w = exp( (1/|y|) sum_t d_t ), the geometric mean, (B, 1) (TEPO section 3.3.1; GSPO, arXiv 2507.18071, eq. 7)."""
     return t.log_ratio_BT.sum(1, keepdim=True) / t.lengths_B1
 
 
 @part(scope="sequence")
-def prefix(t: Terms) -> Tensor:
+def _prefix(t: Terms) -> Tensor:
     """w_t = exp( (1/t) sum_{u<=t} d_u ) (TEPO Table 5, without the stray sum in front)."""
+    # t counts valid tokens, so holes in the mask do not lengthen a prefix; at least 1 before the first valid token
     return t.log_ratio_BT.cumsum(1) / t.batch.mask.cumsum(1).clamp(min=1)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from methods.parts import part
+from methods.parts import Part, part
+from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,6 +14,35 @@ if TYPE_CHECKING:
     from methods.parts import Terms
 
 INF = float("inf")
+CLIP_HIGHER = (0.2, 0.28)  # DAPO's bounds (2503.14476) and the default of the options `low` and `high`
+
+
+def clipped(*, low: float | None, high: float | None, form: str = "ppo", dual: float | None = None) -> Part:
+    """The clipped objective; `form` (R1) is ppo, eq4 or none, `dual` (R21) a second upper bound where A < 0.
+
+    None for `low` or `high` leaves that side open. Raises `ConfigError` for settings that the form would not read.
+    """
+    if form != "ppo" and dual is not None:
+        raise ConfigError(f"dual-clip: has no meaning with clip-form={form}")
+    # the options' defaults are passed whatever the form; other bounds were set on purpose and would do nothing
+    if form == "none" and (low, high) != CLIP_HIGHER:
+        raise ConfigError("low, high: have no meaning with clip-form=none")
+    if form == "none" or (low is None and high is None and dual is None):
+        return plain()
+    return Part(_clipped, {"low": low, "high": high, "form": form, "dual": dual})
+
+
+@part()
+def plain(t: Terms) -> Tensor:
+    """w A: importance sampling without a clip."""
+    return t.log_weight.exp() * t.advantage
+
+
+def _clipped(t: Terms, *, low: float | None, high: float | None, form: str, dual: float | None) -> Tensor:
+    """The weight held in its region, times A: for `form="ppo"` this is min(w A, clip(w, 1 - low, 1 + high) A)."""
+    lower, upper = region(t.advantage, low=low, high=high, form=form, dual=dual)
+    # clamped before exp: a weight that overflows would get the gradient 0 * inf
+    return t.log_weight.clamp(lower, upper).exp() * t.advantage
 
 
 def region(
@@ -26,25 +56,12 @@ def region(
     lower, upper = advantage.new_full(advantage.shape, -INF), advantage.new_full(advantage.shape, INF)
     if high is not None:
         upper = upper.masked_fill((advantage > 0) | (form == "eq4"), math.log1p(high))
+    # eq4 has no lower bound: where w < 1 - low, clip(w) = 1 - low is the larger of the two and the minimum is w
     if form == "ppo" and low is not None and low < 1:
         lower = lower.masked_fill(advantage < 0, math.log1p(-low))
     if form == "ppo" and dual is not None:
         upper = upper.masked_fill(advantage < 0, math.log(dual))
     return lower, upper
-
-
-@part()
-def plain(t: Terms) -> Tensor:
-    """w A: importance sampling without a clip."""
-    return t.log_weight.exp() * t.advantage
-
-
-@part()
-def clipped(t: Terms, *, low: float | None, high: float | None, form: str, dual: float | None) -> Tensor:
-    """The weight held in its region, times A: for `form="ppo"` this is min(w A, clip(w, 1 - low, 1 + high) A)."""
-    lower, upper = region(t.advantage, low=low, high=high, form=form, dual=dual)
-    # clamped before exp: a weight that overflows would get the gradient 0 * inf
-    return t.log_weight.clamp(lower, upper).exp() * t.advantage
 
 
 @part()
@@ -63,7 +80,7 @@ def log_likelihood(t: Terms) -> Tensor:
 def outside(t: Terms) -> Tensor:
     """Valid tokens whose surrogate gradient the clip removes, bool (B, T): weight outside its region, A != 0."""
     surrogate = t.parts.surrogate
-    if surrogate.name != clipped.__name__:
+    if surrogate.name != "clipped":
         return t.batch.mask & False
     lower, upper = region(t.advantage, **surrogate.settings)
     log_weight = t.log_weight.detach()

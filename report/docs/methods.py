@@ -1,4 +1,4 @@
-"""Pages written from the catalog: docs/readings.md and docs/methods/*.md.
+"""Pages written from the method catalog: docs/methods.md and docs/readings.md.
 
 python -m report.docs.methods            write them
 python -m report.docs.methods --check    write nothing, fail if one is out of date
@@ -12,171 +12,223 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from methods import catalog
+from methods.entry import CatalogEntry
 from methods.method import Method
 from methods.options import Option
 from methods.parts import Part
-from methods.readings import READINGS, Reading
-from methods.recipe import Recipe
+from methods.readings import NAMED, READINGS, Reading
 from records.errors import CorruptInputError, run
 from records.files import write_text
 from records.provenance import ROOT
 
-MADE = "<!-- written by `python -m report.docs.methods`; edit the catalog file instead -->\n"
-SCOPES = {
-    "token": "a micro-batch may be any rows, and the loss is the same given the minibatch's totals",
-    "sequence": "rows stay whole; a micro-batch may be any rows, and the loss is the same given the minibatch's totals",
-    "batch": "statistics over all tokens at hand: splitting the minibatch changes the method, so do not split it",
-}
+GENERATED = "<!-- written by `python -m report.docs.methods`; edit methods/catalog or methods/readings.py instead -->\n"
 BASELINE = "grpo"
+METHODS_INTRO = """
+# Methods
+
+Every method of the catalog: equation, difference from GRPO/DAPO, options. A key may set options, as in
+`tepo+beta=1+kl-estimator=k1`. An option that settles an ambiguity of the paper names its [reading](readings.md).
+Other frameworks compute different losses under the same names: [names.md](names.md). To add a method:
+[add-a-method.md](add-a-method.md).
+
+In the equations i is a response, t a token of it, A_i the advantage, B the number of responses and N the number of
+tokens of an update minibatch, sg[x] is x without gradient, H_t the entropy over the whole vocabulary, and dH_t its
+change since the policy that sampled. J is maximised.
+
+*Scope* says how a minibatch may be split into micro-batches: `token` and `sequence` losses are the same however the
+rows are split, given the minibatch's counts; `sequence` needs whole rows; a `batch` loss takes statistics over all
+tokens at hand, so that splitting the minibatch changes the method. *Needs* are the fields of a `Batch` that a loss
+reads beyond log-probs, advantage and mask. Entropies of a large vocabulary: `methods.parts.entropy.logp_and_entropy`.
+"""
+READINGS_INTRO = """
+# Readings
+
+Where the paper can be read in more than one way. **Bold** is the default; a run records all its readings. A method's
+reading is set in its key (`tepo+clip-form=eq4`). The *lineage* is the public code that the paper's settings come from.
+"""
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table; bars in cells are escaped."""
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |\n" for line in lines)
+    names = list(head)
+    lines = [names, ["---"] * len(names), *rows]
+    return "".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def meaning(part: Part) -> str:
-    """The first line of the formula's docstring."""
-    return (inspect.getdoc(part.function) or "").split("\n")[0]
+# docs/methods.md
 
 
-def diff_table(method: Method, baseline: Method) -> str:
+def methods_page() -> str:
+    entries = list(catalog.entries().values())
+    shared = shared_options(entries)
+    return "\n".join(
+        [
+            f"{GENERATED}{METHODS_INTRO}",
+            table(("key", "method", "scope", "needs", "rows of the paper"), map(_summary, entries)),
+            *(method_section(entry, shared) for entry in entries),
+            "## Options of several methods\n",
+            table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, shared)),
+            "## Formulas\n",
+            table(("part", "formula"), formulas(entries)),
+        ]
+    )
+
+
+def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
+    """The options that at least two methods have alike, in the order of their first appearance."""
+    options = [option for entry in entries for option in entry.options]
+    return [option for option in dict.fromkeys(options) if options.count(option) > 1]
+
+
+def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
+    method = entry.method({})
+    own = [option for option in entry.options if option not in shared]
+    others = ", ".join(_at_default(option) for option in entry.options if option in shared)
+    aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
+    lines = [
+        f"## {entry.key}\n",
+        f"**{entry.title}** ({entry.source}, [{_file(entry)}](../{_file(entry)})). {entry.differs_from_grpo}\n",
+        *([f"> {entry.quote} (TEPO paper, {entry.quoted_from})\n"] if entry.quote else []),
+        f"```text\n{entry.equation}\n```\n",
+    ]
+    if entry.key != BASELINE:
+        lines.append(differences(method, catalog.parse(BASELINE)))
+    if own:
+        lines.append(
+            table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, own))
+        )
+    lines.append(f"Shared options: {others}.\n")
+    if aliases:
+        lines.append(f"Other names: {', '.join(aliases)}.\n")
+    return "\n".join(lines)
+
+
+def differences(method: Method, baseline: Method) -> str:
     """The slots in which two methods differ, each with both parts."""
     here, there = method.parts.filled(), baseline.parts.filled()
     slots = sorted(here.keys() | there.keys(), key=[*here, *there].index)
-    changed = [s for s in slots if str(here.get(s, "-")) != str(there.get(s, "-"))]
-    if not changed:
-        return "No slot differs.\n"
+    changed = [slot for slot in slots if str(here.get(slot)) != str(there.get(slot))]
     rows = ([slot, _code(there.get(slot)), _code(here.get(slot))] for slot in changed)
     return table(("slot", baseline.title, method.title), rows)
+
+
+def formulas(entries: Iterable[CatalogEntry]) -> list[tuple[str, str]]:
+    """Name and docstring of each part that some method has at its defaults."""
+    todo = [part for entry in entries for part in entry.method({}).parts.filled().values()]
+    found: dict[str, str] = {}
+    for part in todo:
+        todo += part.inner
+        found[f"`{part.name}`"] = (inspect.getdoc(part.function) or "").split("\n")[0]
+    return sorted(found.items())
+
+
+def _summary(entry: CatalogEntry) -> list[str]:
+    method = entry.method({})
+    needs = ", ".join(sorted(method.needs)) or "-"
+    return [f"[`{entry.key}`](#{entry.key})", entry.title, method.scope, needs, "; ".join(entry.paper_rows) or "-"]
+
+
+def _row(option: Option) -> list[str]:
+    allowed = ", ".join(f"`{choice}`" for choice in option.choices)
+    if not allowed:
+        allowed = f"number or `{option.blank}`" if option.blank else "number"
+    reading = f" ({_link(NAMED[option.reading])})" if option.reading else ""
+    default = option.spell(option.default)
+    return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, option.why]
+
+
+def _at_default(option: Option) -> str:
+    """`low=0.2` (R9): the reading tells options of the same name apart."""
+    text = f"`{option.name}={option.spell(option.default)}`"
+    return f"{text} ({NAMED[option.reading].id})" if option.reading else text
 
 
 def _code(part: Part | None) -> str:
     return f"`{part}`" if part else "-"
 
 
-def _option(o: Option) -> list[str]:
-    allowed = ", ".join(f"`{c}`" for c in o.choices) or "number" + (f" or `{o.blank}`" if o.blank else "")
-    return [f"`{o.name}`", f"`{o.spell(o.default)}`", allowed, o.printed, o.original, o.why]
+def _link(reading: Reading) -> str:
+    return f"[{reading.id}](readings.md#{reading.id.lower()}-{reading.name})"
 
 
-def method_page(recipe: Recipe) -> str:
-    """docs/methods/<key>.md"""
-    method = recipe.method({})
-    quote = f"> {recipe.quote}\n>\n> TEPO paper, {recipe.where}\n" if recipe.quote else f"TEPO paper: {recipe.where}.\n"
-    rows = "".join(f"- {row}\n" for row in recipe.rows) or "- none\n"
-    parts = (row for slot, part in method.parts.filled().items() for row in part_rows(slot, part))
-    also = "".join(f"- `{name}` is `{recipe.method(settings).key}`\n" for name, settings in recipe.also.items())
-    held = ((r.id, _link(r), f"`{method.readings[r.name]}`", _others(r, recipe, method)) for r in recipe.readings())
+def _file(entry: CatalogEntry) -> str:
+    return Path(inspect.getfile(entry.parts)).relative_to(ROOT).as_posix()
+
+
+# docs/readings.md
+
+
+def readings_page() -> str:
+    sections = [reading_section(reading) for reading in READINGS if reading.room == "methods"]
     return "\n".join(
         [
-            f"{MADE}\n# {recipe.title} (`{recipe.key}`)\n",
-            f"{recipe.differs} Source: {recipe.source}. File: [{_file(recipe)}](../../{_file(recipe)}).\n",
-            f"{quote}\n```text\n{recipe.equation}\n```\n",
-            f"## Against GRPO/DAPO\n\n{diff_table(method, catalog.parse(BASELINE))}",
-            f"## Parts\n\n{table(('slot', 'part', 'formula'), parts)}",
-            "## Options\n\n"
-            + table(("option", "default", "allowed", "TEPO prints", "original", "why"), map(_option, recipe.options)),
-            f"## Readings\n\n{table(('id', 'reading', 'default', 'alternatives'), held)}",
-            f"## Scope and needs\n\nScope `{method.scope}`: {SCOPES[method.scope]}.\n",
-            f"Needs beyond log-probs, advantage and mask: {', '.join(sorted(method.needs)) or 'nothing'}.\n",
-            f"## Rows of the paper\n\n{rows}" + (f"\n## Other names\n\n{also}" if also else ""),
+            f"{GENERATED}{READINGS_INTRO}",
+            "## Settled by a method\n",
+            *sections,
+            "## Settled by training\n",
+            settled_elsewhere("training"),
+            "## Settled by evaluation\n",
+            settled_elsewhere("evals"),
         ]
     )
 
 
-def part_rows(slot: str, part: Part) -> list[list[str]]:
-    """A part and, below it, the parts it is made of."""
-    inner = [row for each in part.inner for row in part_rows("", each)]
-    return [[slot, f"`{part}`", meaning(part)], *inner]
+def reading_section(reading: Reading) -> str:
+    values = "".join(
+        f"- {_value(reading, label)}: {meaning}{_sets(reading, label)}\n" for label, meaning in reading.values.items()
+    )
+    keys = [key for key, entry in catalog.entries().items() if reading in entry.readings()]
+    links = ", ".join(f"[`{key}`](methods.md#{key})" for key in keys)
+    return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}\nMethods: {links}.\n"
 
 
-def _link(reading: Reading) -> str:
-    return f"[{reading.name}](../readings.md#{reading.id.lower()}-{reading.name})"
-
-
-def _others(reading: Reading, recipe: Recipe, method: Method) -> str:
-    labels = recipe.labels(reading)
-    return ", ".join(f"`{label}`" for label in labels if label != method.readings[reading.name]) or "-"
-
-
-def _file(recipe: Recipe) -> str:
-    return Path(inspect.getfile(recipe.parts)).relative_to(ROOT).as_posix()
-
-
-def index_page(recipes: Iterable[Recipe]) -> str:
-    """docs/methods/README.md"""
+def settled_elsewhere(room: str) -> str:
+    """The table of the readings that training or evaluation settles."""
     rows = []
-    for r in recipes:
-        m = r.method({})
-        needs, printed = ", ".join(sorted(m.needs)) or "-", "; ".join(r.rows) or "-"
-        rows.append((f"[`{r.key}`]({r.key}.md)", r.title, r.differs, f"`{m.scope}`", needs, printed))
-    return (
-        f"{MADE}\n# Methods\n\nA key may set options: `tepo+beta=1+kl-estimator=k1`. "
-        "Names mean different losses elsewhere: [names.md](../names.md). "
-        "To add one: [add-a-method.md](../add-a-method.md).\n\n"
-        + table(("key", "method", "differs from GRPO/DAPO", "scope", "needs", "rows of the paper"), rows)
-    )
+    for reading in READINGS:
+        if reading.room == room:
+            values = "; ".join(f"{_value(reading, label)}: {meaning}" for label, meaning in reading.values.items())
+            rows.append((reading.id, reading.name, values, reading.why))
+    return table(("id", "reading", "values", "why"), rows)
 
 
-def readings_page() -> str:
-    """docs/readings.md"""
-    text = (
-        f"{MADE}\n# Readings\n\nWhere the paper can be read in more than one way. A bold value is the default. A run "
-        "records all.\nA method's reading is set in its key (`tepo+clip-form=eq4`); training and evaluation hold the "
-        "others.\n"
-    )
-    for room in ("methods", "training", "evals"):
-        text += f"\n## Held by {room}\n"
-        for r in (r for r in READINGS if r.room == room):
-            values = ((f"**{v}**" if v == r.default else v, m, _sets(r, v)) for v, m in r.values.items())
-            held = ", ".join(f"[`{k}`](methods/{k}.md)" for k, c in catalog.recipes().items() if r in c.readings())
-            text += f"\n### {r.id} {r.name}\n\n{r.why}\n\n{table(('value', 'meaning', 'sets'), values)}"
-            text += f"\nMethods: {held}.\n" if held else ""
-    return text
+def _value(reading: Reading, label: str) -> str:
+    return f"**`{label}`**" if label == reading.default else f"`{label}`"
 
 
 def _sets(reading: Reading, label: str) -> str:
-    if reading.room != "methods":
-        return "-"
-    settings = {reading.name: label} if reading.settings is None else reading.settings.get(label, {})
-    return ", ".join(f"`{name}={value}`" for name, value in settings.items()) if label != reading.default else "-"
+    """The options that a label stands for; nothing where it is the value of an option of the reading's own name."""
+    settings = (reading.settings or {}).get(label, {})
+    options = ", ".join(f"`{name}={value}`" for name, value in settings.items())
+    return f" ({options})" if options else ""
 
 
 def pages() -> dict[str, str]:
-    """Path below docs/ -> text, for every generated page."""
-    recipes = catalog.recipes()
-    return {
-        "readings.md": readings_page(),
-        "methods/README.md": index_page(recipes.values()),
-        **{f"methods/{key}.md": method_page(recipe) for key, recipe in recipes.items()},
-    }
+    """Path below docs/ -> text, for both pages."""
+    return {"methods.md": methods_page(), "readings.md": readings_page()}
 
 
 def stale(folder: Path) -> list[str]:
-    """Pages below `folder` that are missing, out of date, or of a method that is gone."""
-    made = pages()
-    there = {p.relative_to(folder).as_posix() for p in (folder / "methods").glob("*.md")}
-    wrong = {n for n, text in made.items() if not (folder / n).is_file() or (folder / n).read_text("utf-8") != text}
-    return sorted(wrong | (there - made.keys()))
+    """Pages below `folder` that are missing or out of date."""
+    return [
+        name
+        for name, text in pages().items()
+        if not (folder / name).is_file() or (folder / name).read_text("utf-8") != text
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the pages that are generated from the method catalog.")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the pages")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
-    arguments = parser.parse_args()
-    if arguments.check:
-        if wrong := stale(arguments.out):
-            raise CorruptInputError(
-                f"{arguments.out}: out of date: {', '.join(wrong)}; run python -m report.docs.methods"
-            )
-        return 0
-    for name, text in pages().items():
-        write_text(arguments.out / name, text)
-    print(f"{len(pages())} pages below {arguments.out}")
+    args = parser.parse_args()
+    if not args.check:
+        for name, text in pages().items():
+            write_text(args.out / name, text)
+        print(f"{len(pages())} pages in {args.out}")
+    elif out_of_date := stale(args.out):
+        names = ", ".join(out_of_date)
+        raise CorruptInputError(f"{args.out}: out of date: {names}; run python -m report.docs.methods")
     return 0
 
 

@@ -210,7 +210,7 @@ def divergence(c: Case, i: int, t: int) -> float:
     return {"k1": d, "abs": abs(d), "k2": d * d / 2, "k3": k3, "k3_is": math.exp(c.log_ratio(i, t)) * k3}[kind]
 
 
-# ---- selections ----
+# ---- masks ----
 
 
 def mean_over_tokens(c: Case, x: Value) -> float:
@@ -238,7 +238,7 @@ def entropy_change(c: Case, i: int, t: int) -> float:
     raise NotImplementedError(f"tests/methods/reference.py: entropy_change: dh-def={kind}")
 
 
-def masked(where: str) -> Value:
+def masked(tokens: str) -> Value:
     """M of Eq. 4 and of Panel E, 1 or 0."""
 
     def m(c: Case, i: int, t: int) -> float:
@@ -246,7 +246,7 @@ def masked(where: str) -> Value:
         tolerance = c.settings.get("dh-tol") or 0.0
         sharpening = a > 0 and dh < -tolerance
         flattening = a < 0 and dh > tolerance
-        return float({"positive": sharpening, "negative": flattening, "both": sharpening or flattening}[where])
+        return float({"positive": sharpening, "negative": flattening, "both": sharpening or flattening}[tokens])
 
     return m
 

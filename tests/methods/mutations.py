@@ -190,7 +190,7 @@ def product_ratio(method: Method) -> Method | None:
         return None
 
     def around(f: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda t: f(t) * (t.lengths_B1 if f.__name__ == "sequence" else t.batch.mask.cumsum(1))
+        return lambda t: f(t) * (t.lengths_B1 if f.__name__ == "_sequence" else t.batch.mask.cumsum(1))
 
     return with_parts(method, ratio=wrap(method.parts.ratio, around))
 
@@ -211,7 +211,7 @@ def own_token(method: Method) -> Method | None:
 
 @mutation("drop every stop-gradient")
 def drop_detach(method: Method) -> Method | None:
-    """In the surrogate, the shape and the weights; a boolean selection has no gradient to stop."""
+    """In the surrogate, the shape and the weights; a boolean mask has no gradient to stop."""
 
     def around(f: Callable[..., Any]) -> Callable[..., Any]:
         def live(*args: Any, **kwargs: Any) -> Any:
@@ -225,8 +225,8 @@ def drop_detach(method: Method) -> Method | None:
         slots["surrogate"] = wrap(method.parts.surrogate, around)
     if method.parts.shape is not None:
         slots["shape"] = wrap(method.parts.shape, around)
-    if method.parts.selection is not None and method.parts.selection.name == "steer":
-        slots["selection"] = wrap(method.parts.selection, around)
+    if method.parts.mask is not None and method.parts.mask.name == "steer":
+        slots["mask"] = wrap(method.parts.mask, around)
     return with_parts(method, **slots) if slots else None
 
 

@@ -1,4 +1,4 @@
-"""More mutations: clips, divergences, selections, constants, advantages, declarations. Registered by being imported."""
+"""More mutations: clips, divergences, masks, constants, advantages, declarations. Registered by being imported."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def clipped(method: Method) -> Method | None:
     return with_parts(method, surrogate=surrogates.clipped(low=0.2, high=0.28, form="ppo", dual=None))
 
 
-# ---- divergence and selections ----
+# ---- divergence and masks ----
 
 
 def kl_changed(method: Method, **settings: Any) -> Method | None:
@@ -97,20 +97,20 @@ for _anchor in ("old", "ref"):
     MUTATIONS[f"anchor the KL at {_anchor}"] = functools.partial(kl_changed, anchor=_anchor)
 MUTATIONS["divide the KL by the masked tokens"] = lambda m: (
     None
-    if (p := only_penalty(m)) is None or not is_kl(p) or p.settings["where"].name == "everywhere"
+    if (p := only_penalty(m)) is None or not is_kl(p) or p.settings["mask"].name == "everywhere"
     else kl_changed(m, norm="masked")
 )
 
 
-def where_changed(method: Method, where: Part) -> Method | None:
+def mask_changed(method: Method, mask: Part) -> Method | None:
     penalty = only_penalty(method)
-    if penalty is None or penalty.settings["where"].name == where.name or "either(dh=theorem)" in str(penalty):
+    if penalty is None or penalty.settings["mask"].name == mask.name or "misaligned(dh=theorem)" in str(penalty):
         return None  # either sign of A, by the theorem's word, is every token
-    changed = replace(penalty, settings={**penalty.settings, "where": where})
+    changed = replace(penalty, settings={**penalty.settings, "mask": mask})
     return with_parts(method, penalties=(changed,))
 
 
-MUTATIONS["penalise every token"] = lambda m: where_changed(m, masks.everywhere())
+MUTATIONS["penalise every token"] = lambda m: mask_changed(m, masks.everywhere())
 
 
 @mutation("penalise the other tokens")
@@ -118,40 +118,40 @@ def other_tokens(method: Method) -> Method | None:
     penalty = only_penalty(method)
     if penalty is None:
         return None
-    inverted = wrap(penalty.settings["where"], lambda f: lambda t, **k: t.batch.mask & ~f(t, **k))
-    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "where": inverted}),))
+    inverted = wrap(penalty.settings["mask"], lambda f: lambda t, **k: t.batch.mask & ~f(t, **k))
+    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": inverted}),))
 
 
 @mutation("flip the sign of dH")
 def flip_dh(method: Method) -> Method | None:
     penalty = only_penalty(method)
-    where = penalty and penalty.settings["where"]
-    if penalty is None or where is None or "dh" not in where.settings:
+    mask = penalty and penalty.settings["mask"]
+    if penalty is None or mask is None or "dh" not in mask.settings:
         return None
-    flipped = replace(where, settings={**where.settings, "dh": negated(where.settings["dh"])})
-    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "where": flipped}),))
+    flipped = replace(mask, settings={**mask.settings, "dh": negated(mask.settings["dh"])})
+    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": flipped}),))
 
 
-@mutation("flip the sign of A in the selection")
-def flip_selection(method: Method) -> Method | None:
+@mutation("flip the sign of A in the mask")
+def flip_mask(method: Method) -> Method | None:
     def change(t: Terms) -> dict[str, Any]:
         return {"advantage": -t.advantage}
 
-    penalty, selection = only_penalty(method), method.parts.selection
-    if penalty is not None and penalty.settings["where"].name != "everywhere":
-        dh = penalty.settings["where"].settings.get("dh")
-        if penalty.settings["where"].name == "either" and dh is not None and dh.name != "entropy_diff":
+    penalty, mask = only_penalty(method), method.parts.mask
+    if penalty is not None and penalty.settings["mask"].name != "everywhere":
+        dh = penalty.settings["mask"].settings.get("dh")
+        if penalty.settings["mask"].name == "misaligned" and dh is not None and dh.name != "entropy_diff":
             return None  # A dH < 0, and that dH is a multiple of A
-        where = seen_through(penalty.settings["where"], change)
-        return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "where": where}),))
-    if selection is not None and selection.name != "steer":  # |Omega| has no sign
-        return with_parts(method, selection=seen_through(selection, change))
+        changed = seen_through(penalty.settings["mask"], change)
+        return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": changed}),))
+    if mask is not None and mask.name != "steer":  # |Omega| has no sign
+        return with_parts(method, mask=seen_through(mask, change))
     return None
 
 
-@mutation("drop the selection")
-def drop_selection(method: Method) -> Method | None:
-    return with_parts(method, selection=None) if method.parts.selection is not None else None
+@mutation("drop the mask")
+def drop_mask(method: Method) -> Method | None:
+    return with_parts(method, mask=None) if method.parts.mask is not None else None
 
 
 @mutation("shape nothing")

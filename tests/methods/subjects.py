@@ -35,9 +35,9 @@ def other(name: str, default: Any) -> float:
 
 def changes(key: str) -> tuple[str, ...]:
     """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
-    recipe = catalog.recipes()[key]
-    found = [f"{key}+{reading.name}={label}" for reading in recipe.readings() for label in reading.values]
-    for option in recipe.options:
+    entry = catalog.entries()[key]
+    found = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.values]
+    for option in entry.options:
         values = option.choices or (f"{other(option.name, option.default):g}",)
         found += [f"{key}+{option.name}={value}" for value in values]
     return tuple(dict.fromkeys(text for text in found if "=<" not in text))
@@ -56,7 +56,7 @@ def refused(text: str) -> bool:
 def variants() -> tuple[str, ...]:
     """Every method at its defaults and with one thing changed, each resolved method once."""
     found: dict[str, str] = {}
-    for key in catalog.recipes():
+    for key in catalog.entries():
         for text in (key, *changes(key)):
             if not refused(text):
                 found.setdefault(catalog.parse(text).key, text)
@@ -76,7 +76,7 @@ def shapes() -> tuple[str, ...]:
 
 def contradictions() -> tuple[str, ...]:
     """Single changes that the catalog refuses."""
-    return tuple(text for key in catalog.recipes() for text in changes(key) if refused(text))
+    return tuple(text for key in catalog.entries() for text in changes(key) if refused(text))
 
 
 def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:

@@ -144,14 +144,14 @@ def test_every_row_of_the_paper_has_a_method(row: str) -> None:
 
 
 def test_every_method_with_a_row_is_in_the_tables() -> None:
-    assert {r.key for r in catalog.recipes().values() if r.rows} == {key.split("+")[0] for key in ROWS.values()}
+    assert {e.key for e in catalog.entries().values() if e.paper_rows} == {key.split("+")[0] for key in ROWS.values()}
 
 
 # ---- options, readings, pages ----
 
 
 def options() -> list[tuple[str, Any]]:
-    return [(key, option) for key, recipe in catalog.recipes().items() for option in recipe.options]
+    return [(key, option) for key, entry in catalog.entries().items() for option in entry.options]
 
 
 @pytest.mark.parametrize(("key", "option"), options(), ids=[f"{k}:{o.name}" for k, o in options()])
@@ -169,16 +169,16 @@ def test_reading_ids_are_complete_and_unique() -> None:
 
 @pytest.mark.parametrize("name", [r.name for r in READINGS if r.room == "methods"])
 def test_every_reading_of_a_method_can_be_set(name: str) -> None:
-    holders = [r for r in catalog.recipes().values() if NAMED[name] in r.readings()]
+    holders = [e for e in catalog.entries().values() if NAMED[name] in e.readings()]
     assert holders
-    for recipe in holders:
-        for label in recipe.labels(NAMED[name]):
-            method = catalog.parse(f"{recipe.key}+{name}={label}")
+    for entry in holders:
+        for label in entry.labels(NAMED[name]):
+            method = catalog.parse(f"{entry.key}+{name}={label}")
             assert name in method.readings
     # a label with settings changes some method that holds it, unless it says it is another room's
     for label in list(NAMED[name].values)[1:]:
         settings = (NAMED[name].settings or {}).get(label, {"": None} if NAMED[name].settings is None else {})
-        able = [r.key for r in holders if label in r.labels(NAMED[name])]
+        able = [e.key for e in holders if label in e.labels(NAMED[name])]
         changed = [key for key in able if catalog.parse(f"{key}+{name}={label}").key != key]
         assert bool(changed) == bool(settings), label
 
@@ -191,7 +191,7 @@ def test_quotes_are_the_papers_words() -> None:
         return re.sub(r"[^a-z]", "", text.lower())
 
     paper = letters(re.sub(r"\([A-Z][^()]*\d{4}\)", "", PAPER.read_text(encoding="utf-8")))  # citations out
-    pieces = [(r.key, p) for r in catalog.recipes().values() for p in re.split(r"\[[^]]*\]", r.quote)]
+    pieces = [(e.key, p) for e in catalog.entries().values() for p in re.split(r"\[[^]]*\]", e.quote)]
     assert [(key, piece) for key, piece in pieces if letters(piece) not in paper] == []
 
 

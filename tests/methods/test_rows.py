@@ -94,7 +94,7 @@ def test_the_labels_are_those_printed_in_that_order() -> None:
 
 def test_every_catalog_method_that_claims_a_row_has_one_and_the_others_have_none() -> None:
     in_rows = {text.split("+")[0] for _, _, text in ROWS if text}
-    claims = {key for key, recipe in catalog.recipes().items() if recipe.rows}
+    claims = {key for key, entry in catalog.entries().items() if entry.paper_rows}
     assert claims == in_rows
 
 

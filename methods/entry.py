@@ -1,0 +1,101 @@
+"""A catalog entry: what is printed about a method, its options, and the parts that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from methods.method import Method
+from methods.options import Option
+from methods.parts import Parts
+from methods.readings import NAMED, READINGS, Reading, Value
+from records.errors import ConfigError, unknown
+
+Settings = Mapping[str, Any]  # option name -> value, for every option of the entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry:
+    """Everything that a catalog file says about one method."""
+
+    # Fields that are printed and decide no number: `records.code_hashes` leaves them out.
+    PROSE: ClassVar = frozenset(
+        {"title", "source", "paper_rows", "differs_from_grpo", "quote", "quoted_from", "equation"}
+    )
+
+    key: str  # its name in keys and result folders
+    title: str  # its name in tables
+    source: str  # the paper that proposed it
+    paper_rows: tuple[str, ...]  # rows of the TEPO paper's tables that it trains
+    differs_from_grpo: str  # from GRPO/DAPO, in a sentence
+    quote: str  # what the TEPO paper says; [...] marks what is left out or restated
+    quoted_from: str  # where it says so
+    equation: str  # the objective J, maximised
+    options: tuple[Option, ...]  # in the order in which they are listed
+    parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
+    aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
+
+    def method(self, settings: Mapping[str, object]) -> Method:
+        """The method with these options set and all others at their defaults."""
+        changes = self._resolve(settings)
+        values = {o.name: o.parse(changes.get(o.name, o.default), f"method {self.key}") for o in self.options}
+        # only what differs from its default is in the key: two spellings of one method share one results folder
+        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in self.options if values[o.name] != o.default)
+        return Method(
+            key="+".join([self.key, *changed]),
+            title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
+            source=self.source,
+            parts=self.parts(values),
+            # an option that is a reading's choice of words is recorded once, among the readings
+            params={o.name: values[o.name] for o in self.options if not (o.choices and o.name == o.reading)},
+            readings={r.name: self._label(r, values) for r in self.readings()},
+        )
+
+    def readings(self) -> list[Reading]:
+        """The paper's ambiguities that bear on this method."""
+        return [r for r in READINGS if any(o.reading == r.name for o in self.options)]
+
+    def labels(self, reading: Reading) -> tuple[str, ...]:
+        """The reading's values that this method can take."""
+        for option in self.options:
+            if option.name == reading.name and option.choices:
+                return option.choices
+        return tuple(reading.values)
+
+    def _resolve(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """Option -> value for what the settings change; `ConfigError` if two settings change the same option."""
+        values: dict[str, object] = {}
+        set_by: dict[str, str] = {}
+        for key, setting in settings.items():
+            for name, value in self._expand(key, setting).items():
+                if name in values:
+                    raise ConfigError(f"method {self.key}: {name}: set twice, by {set_by[name]} and by {key}")
+                values[name], set_by[name] = value, key
+        return values
+
+    def _expand(self, name: str, value: object) -> dict[str, object]:
+        """An option as it is; a reading's label as the options it stands for (`seq-eps=gspo`: `low` and `high`)."""
+        names = [o.name for o in self.options]
+        if name in names:
+            return {name: value}
+        reading = NAMED.get(name)
+        if reading is None or reading.settings is None or reading not in self.readings():
+            raise unknown("method", self.key, name, names)
+        if str(value) not in reading.values:
+            raise unknown(f"method {self.key}", name, value, reading.values)
+        # a label may stand for options that this method does not have
+        return {k: v for k, v in reading.settings.get(str(value), {}).items() if k in names}
+
+    def _label(self, reading: Reading, values: Mapping[str, Value]) -> str:
+        """The reading's label in force, or the options' values when no label stands for them."""
+        options = [o for o in self.options if o.reading == reading.name]
+        if reading.settings is None:
+            return options[0].spell(values[options[0].name])
+        # before the labels: a label that stands for no option of this method has the defaults' values too
+        if all(values[o.name] == o.default for o in options):
+            return reading.default
+        for label, settings in reading.settings.items():
+            if all(settings.get(o.name, o.default) == values[o.name] for o in options):
+                return label
+        return " ".join(f"{o.name}={o.spell(values[o.name])}" for o in options)
