@@ -5,7 +5,6 @@ from methods.entry import CatalogEntry, Settings
 from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)
-OBJECTIVE = "J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
 
 
 def tepo_kl_all(s: Settings) -> Parts:
@@ -72,7 +71,7 @@ METHODS = [
         differs_from_grpo="TEPO's sequence weight, and a KL to the old policy on every token.",
         quote="Panel A demonstrates the fragility of undifferentiated KL-Divergence",
         quoted_from="Table 3",
-        equation=OBJECTIVE + "M_t = 1",
+        equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\nM_t = 1",
         options=(
             *NO_KL,
             options.BETA.with_(printed="1, 0.1, 0.01, 0.001, 0.0001, Panel A", why="TEPO's"),
@@ -90,7 +89,8 @@ METHODS = [
         quote="The performance drop observed under the condition [A < 0 and dH > 0] suggests that misleading responses "
         "in this regime fail to provide reliable gradient directions",
         quoted_from="section 3.3.2",
-        equation=OBJECTIVE + "M_t = 1[A_i < 0 and dH_t > 0]",
+        equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
+        "M_t = 1[A_i < 0 and dH_t > 0]",
         options=(*NO_KL, *options.MASKED_KL),
         parts=tepo_kl_neg,
     ),
@@ -103,7 +103,8 @@ METHODS = [
         "A's sign.",
         quote="the misalignment condition [(A > 0 and dH < 0) or (A < 0 and dH > 0)] holds",
         quoted_from="section 3.3.2",
-        equation=OBJECTIVE + "M_t = 1[A_i > 0 and dH_t < 0, or A_i < 0 and dH_t > 0]",
+        equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
+        "M_t = 1[A_i > 0 and dH_t < 0, or A_i < 0 and dH_t > 0]",
         options=(*NO_KL, *options.MASKED_KL),
         parts=tepo_kl_both,
     ),

@@ -293,7 +293,7 @@ def code_identity(method: str, trainer: str, reward: str) -> dict[str, str]:
     Of the reward only its own file counts, not the grader behind it: a correction of how one odd answer is read must
     grade again, not train again. Which commit rewarded a run is in its record.
     """
-    catalog_file = catalog.recipes()[catalog.parse(method).key.split("+")[0]].parts.__module__
+    catalog_file = catalog.entries()[catalog.parse(method).key.split("+")[0]].parts.__module__
     shared = closure("methods.train", f"methods.adapters.{trainer}")
     reward_file = _reward_file(reward)
     return {
