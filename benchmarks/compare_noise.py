@@ -1,10 +1,10 @@
-"""How often does `report.compare` cry wolf over equal code? The table of docs/provenance.md, by simulation.
+"""False-alarm rates of `report.compare` on equal code: the table of docs/provenance.md, by simulation.
 
     python -m benchmarks.compare_noise
 
-Two trees of invented figures from the same distributions, other random numbers; two seeds each, nine figures. Printed:
-the share of comparisons in which any method's figure moved, under a t interval with the spread
-pooled over all methods, under the largest difference between seeds, and under the band that the report uses.
+Two trees of invented figures from the same distributions, with other random numbers; two seeds each, nine figures.
+Printed: the share of comparisons in which any method's figure moved, under a t interval with the spread pooled over all
+methods, under the largest difference between seeds, and under the band that the report uses.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ def series(draw: random.Random, shape: str, *, methods: int, models: int, shift:
     }
 
 
-def alarms(noises: Sequence[Noise], shape: str, methods: int, models: int, repeats: int) -> list[float]:
+def alarm_rates(noises: Sequence[Noise], shape: str, methods: int, models: int, repeats: int) -> list[float]:
     """Under each noise, the share of comparisons of equal code in which a method moved."""
-    draw, found = random.Random(f"{shape} {methods} {models}"), [0] * len(noises)
+    draw, alarms = random.Random(f"{shape} {methods} {models}"), [0] * len(noises)
     for _ in range(repeats):
         pairs = [[series(draw, shape, methods=methods, models=models) for _ in "ab"] for _ in range(FIGURES)]
         for place, noise in enumerate(noises):
             sets = [seed_noise.against(noise, "", a, b, list(a), relative=False) for a, b in pairs]
-            found[place] += any(cell.moved for cell in seed_noise.corrected([c for s in sets for c in s.values()]))
-    return [count / repeats for count in found]
+            alarms[place] += any(cell.moved for cell in seed_noise.corrected([c for s in sets for c in s.values()]))
+    return [count / repeats for count in alarms]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Simulate false alarms of report.compare.")
     parser.add_argument("--repeats", type=int, default=100)
-    given = parser.parse_args()
+    args = parser.parse_args()
     noises = seed_noise.pooled_t, seed_noise.band(1.0), seed_noise.band(seed_noise.BAND)
     print(f"{'methods x models':<17} {'shape':<32} {'pooled t':>9} {'1 x':>6} {f'{seed_noise.BAND:g} x':>6}")
     for methods, models in SIZES:
         for shape in SHAPES:
-            shares = alarms(noises, shape, methods, models, given.repeats)
+            shares = alarm_rates(noises, shape, methods, models, args.repeats)
             print(
                 f"{f'{methods} x {models}':<17} {shape:<32}" + "".join(f"{share:>8.0%}" for share in shares), flush=True
             )

@@ -55,9 +55,9 @@ def main() -> None:
         large = Path(folder) / "large.yaml"
         write_text(large, configuration(seeds))
         files = ["config/paper.yaml", str(large)]
-        for name, given in (("paper", files[:1]), (f"{seeds} seeds of it", files)):
+        for name, chosen in (("paper", files[:1]), (f"{seeds} seeds of it", files)):
             for what, words in (("dry run", ["-n", "-q", "rules"]), ("plan", ["plan", "-q"])):
-                wall, cpu, peak, text = measure(["snakemake", *words, "--configfile", *given])
+                wall, cpu, peak, text = measure(["snakemake", *words, "--configfile", *chosen])
                 mark = "total" if what == "dry run" else "unique runs"
                 line = next((line for line in text.splitlines() if mark in line), text[-200:])
                 print(f"{name + ', ' + what:<34} {wall:>7.1f} {cpu:>7.1f} {peak:>8.0f}  {' '.join(line.split())}")

@@ -45,7 +45,7 @@ class Response:
 def responses(folder: Path, seed: int) -> list[Response]:
     """The responses of one full evaluation, shuffled."""
     rng = random.Random(seed)
-    found = []
+    answers = []
     for benchmark in registry.select(["all"]):
         items = data.load(benchmark, folder)
         for item in items:
@@ -53,9 +53,9 @@ def responses(folder: Path, seed: int) -> list[Response]:
             for _ in range(benchmark.decoding.samples):
                 text = _answer(item, items, rng)
                 response = PROSE + (f"So the answer is $\\boxed{{{text}}}$." if text else "There are 3 cases.")
-                found.append(Response(Question(read, response), item.answer, response))
-    rng.shuffle(found)
-    return found
+                answers.append(Response(Question(read, response), item.answer, response))
+    rng.shuffle(answers)
+    return answers
 
 
 def _answer(item: Item, items: Sequence[Item], rng: random.Random) -> str | None:
@@ -84,23 +84,23 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--sample", type=int, default=12, metavar="N", help="math-verify grades every N-th response")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    args = parser.parse_args()
     import math_verify
 
     math_verify.parse("\\boxed{1}")  # its imports and patterns are not counted
-    made = responses(given.data, given.seed)
+    invented = responses(args.data, args.seed)
     ours = theirs = 0.0
     differing: list[tuple[Response, str, bool]] = []
     compared = 0
     with tempfile.TemporaryDirectory() as folder:
         with Grader(cache=folder) as grader:
-            for start in range(given.blocks):
-                block = made[start :: given.blocks]
+            for start in range(args.blocks):
+                block = invented[start :: args.blocks]
                 began = time.perf_counter()
                 grades = grader.grade([response.question for response in block])
                 ours += time.perf_counter() - began
                 began = time.perf_counter()
-                sample = range(0, len(block), given.sample)
+                sample = range(0, len(block), args.sample)
                 verdicts = [by_math_verify(block[index]) for index in sample]
                 theirs += (time.perf_counter() - began) * len(block) / len(sample)
                 compared += len(sample)
@@ -110,9 +110,9 @@ def main() -> int:
                 print(f"block {start + 1}: ours {ours:.1f} s, math-verify {theirs:.1f} s (scaled) so far", flush=True)
         began = time.perf_counter()
         with Grader(cache=folder) as grader:
-            grader.grade([response.question for response in made])
+            grader.grade([response.question for response in invented])
         warm = time.perf_counter() - began
-    print(f"{len(made)} responses: {ours:.1f} s cold, {warm:.1f} s warm; math-verify serially {theirs:.0f} s;"
+    print(f"{len(invented)} responses: {ours:.1f} s cold, {warm:.1f} s warm; math-verify serially {theirs:.0f} s;"
           f" ratio {theirs / ours:.1f}")  # fmt: skip
     print(f"verdicts of {compared} responses compared, {len(differing)} differ:")
     for response, verdict, right in differing:

@@ -74,8 +74,8 @@ def bare(model: Any, tokenizer: Any, each: Plan, batch_size: int) -> list[str]:
 
 def timed(work: Callable[[], list[str]]) -> tuple[float, float, list[str]]:
     cpu, wall = time.process_time(), time.perf_counter()
-    found = work()
-    return time.process_time() - cpu, time.perf_counter() - wall, found
+    responses = work()
+    return time.process_time() - cpu, time.perf_counter() - wall, responses
 
 
 def main() -> int:
@@ -84,33 +84,33 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--benchmarks", nargs="+", default=FULL)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    args = parser.parse_args()
     from evals.generation.draw import draw
 
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
-        asked = engine("hf", Settings(given.model, seed=1234, device="cpu"))
+        generator = engine("hf", Settings(args.model, seed=1234, device="cpu"))
         plans = []
-        for benchmark in registry.select(given.benchmarks):
+        for benchmark in registry.select(args.benchmarks):
             fetch.fetch(benchmark, folder)
-            plans.append(plan(asked, benchmark, data.load(benchmark, folder), seed=1234))
-        model: Any = asked.lm(asked.positions)
-        tokenizer = asked.tokenizer
+            plans.append(plan(generator, benchmark, data.load(benchmark, folder), seed=1234))
+        model: Any = generator.lm(generator.positions)
+        tokenizer = generator.tokenizer
 
         def through_lm_eval() -> list[str]:
             return [
                 row.response
                 for each in plans
-                for row in draw(asked, each, Path(folder, "work"), asked.positions, "lm-eval")
+                for row in draw(generator, each, Path(folder, "work"), generator.positions, "lm-eval")
             ]
 
         def alone() -> list[str]:
-            return [text for each in plans for text in bare(model.model, tokenizer, each, asked.batch_size)]
+            return [text for each in plans for text in bare(model.model, tokenizer, each, generator.batch_size)]
 
         timed(alone)  # warm up
         sides: dict[str, list[tuple[float, float]]] = {"lm-eval": [], "bare": []}
         answers: dict[str, list[str]] = {}
-        for _ in range(given.rounds):
+        for _ in range(args.rounds):
             for name, work in (("lm-eval", through_lm_eval), ("bare", alone)):
                 cpu, wall, answers[name] = timed(work)
                 sides[name].append((cpu, wall))
