@@ -1,5 +1,4 @@
-"""Last-digit arithmetic: the problems of the embedded experiment, their written-out solutions, and who may see
-which.
+"""Last-digit arithmetic: the problems of the embedded experiment, their written-out solutions, and the held-out part.
 
     as    3-2-8+2?      3-2=1;1-8=3;3+2=5;\\boxed{5}
     mul   7*3*9?        7*3=1;1*9=9;\\boxed{9}
@@ -8,13 +7,13 @@ which.
     seq   4,1,4,,?      1-4=7;4-1=3;4+7=1;1+3=4;\\boxed{4}
     inv   x-8+8+2=3?    3-2=1;1-8=3;3+8=1;\\boxed{1}
 
-Everything but `add2` is modulo 10, left to right, no precedence: each written step is one fact with a
-one-digit result, so a model of 0.2 M parameters can learn the facts. Operands of `*` are 3, 7, 9, the units
-modulo 10: with free digits zero absorbs and a constant answer scores .47; with units every step is a
-bijection and chance stays at .10 (`add2`: about .03).
+Everything but `add2` is modulo 10, left to right, without precedence. Each written step is one fact with a one-digit
+result, so that a model of 0.2 M parameters can learn the facts. Operands of `*` are 3, 7 and 9, the units modulo 10:
+with free digits zero absorbs, and a constant answer scores 0.47; with units every step is a bijection, and chance is
+0.10 (`add2`: about 0.03).
 
-A prompt belongs to the test part if its hash says so, whatever the family (an `as` prompt is also a `mix`
-prompt): base training and RL draw only the other four fifths, benchmarks only from the test part.
+Whether a prompt belongs to the test part depends on its hash alone, not on the family, because an `as` prompt is also a
+`mix` prompt. Base training and RL draw only from the other four fifths, benchmarks only from the test part.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ _UNDO = {"+": "-", "-": "+"}
 
 @dataclass(frozen=True)
 class Problem:
-    """`prompt` is the bare text of the problem; what a model reads is `prompt_string(prompt)`."""
+    """One problem of a family."""
 
-    prompt: str
+    prompt: str  # the bare text; what a model reads is `prompt_string(prompt)`
     answer: str
     family: str
-    k: int
+    k: int  # difficulty
 
 
 @dataclass
 class Paper:
-    """What is written down while solving. With probability `noise` a step's result is a random digit, carried on."""
+    """What is written down while solving."""
 
-    noise: float = 0.0
+    noise: float = 0.0  # probability per step that the result is a random digit, with which the solution continues
     rng: random.Random | None = None
     steps: list[str] = field(default_factory=list)
 
@@ -75,17 +74,14 @@ class Paper:
 
 @dataclass(frozen=True)
 class Family:
-    """A family is a product of independent choices, the text made of them, and the way to solve that text.
-
-    k: difficulty, allowed from `lowest_k` (to `highest_k`); answers: every text that can be an answer.
-    """
+    """A product of independent choices, the text made of them, and the way to solve that text."""
 
     key: str
     title: str
-    slots: Callable[[int], Sequence[Sequence[str]]]
-    write: Callable[[Sequence[str]], str]
-    work: Callable[[str, Paper], str]
-    answers: tuple[str, ...] = _DIGITS
+    slots: Callable[[int], Sequence[Sequence[str]]]  # difficulty -> the choices for each part
+    write: Callable[[Sequence[str]], str]  # chosen parts -> prompt
+    work: Callable[[str, Paper], str]  # writes the steps for a prompt, returns the answer
+    answers: tuple[str, ...] = _DIGITS  # every text that can be an answer
     lowest_k: int = 1
     highest_k: int | None = None
 
@@ -165,20 +161,15 @@ _FAMILIES = {
 }
 
 
-def families() -> tuple[str, ...]:
-    """Keys of all families."""
-    return tuple(_FAMILIES)
-
-
 def family(key: str, k: int) -> Family:
     """The family `key`; ConfigError for an unknown key or a difficulty the family does not have."""
     if key not in _FAMILIES:
         raise unknown("evals/arithmetic.py", "family", key, _FAMILIES)
-    found = _FAMILIES[key]
-    if k < found.lowest_k or (found.highest_k is not None and k > found.highest_k):
-        allowed = f"{found.lowest_k}" if found.highest_k is not None else f"{found.lowest_k} and more"
+    entry = _FAMILIES[key]
+    if k < entry.lowest_k or (entry.highest_k is not None and k > entry.highest_k):
+        allowed = f"{entry.lowest_k}" if entry.highest_k is not None else f"{entry.lowest_k} and more"
         raise ConfigError(f"evals/arithmetic.py: k: family {key} has no difficulty {k}; allowed: {allowed}")
-    return found
+    return entry
 
 
 def space(key: str, k: int) -> int:
@@ -188,31 +179,32 @@ def space(key: str, k: int) -> int:
 
 def prompts(key: str, k: int) -> Iterator[str]:
     """Every prompt of the family at difficulty `k`, in a fixed order."""
-    found = family(key, k)
-    return (found.write(parts) for parts in itertools.product(*found.slots(k)))
+    entry = family(key, k)
+    return (entry.write(parts) for parts in itertools.product(*entry.slots(k)))
 
 
 def read(prompt: str, key: str, k: int) -> Problem:
-    """The problem behind a prompt text of a known family."""
+    """The problem whose text is `prompt`."""
     return Problem(prompt, family(key, k).work(prompt, Paper()), key, k)
 
 
 def problem(rng: random.Random, key: str, k: int) -> Problem:
     """A uniformly drawn problem, from either part."""
-    found = family(key, k)
-    return read(found.write([rng.choice(slot) for slot in found.slots(k)]), key, k)
+    entry = family(key, k)
+    return read(entry.write([rng.choice(slot) for slot in entry.slots(k)]), key, k)
 
 
 def solution(problem: Problem, style: str = "worked", noise: float = 0.0, rng: random.Random | None = None) -> str:
     """The answer text, without the end token.
 
     style: `worked`, `check` (each step written twice; at most 4 steps, else worked) or `direct` (only the box).
-    noise: probability per written step of a slip that is carried on; for `direct`, of a random answer. Needs `rng`.
+    noise: probability per written step of a random digit, with which the solution continues; for `direct`, of a random
+    answer. Needs `rng`.
     """
     if style not in STYLES:
         raise unknown("evals/arithmetic.py", "style", style, STYLES)
     if noise and rng is None:
-        raise ConfigError("evals/arithmetic.py: noise: slips are drawn, so `rng` is needed")
+        raise ConfigError("evals/arithmetic.py: noise: needs `rng`, because wrong digits are drawn")
     if style == "direct":
         slip = rng is not None and rng.random() < noise
         return box(rng.choice(family(problem.family, problem.k).answers) if rng and slip else problem.answer)
@@ -243,8 +235,8 @@ def is_test(prompt: str) -> bool:
 def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     """`n` different test problems in a seeded order.
 
-    ConfigError when the test part is smaller than `n` (or, where the space is too large to list, when `n` is more than
-    a tenth of the whole space: a rejection loop must not be asked for nearly everything).
+    ConfigError when the test part is smaller than `n`; where the space is too large to list, when `n` is more than a
+    tenth of the whole space, because drawing until nearly everything is found would take forever.
     """
     rng = random.Random(f"held-out {key} {k} {seed}")
     if space(key, k) <= ENUMERATE_AT_MOST:
@@ -254,15 +246,15 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
         return [read(prompt, key, k) for prompt in rng.sample(test, n)]
     if n > space(key, k) // 10:
         raise ConfigError(f"evals/arithmetic.py: n: {key} k={k} has {space(key, k)} prompts, asked for {n} held out")
-    found: dict[str, Problem] = {}
-    while len(found) < n:
+    chosen: dict[str, Problem] = {}
+    while len(chosen) < n:
         drawn = problem(rng, key, k)
         if is_test(drawn.prompt):
-            found.setdefault(drawn.prompt, drawn)
-    return list(found.values())
+            chosen.setdefault(drawn.prompt, drawn)
+    return list(chosen.values())
 
 
-# (family, k), drawn uniformly: `full` says add2 twice because it is the only family of its kind.
+# (family, k), drawn uniformly; `full` has add2 twice because it is the only family of its kind.
 LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
     "quick": (
         ("as", 2), ("as", 3), ("mul", 3), ("mul", 4), ("mix", 2), ("mix", 3), ("add2", 2), ("inv", 2), ("seq", 1),

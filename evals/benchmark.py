@@ -13,22 +13,20 @@ from records.errors import ConfigError, unknown
 
 Row = Mapping[str, Any]
 
+# Kinds of gold answers: one of `evals.grading.decide.KINDS` when every gold of the set is of it, else `mixed`.
 KINDS = ("mixed", "string", "integer", "decimal", "scientific", "exact", "list", "symbolic")
-"""Kinds of gold answers: one of `evals.grading.decide.KINDS` when every gold of the set is of it, else `mixed`."""
-PROMPTS = ("system", "user", "none", "arithmetic")
-"""How a problem becomes a prompt (reading E3; `evals.generation.prompts`)."""
-COPIES = ("paper", "unique", "keep")
-"""What to do with a problem that occurs twice (reading E2; `evals.stats.responses`)."""
+PROMPTS = ("system", "user", "none", "arithmetic")  # how a problem becomes a prompt (reading E3; generation/prompts.py)
+COPIES = ("paper", "unique", "keep")  # what to do with a problem that occurs twice (reading E2; stats/responses.py)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How responses are drawn: `samples` per item; temperature 0 is greedy; `max_tokens` bounds one response."""
+    """How responses are drawn."""
 
-    samples: int
-    temperature: float
+    samples: int  # per item
+    temperature: float  # 0 is greedy
     top_p: float
-    max_tokens: int
+    max_tokens: int  # of one response
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.max_tokens < 1:
@@ -47,20 +45,15 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Item:
-    """One problem with its gold answer, as stored upstream (quirks kept; the grader normalises).
+    """One problem with its gold answer, as stored upstream (quirks kept; the grader normalises)."""
 
-    item_id: hash of the problem's text (`evals.data.item_id`), so that order and numbering upstream do not matter.
-    multiple: `answer` is a comma-separated list of values that are all wanted. tolerance: absolute, stated by the
-    item.
-    """
-
-    item_id: str
+    item_id: str  # hash of the problem's text (`evals.data.item_id`): order and numbering upstream do not matter
     problem: str
     answer: str
-    multiple: bool = False
-    tolerance: str | None = None
+    multiple: bool = False  # `answer` is a comma-separated list of values that are all wanted
+    tolerance: str | None = None  # absolute, stated by the item
     unit: str | None = None
-    facts: Row = field(default_factory=dict)
+    facts: Row = field(default_factory=dict)  # further fields of the source (level, difficulty), never checked
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ Source = RepositoryFile | HubFile | Generated
 
 @dataclass(frozen=True)
 class KnownBad:
-    """An item whose gold or text is broken upstream. Listed, graded as it is, never repaired silently."""
+    """An item whose gold or text is broken upstream. Listed, graded as it is, never silently repaired."""
 
     item_id: str
     why: str
@@ -112,43 +105,37 @@ class KnownBad:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One entry of the registry.
-
-    source, revision: where the items come from; alternatives: tried in order when the source cannot be reached.
-    sha256: of the normalised content (`evals.data.content_sha256`), the same from every source. n: rows, with copies.
-    files: other names under which a mirror may hold the file. stands_for: the paper's set in whose place this stands.
-    prompt: default reading of E3. duplicates: of E2. checked_against: what the content was compared with.
-    """
+    """One benchmark. Raises ConfigError, on construction, for a value that is not allowed."""
 
     key: str
     title: str
     source: Source
-    revision: str
-    sha256: str
-    n: int
+    revision: str  # commit of the source
+    sha256: str  # of the normalised content (`evals.data.content_sha256`), the same from every source
+    n: int  # rows, with copies
     licence: str
-    prompt: str
-    answer_kind: str
+    prompt: str  # one of PROMPTS
+    answer_kind: str  # one of KINDS
     decoding: Decoding
-    stands_for: str | None = None
-    duplicates: str = "paper"
+    stands_for: str | None = None  # the paper's set in whose place this one stands in tables
+    duplicates: str = "paper"  # one of COPIES
     known_bad: tuple[KnownBad, ...] = ()
-    alternatives: tuple[Source, ...] = ()
-    files: tuple[str, ...] = ()
-    checked_against: str = ""
+    alternatives: tuple[Source, ...] = ()  # tried in order when the source cannot be reached
+    files: tuple[str, ...] = ()  # other names under which a mirror may hold the file
+    checked_against: str = ""  # what the content was compared with
     notes: str = ""
 
     def __post_init__(self) -> None:
-        where = f"evals/tasks: {self.key}"
+        file = f"evals/tasks: {self.key}"
         for name, value, allowed in (
             ("prompt", self.prompt, PROMPTS),
             ("answer_kind", self.answer_kind, KINDS),
             ("duplicates", self.duplicates, COPIES),
         ):
             if value not in allowed:
-                raise unknown(where, name, value, allowed)
+                raise unknown(file, name, value, allowed)
         if self.n < 1:
-            raise ConfigError(f"{where}: n: a benchmark has items, got {self.n}")
+            raise ConfigError(f"{file}: n: must be positive, got {self.n}")
 
     @property
     def synthetic(self) -> bool:
@@ -160,29 +147,31 @@ class Benchmark:
         return self.n * self.decoding.samples
 
 
-# All benchmarks. A file in `evals/tasks/` is registered by being there; nothing is imported but those files.
+# The registry. A file in `evals/tasks/` is registered by being there.
 
-
+# The paper's seven, in the order of its tables: what `all` means.
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
-"""The paper's seven, in the order of its tables: what `all` means."""
 
 
 @cache
 def _benchmarks() -> dict[str, Benchmark]:
     import evals.tasks
 
-    found: dict[str, Benchmark] = {}
+    entries: dict[str, Benchmark] = {}
     for module in sorted(pkgutil.iter_modules(evals.tasks.__path__), key=lambda module: module.name):
-        where = f"evals/tasks/{module.name}.py"
-        loaded = importlib.import_module(f"evals.tasks.{module.name}")
-        entries = [*getattr(loaded, "BENCHMARKS", ()), *([loaded.BENCHMARK] if hasattr(loaded, "BENCHMARK") else [])]
-        if not entries:
-            raise ConfigError(f"{where}: defines neither BENCHMARK nor BENCHMARKS")
-        for entry in entries:
-            if entry.key in found:
-                raise ConfigError(f"{where}: key {entry.key!r} is taken")
-            found[entry.key] = entry
-    return {key: found[key] for key in (*PAPER, *(key for key in found if key not in PAPER))}
+        file = f"evals/tasks/{module.name}.py"
+        task = importlib.import_module(f"evals.tasks.{module.name}")
+        own = list(getattr(task, "BENCHMARKS", ()))
+        if hasattr(task, "BENCHMARK"):
+            own.append(task.BENCHMARK)
+        if not own:
+            raise ConfigError(f"{file}: defines neither BENCHMARK nor BENCHMARKS")
+        for entry in own:
+            if entry.key in entries:
+                raise ConfigError(f"{file}: key {entry.key!r} is taken")
+            entries[entry.key] = entry
+    others = [key for key in entries if key not in PAPER]
+    return {key: entries[key] for key in (*PAPER, *others)}
 
 
 def keys() -> tuple[str, ...]:
@@ -199,9 +188,9 @@ def benchmark(key: str) -> Benchmark:
 
 def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
     """Benchmarks by key; `all` is the paper's seven. ConfigError for none, an unknown one or one given twice."""
-    asked = [key for name in names for key in (PAPER if name == "all" else (name,))]
-    if not asked:
+    selected = [key for name in names for key in (PAPER if name == "all" else (name,))]
+    if not selected:
         raise ConfigError("benchmarks: none given")
-    if twice := sorted({key for key in asked if asked.count(key) > 1}):
+    if twice := sorted({key for key in selected if selected.count(key) > 1}):
         raise ConfigError(f"benchmarks: {twice[0]} is given twice")
-    return tuple(benchmark(key) for key in asked)
+    return tuple(benchmark(key) for key in selected)

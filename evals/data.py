@@ -19,8 +19,9 @@ from evals.benchmark import Benchmark, Item, Row
 from records.errors import CorruptInputError, MissingInputError
 from records.files import read_jsonl
 
+# Names that mirrors written by other evaluation code use, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
-_GRADED = ("problem", "answer", "multiple", "tolerance", "unit")
+_GRADED = ("problem", "answer", "multiple", "tolerance", "unit")  # what decides responses and verdicts
 
 
 def item_id(problem: str) -> str:
@@ -43,35 +44,36 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
 
     Raises CorruptInputError for a row without a problem or answer text.
     """
-    found, seen = [], Counter[str]()
-    for number, given in enumerate(rows, 1):
-        row = plain(given)
-        texts = row.get("problem"), row.get("answer")
-        for name, text in zip(("problem", "answer"), texts, strict=True):
+    items = []
+    copies = Counter[str]()
+    for number, upstream_row in enumerate(rows, 1):
+        row = plain(upstream_row)
+        for name in ("problem", "answer"):
+            text = row.get(name)
             if not isinstance(text, str) or not text.strip():
                 raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {text!r}")
-        problem, answer = (str(text).strip() for text in texts)
+        problem = row["problem"].strip()
         digest = item_id(problem)
-        seen[digest] += 1
+        copies[digest] += 1
         tolerance = row.get("tolerance")
-        found.append(
+        items.append(
             Item(
-                item_id=digest if seen[digest] == 1 else f"{digest}-{seen[digest]}",
+                item_id=digest if copies[digest] == 1 else f"{digest}-{copies[digest]}",
                 problem=problem,
-                answer=answer,
+                answer=row["answer"].strip(),
                 multiple=bool(row.get("multiple")),
                 tolerance=None if tolerance is None else str(tolerance),
                 unit=row.get("unit"),
                 facts={key: value for key, value in row.items() if key not in _GRADED},
             )
         )
-    return found
+    return items
 
 
 def row(item: Item) -> dict[str, Any]:
     """The line of a data file: fields at their default are left out."""
-    given = {name: getattr(item, name) for name in _GRADED}
-    return {"item_id": item.item_id, **{k: v for k, v in given.items() if v not in (None, False)}, **item.facts}
+    graded = {name: getattr(item, name) for name in _GRADED}
+    return {"item_id": item.item_id, **{k: v for k, v in graded.items() if v not in (None, False)}, **item.facts}
 
 
 def content_sha256(items: Iterable[Item]) -> str:
@@ -84,13 +86,13 @@ def content_sha256(items: Iterable[Item]) -> str:
 
 
 def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
-    """CorruptInputError unless the items are the registry's: count first, because it says more than a digest."""
-    mend = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
-    if len(items) != benchmark.n:
-        raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {mend}")
-    found = content_sha256(items)
-    if found != benchmark.sha256:
-        raise CorruptInputError(f"{where}: content sha256 {found}, the registry says {benchmark.sha256}; {mend}")
+    """CorruptInputError unless the items are the registry's."""
+    advice = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
+    if len(items) != benchmark.n:  # first, because a count says more to the reader than a digest
+        raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {advice}")
+    digest = content_sha256(items)
+    if digest != benchmark.sha256:
+        raise CorruptInputError(f"{where}: content sha256 {digest}, the registry says {benchmark.sha256}; {advice}")
 
 
 def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
@@ -110,6 +112,6 @@ def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> 
             f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
             f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {folder}"
         )
-    found = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
-    verify(benchmark, found, str(path))
-    return found[:limit]
+    loaded = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
+    verify(benchmark, loaded, str(path))
+    return loaded[:limit]

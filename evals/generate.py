@@ -3,33 +3,79 @@
     python -m evals.generate --model FOLDER --benchmarks K [K ...] --data DIR --seed N --out SAMPLES_DIR
 
 The model is loaded once for all benchmarks, and not at all when nothing is left to do: finished benchmarks are kept
-in `SAMPLES_DIR/.work` under a digest of everything that decides them. Columns and samples.json: docs/architecture.md.
+in `SAMPLES_DIR/.work` under a digest of everything that decides them. Columns and samples.json: docs/results.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
+import json
 import os
+import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals import benchmark as registry
 from evals import data as items_of
-from evals.benchmark import PROMPTS, Benchmark
-from evals.generation import draw as collapse
+from evals import store
+from evals.benchmark import PROMPTS, Benchmark, select
+from evals.generation import draw
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.plan import PROMPT_LIMIT, Plan, plan
 from evals.generation.prompts import TEMPLATES
-from evals.generation.store import Slot
 from records import errors, provenance
 from records.errors import ConfigError
-from records.files import write_json
-from records.provenance import environment
+from records.files import atomic, read_json, write_json
+from records.provenance import environment, sha256_file
 
 SCHEMA = 1
+DONE = "done.json"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A folder for the finished responses to one plan.
+
+    Its name is a digest of everything that decides them: a finished slot is never drawn again, and a changed plan
+    never finds the responses to an older one.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of(cls, work: Path, benchmark: str, facts: Any) -> Slot:
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return cls(work / f"{benchmark}-{digest}")
+
+    @property
+    def parquet(self) -> Path:
+        return self.folder / "samples.parquet"
+
+    def finished(self) -> dict[str, Any] | None:
+        """The record of a finished slot; None when it was never finished or its parquet is not the recorded one."""
+        if not (self.folder / DONE).is_file() or not self.parquet.is_file():
+            return None
+        record: dict[str, Any] = read_json(self.folder / DONE, "record of finished samples")
+        return record if record["sha256"] == sha256_file(self.parquet) else None
+
+    def finish(self, responses: Sequence[store.Response], record: dict[str, Any]) -> dict[str, Any]:
+        """Store the responses, then the record: its presence means finished, so it must be written last."""
+        entry = {"sha256": store.write_samples(self.parquet, responses), "rows": len(responses), **record}
+        write_json(self.folder / DONE, entry)
+        return entry
+
+    def publish(self, target: Path) -> None:
+        """Put the parquet where results lie: a second name of the same file where the file system can, else a copy."""
+        with atomic(target) as temporary:
+            temporary.unlink()
+            try:
+                os.link(self.parquet, temporary)
+            except OSError:
+                shutil.copyfile(self.parquet, temporary)
 
 
 def generate(
@@ -51,12 +97,12 @@ def generate(
     prompt_limit: tokens. Raises MissingInputError, CorruptInputError or ConfigError before the model is loaded
     wherever it can.
     """
-    asked = engine(backend, settings)
+    model = engine(backend, settings)
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
     plans = [
         plan(
-            asked,
+            model,
             benchmark,
             items_of.load(benchmark, data, limit),
             seed=settings.seed,
@@ -66,13 +112,14 @@ def generate(
         )
         for benchmark in benchmarks
     ]
-    identity = asked.identity()
-    longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
-    max_length = min(longest, asked.positions) if asked.positions else None
-    records = {}
+    identity = model.identity()
+    # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
+    longest = max(max((p.tokens or 0 for p in each.prompts), default=0) + each.decoding.max_tokens for each in plans)
+    max_length = min(longest, model.positions) if model.positions else None
+    entries = {}
     for each in plans:
-        slot = Slot.of(work, each.benchmark.key, [identity, asked.describe(), each.task_hash])
-        records[each.benchmark.key] = slot.finished() or _draw(asked, each, slot, max_length)
+        slot = Slot.of(work, each.benchmark.key, [identity, model.describe(), each.task_hash])
+        entries[each.benchmark.key] = slot.finished() or _fill(slot, model, each, max_length)
         slot.publish(out / f"{each.benchmark.key}.parquet")
     target = out / "samples.json"
     write_json(
@@ -80,28 +127,27 @@ def generate(
         {
             "schema": SCHEMA,
             "model": settings.model,
-            "weights_sha256": asked.weights_sha256,
-            "engine": asked.describe(),
+            "weights_sha256": model.weights_sha256,
+            "engine": model.describe(),
             "seed": settings.seed,
-            "benchmarks": records,
+            "benchmarks": entries,
             "environment": environment(),
         },
     )
     return target
 
 
-def _draw(asked: Engine, each: Plan, slot: Slot, max_length: int | None) -> dict[str, Any]:
-    """Responses of one benchmark, checked and stored; the record that goes into samples.json."""
-    from evals.generation.draw import draw
-
-    label = Path(asked.settings.model).name
-    asked.lm(max_length)  # loading is not generating
+def _fill(slot: Slot, model: Engine, each: Plan, max_length: int | None) -> dict[str, Any]:
+    """Draw the responses of one benchmark, check and store them; the entry that goes into samples.json."""
+    label = Path(model.settings.model).name
+    model.lm(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
-    responses = draw(asked, each, slot.folder, max_length, label)
+    responses = draw.draw(model, each, slot.folder, max_length, label)
     seconds = time.monotonic() - began
-    if not each.decoding.greedy and (suspects := collapse.suspects(responses)):
-        greedy = draw(asked, _greedy(each, suspects), slot.folder / "greedy", max_length, f"{label} greedy probe of")
-        collapse.check(each.benchmark.key, responses, {probe.item_id: probe.response for probe in greedy})
+    if not each.decoding.greedy and (suspects := draw.suspects(responses)):
+        probe = draw.greedy(each, suspects)
+        answers = draw.draw(model, probe, slot.folder / "greedy", max_length, f"{label} greedy probe of")
+        draw.check(each.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
     tokens = [response.tokens for response in responses]
     return slot.finish(
         responses,
@@ -113,7 +159,7 @@ def _draw(asked: Engine, each: Plan, slot: Slot, max_length: int | None) -> dict
             "prompt": sorted({prompt.how for prompt in each.prompts}),
             "prompts_cut": sum(prompt.cut > 0 for prompt in each.prompts),
             "deviations": list(each.deviations),
-            "distinct_fraction": collapse.distinct_fraction(responses),
+            "distinct_fraction": draw.distinct_fraction(responses),
             "cut_at_limit": sum(response.stop == "length" for response in responses),
             "response_tokens": None if None in tokens else sum(tokens),
             "seconds": round(seconds, 3),
@@ -121,36 +167,18 @@ def _draw(asked: Engine, each: Plan, slot: Slot, max_length: int | None) -> dict
     )
 
 
-def _greedy(each: Plan, item_ids: Sequence[str]) -> Plan:
-    """The plan for some items, asked once and greedily."""
-    wanted = set(item_ids)
-    kept = [(item, prompt) for item, prompt in zip(each.items, each.prompts, strict=True) if item.item_id in wanted]
-    decoding = dataclasses.replace(each.decoding, samples=1, temperature=0.0)
-    items, prompts = zip(*kept, strict=True)
-    return dataclasses.replace(each, items=items, prompts=prompts, decoding=decoding)
+# Options of the command, shared with `evals.run`
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of generation, shared with `evals.run`."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--model",
-        required=True,
-        metavar="FOLDER",
-        help="model folder; with --backend openai: the name the server knows",
-    )
+    add("--model", required=True, metavar="FOLDER", help="model folder; backend openai: the name the server knows")
     add("--benchmarks", nargs="+", required=True, metavar="KEY", help="keys, or: all (the paper's seven)")
     add("--backend", default="hf", metavar="NAME", help=f"{', '.join(BACKENDS)} (default: hf)")
     add("--seed", type=int, default=1234, help="decides every draw (default: 1234)")
     add("--limit", type=int, metavar="N", help="the first N items of each benchmark")
     add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
-    add(
-        "--chat-template",
-        dest="template",
-        default="auto",
-        metavar="WHEN",
-        help=f"{', '.join(TEMPLATES)} (default: auto)",
-    )
+    add("--chat-template", dest="template", default="auto", metavar="WHEN", help=f"{', '.join(TEMPLATES)}")
     add("--prompt-limit", type=int, default=PROMPT_LIMIT, metavar="TOKENS", help="longer prompts lose their beginning")
     add("--batch-size", type=int, metavar="N", help="responses at once; endpoint: requests at once")
     add("--device", help="cpu, cuda, ...; default: a GPU if there is one")
@@ -161,28 +189,38 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of lm-eval's model class")
 
 
-def settings(given: argparse.Namespace) -> Settings:
-    """ConfigError for values no engine could use."""
+def settings(args: argparse.Namespace) -> Settings:
+    """The engine's settings; ConfigError for values no engine could use."""
     for name in ("limit", "batch_size", "prompt_limit"):
-        if getattr(given, name) is not None and getattr(given, name) < 1:
-            raise ConfigError(f"generate: --{name.replace('_', '-')}: must be positive, got {getattr(given, name)}")
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"generate: --{name.replace('_', '-')}: must be positive, got {value}")
     names = ("model", "seed", "batch_size", "device", "dtype", "endpoint", "tokenizer", "chat")
-    return Settings(**{name: getattr(given, name) for name in names}, more=dict(map(_pair, given.engine)))
+    return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def prompt_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `generate` that say which items are asked and how."""
+    return {name: getattr(args, name) for name in ("limit", "reading", "template", "prompt_limit")}
+
+
+def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
     import yaml
 
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise ConfigError(f"generate: --engine: expected NAME=VALUE, got {text!r}")
-    return name, yaml.safe_load(value)
+    arguments = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"generate: --engine: expected NAME=VALUE, got {pair!r}")
+        arguments[name] = yaml.safe_load(value)  # so that 2 is a number and true a truth value
+    return arguments
 
 
 def one_line_per_job(backend: str) -> None:
-    """Keep the libraries' own bars out of a log that several jobs share; must run before any of them is imported.
+    """Keep the libraries' own progress bars out of a log that several jobs share.
 
-    Not for vllm: it divides by the time its bar has been running, which is 0 for a bar that is off.
+    Must run before any of the libraries is imported. Not for vllm: it divides by the time its bar has been running,
+    which is 0 for a bar that is off.
     """
     if backend != "vllm":
         os.environ.setdefault("TQDM_DISABLE", "1")
@@ -190,28 +228,24 @@ def one_line_per_job(backend: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m evals.generate", description=str(__doc__).split("\n")[0])
-    arguments(parser)
-    parser.add_argument(
-        "--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch"
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
-    parser.add_argument("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
-    parser.add_argument("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
-    given = parser.parse_args()
-    if given.record:
-        provenance.weights(given.model, given.record)
-    one_line_per_job(given.backend)
+    add_arguments(parser)
+    add = parser.add_argument
+    add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")
+    add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
+    add("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
+    add("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
+    args = parser.parse_args()
+    if args.record:
+        provenance.weights(args.model, args.record)
+    one_line_per_job(args.backend)
     path = generate(
-        settings(given),
-        registry.select(given.benchmarks),
-        backend=given.backend,
-        data=given.data,
-        out=given.out,
-        limit=given.limit,
-        reading=given.reading,
-        template=given.template,
-        prompt_limit=given.prompt_limit,
-        work=given.work,
+        settings(args),
+        select(args.benchmarks),
+        backend=args.backend,
+        data=args.data,
+        out=args.out,
+        work=args.work,
+        **prompt_options(args),
     )
     print(f"samples: {path}")
     return 0

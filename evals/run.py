@@ -3,8 +3,8 @@
     python -m evals.run --model FOLDER --benchmarks all --backend hf --limit 5 --data DIR --out OUT
 
 Leaves `OUT/{data, samples, grades, scores.csv}` laid out like `results/<scale>`, and prints scores with intervals.
-Without --data nothing is downloaded silently: what would be is said, and --download does it. Rerun to go on after an
-interruption.
+Without --data it says what would have to be downloaded; --download does it. After an interruption, run it again: what
+is finished is kept.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from evals import benchmark as registry
-from evals import data as items_of
-from evals import generate
-from evals.benchmark import Benchmark
+from evals import data, generate, grade, score
+from evals.benchmark import Benchmark, select
 from evals.fetch import explain, fetch
+from evals.stats.scorefile import read_scores, write_scores
 from records import errors
 from records.errors import ConfigError, MissingInputError
 from records.layout import Checkpoint, Results
 
 
 def checkpoint(model: Path | str) -> Checkpoint:
-    """The checkpoint that a weights folder of this project is; for any other model its name, as an untrained one.
+    """The checkpoint whose weights folder `model` is; for a model from elsewhere its name, as an untrained one.
 
     >>> checkpoint("results/quick/runs/tiny/tepo/seed1/checkpoints/step12").path.as_posix()
     'tiny/tepo/seed1/step12'
@@ -44,7 +44,7 @@ def checkpoint(model: Path | str) -> Checkpoint:
 
 def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | None, download: bool) -> None:
     """Verified items of every benchmark in `folder`. Raises MissingInputError when they would have to be downloaded."""
-    absent = [b for b in benchmarks if not b.synthetic and items_of.path_in(folder, b) is None]
+    absent = [b for b in benchmarks if not b.synthetic and data.path_in(folder, b) is None]
     if absent and mirror is None and not download:
         print(explain(absent, folder))
         raise MissingInputError(
@@ -61,69 +61,56 @@ def evaluate(
     out: Path,
     *,
     backend: str,
-    limit: int | None = None,
-    reading: str | None = None,
-    template: str = "auto",
-    prompt_limit: int = generate.PROMPT_LIMIT,
+    **options: Any,
 ) -> Path:
-    """Samples, grades and scores of one model under `out`, whose `data` folder holds the items; the path of the
-    scores.
-    """
-    from evals import grade, score
-    from evals.stats.scorefile import write_scores
+    """Write samples, grades and scores of one model under `out`, whose `data` folder holds the items.
 
-    results, data = Results(out), out / "data"
+    Returns the path of the scores. options: `limit`, `reading`, `template` and `prompt_limit` of `generate.generate`.
+    """
+    results, items = Results(out), out / "data"
     at = checkpoint(settings.model)
     generate.generate(
         settings,
         benchmarks,
         backend=backend,
-        data=data,
+        data=items,
         out=results.samples(at),
-        limit=limit,
-        reading=reading,
-        template=template,
-        prompt_limit=prompt_limit,
+        **options,
     )
     keys = [benchmark.key for benchmark in benchmarks]
-    grade.grade(results.samples(at), data, results.grades(at), benchmarks=keys)
+    grade.grade(results.samples(at), items, results.grades(at), benchmarks=keys)
     write_scores(results.scores, score.rows(results, [at], keys))
     return results.scores
 
 
 def table(path: Path) -> str:
     """Scores in percent with their 95 % intervals, one line per benchmark and average."""
-    from evals.score import read_scores
-
     lines = [f"{'benchmark':<26} {'items':>5} {'responses':>9} {'score':>7}  95 % interval"]
     for row in read_scores(path).to_dict("records"):
         interval = "-" if math.isnan(row["low"]) else f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-        score = "-" if math.isnan(row["score"]) else f"{100 * row['score']:.2f}"
-        lines.append(f"{row['benchmark']:<26} {row['items']!s:>5} {row['responses']!s:>9} {score:>7}  {interval}")
+        percent = "-" if math.isnan(row["score"]) else f"{100 * row['score']:.2f}"
+        lines.append(f"{row['benchmark']:<26} {row['items']!s:>5} {row['responses']!s:>9} {percent:>7}  {interval}")
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m evals.run", description=str(__doc__).split("\n")[0])
-    generate.arguments(parser)
+    generate.add_arguments(parser)
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
-    given = parser.parse_args()
-    generate.one_line_per_job(given.backend)
-    settings = generate.settings(given)
-    benchmarks = registry.select(given.benchmarks)
-    generate.engine(given.backend, settings).identity()  # a missing model is said before anything is downloaded
-    collect(benchmarks, given.out / "data", given.data, given.download)
+    args = parser.parse_args()
+    generate.one_line_per_job(args.backend)
+    settings = generate.settings(args)
+    benchmarks = select(args.benchmarks)
+    generate.engine(args.backend, settings).identity()  # raises for a missing model, before anything is downloaded
+    collect(benchmarks, args.out / "data", args.data, args.download)
     path = evaluate(
         settings,
         benchmarks,
-        given.out,
-        backend=given.backend,
-        limit=given.limit,
-        reading=given.reading,
-        template=given.template,
-        prompt_limit=given.prompt_limit,
+        args.out,
+        backend=args.backend,
+        **generate.prompt_options(args),
     )
     print(table(path))
     print(f"scores: {path}")

@@ -1,7 +1,9 @@
-"""What the grader does with golds rewritten: accepts those that say the same, rejects those that do not.
+"""Check the grader on rewritten golds: what says the same must be accepted, what says something else rejected.
 
-python -m evals.selfcheck --data DIR                    every gold of every benchmark found there
-python -m evals.selfcheck --data DIR --every 10         every tenth gold
+    python -m evals.selfcheck --data DIR                    every gold of every benchmark found there
+    python -m evals.selfcheck --data DIR --every 10         every tenth gold
+
+A gold against itself proves nothing, because equal strings are equal.
 """
 
 from __future__ import annotations
@@ -9,13 +11,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from evals import benchmark as registry
 from evals import data
-from evals.benchmark import Item
+from evals.benchmark import Item, keys, select
 from evals.grading import structure
 from evals.grading.decide import Gold, gold
 from evals.grading.grader import Grader, Question
@@ -25,15 +26,10 @@ from records import errors
 from records.errors import ConfigError, MissingInputError
 from records.progress import Progress
 
-# Golds rewritten: what says the same must be accepted, what says something else must not.
-#
-# A gold against itself proves nothing, because equal strings are equal. Each function takes a gold and yields
-# (name, text) pairs, chosen by what kind of gold it is.
-
+# Each function takes a gold and yields (name, text) pairs, chosen by what kind of gold it is.
 
 Pair = tuple[str, str]
 
-_DIGIT = re.compile(r"\d")
 _RELATION = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|equiv|sim|approx|begin|cup|subset|colon|pmod|text|mathbb)(?![A-Za-z])"
 )
@@ -71,25 +67,25 @@ def _same_number(gold: Gold) -> Iterator[Pair]:
         yield "without percent sign", text
         yield "hundredths", _decimal(Fraction(text) / 100)
         return
-    found = number(text)
-    assert found is not None
+    read = number(text)
+    assert read is not None  # the gold is of a numeric kind
     yield "x =", f"x = {text}"
     yield "unit", f"{text}\\text{{ cm}}"
     yield "unit squared", f"{text} \\mathrm{{~cm}}^2"
-    if len(str(found.value)) < 600:
-        yield "twice the half", _fraction(2 * found.value.numerator, 2 * found.value.denominator)
-    if found.form == "integer":
-        yield from _same_integer(int(found.value))
-    if found.form == "decimal":
+    if len(str(read.value)) < 600:
+        yield "twice the half", _fraction(2 * read.value.numerator, 2 * read.value.denominator)
+    if read.form == "integer":
+        yield from _same_integer(int(read.value))
+    if read.form == "decimal":
         yield "trailing zero", f"{text}0"
-    if found.form == "exact" and found.value.denominator > 1 and len(str(found.value)) < 600:
-        yield "slash", f"{found.value.numerator}/{found.value.denominator}"
-        if 1000 * abs(found.value) > 1 and (decimals := _rounded(found.value, 8)).rstrip("0")[-1] != ".":
+    if read.form == "exact" and read.value.denominator > 1 and len(str(read.value)) < 600:
+        yield "slash", f"{read.value.numerator}/{read.value.denominator}"
+        if 1000 * abs(read.value) > 1 and (decimals := _rounded(read.value, 8)).rstrip("0")[-1] != ".":
             yield "eight decimals", decimals
-    if found.form in ("decimal", "scientific"):
-        yield from _scientific(found.value)
-        if abs(found.value) > Fraction(1, 10**40):
-            yield "digits", _decimal(found.value)
+    if read.form in ("decimal", "scientific"):
+        yield from _scientific(read.value)
+        if abs(read.value) > Fraction(1, 10**40):
+            yield "digits", _decimal(read.value)
 
 
 def _same_integer(value: int) -> Iterator[Pair]:
@@ -130,30 +126,32 @@ def different(gold: Gold) -> Iterator[Pair]:
 
 
 def _different_number(gold: Gold) -> Iterator[Pair]:
-    found = number(gold.text)
-    assert found is not None
-    if found.form == "integer":
-        value = int(found.value)
+    read = number(gold.text)
+    assert read is not None
+    if read.form == "integer":
+        value = int(read.value)
         yield "gold + 1", str(value + 1)
         yield "gold - 1", str(value - 1)
         for place in range(min(len(str(value)), 12)):
-            if str(value)[place].isdigit():
-                yield "changed digit", _changed_digit(str(value), place)
+            digits = str(value)
+            if digits[place].isdigit():
+                changed = (int(digits[place]) + 3) % 10
+                yield "changed digit", f"{digits[:place]}{changed}{digits[place + 1 :]}"
         yield "gold + 1/2", f"{value}.5"
-        yield "gold + 1e-6", _decimal(found.value + Fraction(1, 10**6))
+        yield "gold + 1e-6", _decimal(read.value + Fraction(1, 10**6))
         yield "ten times", str(value * 10 or 10)
         return
-    if found.last_digit is not None:
-        step = max(found.last_digit, 2 * (gold.tolerance or 0))
-        yield "gold + 1 unit", _fraction_of(found.value + step)
-        yield "ten times", _fraction_of(found.value * 10)
-        yield "other sign", _fraction_of(-found.value)
+    if read.last_digit is not None:
+        step = max(read.last_digit, 2 * (gold.tolerance or 0))
+        yield "gold + 1 unit", _fraction_of(read.value + step)
+        yield "ten times", _fraction_of(read.value * 10)
+        yield "other sign", _fraction_of(-read.value)
         return
-    if len(str(found.value)) > 600:
+    if len(str(read.value)) > 600:
         return
-    yield "numerator + 1", _fraction(found.value.numerator + 1, found.value.denominator)
-    yield "gold + 1", _fraction_of(found.value + 1)
-    yield "other sign", _fraction_of(-found.value)
+    yield "numerator + 1", _fraction(read.value.numerator + 1, read.value.denominator)
+    yield "gold + 1", _fraction_of(read.value + 1)
+    yield "other sign", _fraction_of(-read.value)
 
 
 def _different_list(text: str) -> Iterator[Pair]:
@@ -170,10 +168,6 @@ def _different_list(text: str) -> Iterator[Pair]:
         if len(set(parts)) > 1:
             yield "one member missing", ",".join(part for part in parts if part != parts[-1])
         yield "one member more", ",".join([*parts, "98765"])
-
-
-def _changed_digit(text: str, place: int) -> str:
-    return f"{text[:place]}{(int(text[place]) + 3) % 10}{text[place + 1 :]}"
 
 
 def _fraction(numerator: int, denominator: int) -> str:
@@ -222,62 +216,55 @@ def _rounded(value: Fraction, places: int) -> str:
 
 @dataclass
 class Rates:
-    """How one benchmark's rewritten golds fared; failures: (item_id, gold, rewriting, text, verdict)."""
+    """How the rewritten golds of one benchmark fared: pairs of (as wanted, all)."""
 
-    golds: int = 0
-    accepted: int = 0
-    same: int = 0
-    rejected: int = 0
-    different: int = 0
-    rejected_integers: int = 0
-    different_integers: int = 0
-    unparsed: list[str] = field(default_factory=list)
-    failures: list[tuple[str, str, str, str, str]] = field(default_factory=list)
-
-    @property
-    def accept(self) -> float:
-        """Share of the rewritings that say the same and are accepted."""
-        return self.accepted / self.same
-
-    @property
-    def reject(self) -> float | None:
-        """Share of the texts that say something else and are rejected; None when there are none."""
-        return self.rejected / self.different if self.different else None
-
-    @property
-    def reject_integers(self) -> float | None:
-        """The same for integer golds alone."""
-        return self.rejected_integers / self.different_integers if self.different_integers else None
+    golds: int
+    accept: tuple[int, int]  # rewritings that say the same, and are accepted
+    reject: tuple[int, int]  # texts that say something else, and are rejected
+    reject_integers: tuple[int, int]  # the same for integer golds alone
+    unparsed: list[str]  # item_ids
+    failures: list[tuple[str, str, str, str, str]]  # item_id, gold, rewriting, text, verdict
 
 
 def check(items: Sequence[Item], grader: Grader, *, label: str = "selfcheck") -> Rates:
     """Grade every rewriting of every gold but those that are the gold's own text, which would prove nothing."""
-    rates = Rates(golds=len(items))
+    unparsed = []
     cases: list[tuple[Item, Gold, str, str, bool]] = []
     for item in items:
-        read = gold(item.answer, tolerance=item.tolerance, multiple=item.multiple)
-        if read.kind == "unparsed":
-            rates.unparsed.append(item.item_id)
+        target = gold(item.answer, tolerance=item.tolerance, multiple=item.multiple)
+        if target.kind == "unparsed":
+            unparsed.append(item.item_id)
             continue
-        cases += [(item, read, name, text, True) for name, text in same(read) if text != read.text]
-        cases += [(item, read, name, text, False) for name, text in different(read)]
-    questions = [Question(read, f"so \\boxed{{{text}}}.") for _, read, _, text, _ in cases]
+        cases += [(item, target, name, text, True) for name, text in same(target) if text != target.text]
+        cases += [(item, target, name, text, False) for name, text in different(target)]
+    questions = [Question(target, f"so \\boxed{{{text}}}.") for _, target, _, text, _ in cases]
     progress = Progress(label, len(questions))
     grades = grader.grade(questions, report=progress.update)
-    for (item, read, name, text, equal), grade in zip(cases, grades, strict=True):
+    accept, reject, reject_integers = [], [], []
+    failures = []
+    for (item, target, name, text, equal), grade in zip(cases, grades, strict=True):
         right = (grade.verdict is Verdict.CORRECT) == equal
         if equal:
-            rates.same += 1
-            rates.accepted += right
+            accept.append(right)
         else:
-            rates.different += 1
-            rates.rejected += right
-            if read.kind == "integer":
-                rates.different_integers += 1
-                rates.rejected_integers += right
+            reject.append(right)
+            if target.kind == "integer":
+                reject_integers.append(right)
         if not right:
-            rates.failures.append((item.item_id, item.answer, name, text, str(grade.verdict)))
-    return rates
+            failures.append((item.item_id, item.answer, name, text, str(grade.verdict)))
+    return Rates(
+        golds=len(items),
+        accept=(sum(accept), len(accept)),
+        reject=(sum(reject), len(reject)),
+        reject_integers=(sum(reject_integers), len(reject_integers)),
+        unparsed=unparsed,
+        failures=failures,
+    )
+
+
+def _percent(share: tuple[int, int]) -> str:
+    part, whole = share
+    return f"{part}/{whole} {100 * part / whole:.2f}%" if whole else "-"
 
 
 def main() -> int:
@@ -285,35 +272,27 @@ def main() -> int:
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with <benchmark>.jsonl")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="default: all that are found")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take every N-th gold")
-    parser.add_argument(
-        "--failures", type=int, default=20, metavar="N", help="how many failures to print per benchmark"
-    )
-    given = parser.parse_args()
-    if given.every < 1:
-        raise ConfigError(f"selfcheck: --every: {given.every} is not positive")
-    chosen = [
-        benchmark
-        for benchmark in registry.select(given.benchmarks or registry.keys())
-        if given.benchmarks or data.path_in(given.data, benchmark)
-    ]
-    if not chosen:
-        raise MissingInputError(f"{given.data}: no benchmark's items; run: python -m evals.fetch --data {given.data}")
+    parser.add_argument("--failures", type=int, default=20, metavar="N", help="failures to print per benchmark")
+    args = parser.parse_args()
+    if args.every < 1:
+        raise ConfigError(f"selfcheck: --every: must be positive, got {args.every}")
+    benchmarks = select(args.benchmarks or keys())
+    if not args.benchmarks:
+        benchmarks = tuple(b for b in benchmarks if data.path_in(args.data, b))
+    if not benchmarks:
+        raise MissingInputError(f"{args.data}: no benchmark's items; run: python -m evals.fetch --data {args.data}")
     print(f"{'benchmark':<14} {'golds':>5}  {'accept':>15}  {'reject':>15}  {'reject integers':>17}  unparsed golds")
     with Grader() as grader:
-        for benchmark in chosen:
-            rates = check(data.load(benchmark, given.data)[:: given.every], grader, label=f"selfcheck {benchmark.key}")
+        for benchmark in benchmarks:
+            items = data.load(benchmark, args.data)[:: args.every]
+            rates = check(items, grader, label=f"selfcheck {benchmark.key}")
             print(
-                f"{benchmark.key:<14} {rates.golds:>5}  {_share(rates.accepted, rates.same):>15}"
-                f"  {_share(rates.rejected, rates.different):>15}"
-                f"  {_share(rates.rejected_integers, rates.different_integers):>17}  {len(rates.unparsed)}"
+                f"{benchmark.key:<14} {rates.golds:>5}  {_percent(rates.accept):>15}  {_percent(rates.reject):>15}"
+                f"  {_percent(rates.reject_integers):>17}  {len(rates.unparsed)}"
             )
-            for failure in rates.failures[: given.failures]:
+            for failure in rates.failures[: args.failures]:
                 print("   ", *(part if len(part) < 90 else part[:87] + "..." for part in failure), sep="  ")
     return 0
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part}/{whole} {100 * part / whole:.2f}%" if whole else "-"
 
 
 if __name__ == "__main__":

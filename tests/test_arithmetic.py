@@ -146,7 +146,7 @@ def test_held_out_problems_are_test_different_and_repeatable(family: str, k: int
         (lambda: arithmetic.family("as", 0), r"k: family as has no difficulty 0; allowed: 1 and more"),
         (lambda: arithmetic.training_prompts("quik", 1, 0), r"ladder: unknown value 'quik'.*nearest: quick"),
         (lambda: arithmetic.solution(drawn("as", 2)[0], "work"), r"style: unknown value 'work'.*nearest: worked"),
-        (lambda: arithmetic.solution(drawn("as", 2)[0], noise=0.1), r"noise: slips are drawn, so `rng` is needed"),
+        (lambda: arithmetic.solution(drawn("as", 2)[0], noise=0.1), r"noise: needs `rng`"),
     ],
 )
 def test_errors_name_what_is_wrong(call: object, message: str) -> None:

@@ -1,20 +1,21 @@
-"""Ask an engine for all responses of one plan through lm-eval, and turn what comes back into rows."""
+"""The responses of one engine to one plan, through lm-eval; and the check that k samples are k draws."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.generation import plan as taskfile
+from evals.generation import plan as task_file
 from evals.generation.engine import Engine, Observed
 from evals.generation.plan import Plan
-from evals.generation.store import Response, clean, prompt_sha256
+from evals.store import Response, clean, prompt_sha256
 from records.errors import CorruptInputError
 from records.progress import Progress
 
@@ -27,6 +28,7 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
     """All responses, items in order and samples in order within an item. Writes the task file into `folder`.
 
     max_length: the longest prompt and response together that the engine must hold, over all plans it will be asked.
+    Raises CorruptInputError when lm-eval asked something else than the plan, or returned too few responses.
     """
     quiet()
     lm = engine.lm(max_length)
@@ -39,75 +41,77 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
 
     engine.seen.clear()
     engine.seen.report = report
-    task = taskfile.load(taskfile.write(plan, folder, engine.extras))
-    found = _ask(lm, task, plan)
-    shutil.rmtree(folder / taskfile.CACHE)  # a copy of the prompts in another format
-    return list(_rows(engine, plan, found))
+    task = task_file.load(task_file.write(plan, folder, engine.extras))
+    texts = ask(lm, task, plan)
+    shutil.rmtree(folder / task_file.CACHE)  # a copy of the prompts in another format
+    return _responses(engine, plan, texts)
 
 
 def quiet() -> None:
-    """lm-eval and transformers narrate at length; their warnings stay."""
+    """Silence the progress reports of lm-eval and transformers; their warnings stay."""
     import transformers
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
 
 
-def _ask(lm: LM, task: ConfigurableTask, plan: Plan) -> dict[str, list[str]]:
-    """item_id -> k responses.
-
-    `evaluate`, not `simple_evaluate`: the latter runs a survey of the machine after each call (subprocesses, .7
-    s). The four seeds it would set are set here.
-    """
+def ask(lm: LM, task: ConfigurableTask, plan: Plan) -> dict[str, list[str]]:
+    """item_id -> the texts of its samples."""
     import numpy
     import torch
     from lm_eval.evaluator import evaluate
 
+    # `evaluate`, not `simple_evaluate`: the latter inspects the machine after each call (subprocesses, 0.7 s). It
+    # would also set these four seeds, so they are set here.
     random.seed(plan.seed)
     numpy.random.seed(plan.seed % 2**32)
     torch.manual_seed(plan.seed)
     task.set_config(key="num_fewshot", value=0)
     task.set_fewshot_seed(seed=plan.seed)
-    done: Any = evaluate(
+    key = plan.benchmark.key
+    result: Any = evaluate(
         lm=lm,
-        task_dict={"tasks": {plan.benchmark.key: task}, "groups": {}},
-        bootstrap_iters=0,
+        task_dict={"tasks": {key: task}, "groups": {}},
+        bootstrap_iters=0,  # scores and intervals are computed by evals.score
         log_samples=True,
     )
-    samples: list[dict[str, Any]] = done["samples"][plan.benchmark.key]
     prompts = {item.item_id: prompt.text for item, prompt in zip(plan.items, plan.prompts, strict=True)}
-    found = {}
-    for sample in samples:
+    texts = {}
+    for sample in result["samples"][key]:
         item_id = sample["doc"]["item_id"]
-        asked = sample["arguments"][0][0]
-        if asked != prompts[item_id]:
-            raise CorruptInputError(f"{plan.benchmark.key}: {item_id}: lm-eval asked {asked!r}, not the planned prompt")
-        found[item_id] = [str(text) for text in sample["resps"][0]]
-    return found
+        prompt = sample["arguments"][0][0]
+        if prompt != prompts[item_id]:
+            raise CorruptInputError(f"{key}: {item_id}: lm-eval asked {prompt!r}, not the planned prompt")
+        texts[item_id] = [str(text) for text in sample["resps"][0]]
+    return texts
 
 
-def _rows(engine: Engine, plan: Plan, found: dict[str, list[str]]) -> Iterator[Response]:
+def _responses(engine: Engine, plan: Plan, texts: Mapping[str, list[str]]) -> list[Response]:
     k = plan.decoding.samples
+    responses = []
     for item, prompt in zip(plan.items, plan.prompts, strict=True):
-        texts = found.get(item.item_id, [])
-        if len(texts) != k:
-            raise CorruptInputError(f"{plan.benchmark.key}: {item.item_id}: {len(texts)} responses, expected {k}")
-        for sample, text in enumerate(texts):
+        own = texts.get(item.item_id, [])
+        if len(own) != k:
+            raise CorruptInputError(f"{plan.benchmark.key}: {item.item_id}: {len(own)} responses, expected {k}")
+        for sample, text in enumerate(own):
             seen = _complete(engine, plan, text, engine.seen.take(text))
-            yield Response(
-                item_id=item.item_id,
-                sample=sample,
-                prompt=prompt.text,
-                prompt_sha256=prompt_sha256(prompt.text),
-                response=clean(text),
-                stop=seen.stop,
-                tokens=seen.tokens,
-                seed=engine.sample_seed(sample),
+            responses.append(
+                Response(
+                    item_id=item.item_id,
+                    sample=sample,
+                    prompt=prompt.text,
+                    prompt_sha256=prompt_sha256(prompt.text),
+                    response=clean(text),
+                    stop=seen.stop,
+                    tokens=seen.tokens,
+                    seed=engine.sample_seed(sample),
+                )
             )
+    return responses
 
 
 def _complete(engine: Engine, plan: Plan, text: str, seen: Observed | None) -> Observed:
-    """What the engine noted; what it did not, by encoding the text again."""
+    """What the engine observed; what it did not, from encoding the text again."""
     tokens, stop = seen or Observed(None, "unknown")
     if tokens is None and engine.tokenizer is not None:
         tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
@@ -116,29 +120,27 @@ def _complete(engine: Engine, plan: Plan, text: str, seen: Observed | None) -> O
     return Observed(tokens, stop)
 
 
-# Are k samples really k draws? Telling a broken seed from a model that has only one answer left.
+# Are k samples really k draws? A fixed seed that an engine uses for every sample would copy one draw k times.
 #
-# Equal samples alone prove nothing: a converged or collapsed policy repeats itself at temperature .6 too. But then it
-# repeats its likeliest answer, the greedy one. Samples that equal each other and not the greedy response come from one
-# draw, copied.
+# Equal samples alone prove nothing: a converged or collapsed policy repeats itself at temperature 0.6 too. But then it
+# repeats its likeliest answer, the greedy one. So where most items have all samples equal, some of these items are
+# asked once more, greedily. Samples that equal each other and not the greedy response come from one draw, copied.
 
-
-SUSPECT = 0.5  # share of items whose samples are all equal
-PROBED = 20  # items asked once more, greedily
-FEWEST_SAMPLES = 4
+SUSPECT = 0.5  # share of items: below it, a fixed seed is ruled out, since it would make all items suspect
+PROBED = 20  # items asked once more: few enough to cost nothing, enough to see a share
+FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 
 
 def by_item(responses: Sequence[Response]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    texts: dict[str, list[str]] = defaultdict(list)
     for response in responses:
-        found[response.item_id].append(response.response)
-    return dict(found)
+        texts[response.item_id].append(response.response)
+    return texts
 
 
 def distinct_fraction(responses: Sequence[Response]) -> float | None:
     """Mean over items of (different responses - 1) / (samples - 1): 0 all equal, 1 all different; None for k = 1."""
-    texts = by_item(responses)
-    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in texts.values() if len(own) > 1]
+    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in by_item(responses).values() if len(own) > 1]
     return sum(shares) / len(shares) if shares else None
 
 
@@ -147,6 +149,17 @@ def suspects(responses: Sequence[Response]) -> list[str]:
     texts = {item: own for item, own in by_item(responses).items() if len(own) >= FEWEST_SAMPLES}
     equal = [item for item, own in texts.items() if len(set(own)) == 1]
     return equal[:PROBED] if texts and len(equal) > SUSPECT * len(texts) else []
+
+
+def greedy(plan: Plan, item_ids: Sequence[str]) -> Plan:
+    """The plan for some items of `plan`, asked once and greedily."""
+    places = [place for place, item in enumerate(plan.items) if item.item_id in set(item_ids)]
+    return dataclasses.replace(
+        plan,
+        items=tuple(plan.items[place] for place in places),
+        prompts=tuple(plan.prompts[place] for place in places),
+        decoding=dataclasses.replace(plan.decoding, samples=1, temperature=0.0),
+    )
 
 
 def check(benchmark: str, responses: Sequence[Response], greedy: Mapping[str, str]) -> None:

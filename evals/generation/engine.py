@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 
-# What an engine knows about a response and lm-eval does not hand on: token count and why it stopped.
+# What an engine observes of a response and lm-eval does not hand on: its token count and why it stopped.
 #
 # lm-eval returns texts. Encoding a text again undercounts where the model spelled a token by its bytes and overcounts
 # where it wrote broken UTF-8, so a response cut at the limit could pass for a finished one. Engines therefore note what
-# they saw under the text they return; a text seen twice gives its notes in turn.
+# they saw under the text they return. A text seen twice gives its notes in turn.
 
 
 class Observed(NamedTuple):
-    """tokens: of the response, end token not counted. stop: stop | length | unknown."""
+    """One response."""
 
-    tokens: int | None
-    stop: str
+    tokens: int | None  # the end token is not counted; None when the engine did not say
+    stop: str  # stop | length | unknown
 
 
 class Observations:
-    """Notes of one run over one benchmark. report: called with the number of responses and of tokens so far."""
+    """What an engine observed over one benchmark."""
 
     def __init__(self) -> None:
         self._notes: dict[str, deque[Observed]] = defaultdict(deque)
         self._responses = self._tokens = 0
-        self.report: Callable[[int, int], None] | None = None
+        self.report: Callable[[int, int], None] | None = None  # gets the responses and the tokens so far
 
     def clear(self) -> None:
         self._notes.clear()
@@ -51,8 +51,8 @@ class Observations:
         self._responses += 1
         self._tokens += tokens or 0
 
-    def say(self) -> None:
-        """Let the progress line know; called once per batch."""
+    def show_progress(self) -> None:
+        """Called once per batch."""
         if self.report is not None:
             self.report(self._responses, self._tokens)
 
@@ -66,34 +66,29 @@ BACKENDS = {
     "vllm": "evals.generation.vllm:Vllm",
     "openai": "evals.generation.openai:Endpoint",
 }
-_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, chat template, tokenizer
 
 
 @dataclass(frozen=True)
 class Settings:
-    """model: a folder, or for an endpoint the name it serves. batch_size: responses at once (endpoint: requests).
+    """Which model to load or ask, and how."""
 
-    device, dtype: hf and vllm; None and `auto` leave the choice to the engine. endpoint, tokenizer, chat: endpoint
-    only. more: further arguments of lm-eval's model class (`tensor_parallel_size=2`).
-    """
-
-    model: str
+    model: str  # a folder, or for an endpoint the name it serves
     seed: int
-    batch_size: int | None = None
-    device: str | None = None
-    dtype: str = "auto"
-    endpoint: str | None = None
-    tokenizer: str | None = None
-    chat: bool = False
-    more: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    batch_size: int | None = None  # responses at once (endpoint: requests); None: the engine's default
+    device: str | None = None  # hf only; None: a GPU if there is one
+    dtype: str = "auto"  # hf and vllm; auto: as stored
+    endpoint: str | None = None  # openai only: the server's address
+    tokenizer: str | None = None  # openai only: a folder
+    chat: bool = False  # openai only: the server applies its own chat template
+    more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # arguments of lm-eval's model class
 
 
 class Engine(ABC):
     """A model that lm-eval can ask. Nothing heavy happens before `lm` is called."""
 
     packages: tuple[str, ...] = ("lm-eval", "transformers", "tokenizers")
-    extras: dict[str, Any] = {}  # noqa: RUF012 - a constant per class
-    """Generation arguments for sampling that this engine needs beyond lm-eval's common ones."""
+    extras: dict[str, Any] = {}  # noqa: RUF012 - a constant per class: sampling arguments beyond lm-eval's common ones
     default_batch_size: int
 
     def __init__(self, settings: Settings):
@@ -147,7 +142,7 @@ class Engine(ABC):
 
     @cached_property
     def weights_sha256(self) -> str | None:
-        """Digest of the weights, None where they cannot be seen."""
+        """Digest of the weights; None where they cannot be seen."""
         folder = Path(self.settings.model)
         return sha256_tree(folder, "*.safetensors") if any(folder.glob("*.safetensors")) else None
 

@@ -1,6 +1,6 @@
-"""The hf backend: lm-eval's HFLM, with an eye on what it generates.
+"""The hf backend: lm-eval's HFLM, observed while it generates.
 
-Differs from stock HFLM in two ways, and gives the same responses: token counts and stop reasons are noted; the model's
+It gives the same responses as stock HFLM and differs in two ways. Token counts and stop reasons are noted. The model's
 own sampling defaults (generation_config.json: top_k, repetition_penalty, ...) do not apply, because the task file is
 the only place that decides decoding.
 """
@@ -15,8 +15,7 @@ from evals.generation.engine import Engine, Observations
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
-
-TINY_BYTES = 50_000_000
+TINY_BYTES = 50_000_000  # of weights; below it a decoding step costs the same for 16 rows as for 256
 
 
 class HuggingFace(Engine):
@@ -25,7 +24,7 @@ class HuggingFace(Engine):
     packages = (*Engine.packages, "torch", "accelerate")
     extras = {"top_k": 0}  # noqa: RUF012 - transformers' default would be 50
     default_batch_size = 16
-    tiny_batch_size = 256  # for weights below TINY_BYTES: a step costs the same for 16 rows
+    tiny_batch_size = 256  # for weights below TINY_BYTES
     _lm: LM | None = None
 
     @cached_property
@@ -52,7 +51,7 @@ class HuggingFace(Engine):
                 batch_size=self.batch_size,
                 max_length=max_length,
                 dtype=self.settings.dtype,
-                add_bos_token=False,  # prompts say it themselves
+                add_bos_token=False,  # the prompts already hold it
                 device=self.device,
                 **self.settings.more,
             )
@@ -67,8 +66,8 @@ def _observed_hflm() -> type[LM]:
     from transformers import GenerationConfig
 
     class ObservedHFLM(HFLM):
-        def __init__(self, seen: Observations, **given: Any):
-            super().__init__(**given)
+        def __init__(self, seen: Observations, **arguments: Any):
+            super().__init__(**arguments)
             self.seen = seen
             own = self.model.generation_config.eos_token_id
             ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id} - {None}
@@ -83,8 +82,8 @@ def _observed_hflm() -> type[LM]:
             with torch.inference_mode():
                 return super().generate_until(requests, disable_tqdm=True)
 
-        def _model_generate(self, context: Any, max_length: int, stop: list[str], **given: Any) -> Any:
-            out = super()._model_generate(context, max_length, stop, **given)
+        def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
+            out = super()._model_generate(context, max_length, stop, **arguments)
             self._note(out[:, context.shape[1] :])
             return out
 
@@ -95,6 +94,6 @@ def _observed_hflm() -> type[LM]:
             texts = self.tokenizer.batch_decode(response_BT, skip_special_tokens=True)
             for text, tokens, ended in zip(texts, tokens_B.tolist(), ended_B.tolist(), strict=True):
                 self.seen.note(text, tokens, "stop" if ended else "length")
-            self.seen.say()
+            self.seen.show_progress()
 
     return ObservedHFLM

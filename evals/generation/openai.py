@@ -1,5 +1,4 @@
-"""The openai backend: an endpoint that speaks the OpenAI protocol, through lm-eval's local-completions or
--chat-completions.
+"""The openai backend: an endpoint that speaks the OpenAI protocol, through lm-eval's API models.
 
 lm-eval sends the same seed with every request, so a server that honours it returns k equal samples. Here the samples
 are asked for in k rounds, each with its own seed: all items once, then all items again.
@@ -7,6 +6,7 @@ are asked for in k rounds, each with its own seed: all items once, then all item
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import urllib.request
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Endpoint(Engine):
-    """A running server. Its weights cannot be seen: what it serves is taken at its word, and recorded as unknown."""
+    """A running server. Its weights cannot be seen, so their digest is recorded as unknown."""
 
     default_batch_size = 16
     _lm: LM | None = None
@@ -61,12 +61,12 @@ class Endpoint(Engine):
         """With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one."""
         if self.chat:
             return {"tokenizer_backend": None}
-        longest = {"max_length": max_length + 1} if max_length else {"max_length": 1 << 30}
         return {
             "tokenizer_backend": "huggingface",
             "tokenizer": self.settings.tokenizer,
             "tokenized_requests": True,
-            **longest,
+            # lm-eval takes one token off, and would cut prompts to the rest; they are cut already, so it never binds
+            "max_length": max_length + 1 if max_length else 1 << 30,
         }
 
     def _check_served(self) -> None:
@@ -106,28 +106,29 @@ def _observed_api(chat: bool) -> type[LM]:
     stock: type[Any] = LocalChatCompletion if chat else LocalCompletionsAPI
 
     class ObservedAPI(stock):
-        def __init__(self, seen: Observations, base_seed: int, trust_usage: bool, **given: Any):
-            super().__init__(**given)
-            self.seen, self.base_seed, self.trust_usage = seen, base_seed, trust_usage
+        def __init__(self, seen: Observations, base_seed: int, trust_usage: bool, **arguments: Any):
+            super().__init__(**arguments)
+            self.seen, self.base_seed = seen, base_seed
+            self.trust_usage = trust_usage  # the server's token counts: only where no tokenizer can count here
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
             answers: list[str] = [""] * len(requests)
             for sample, places in rounds(requests).items():
                 self._seed = per_sample_seed(self.base_seed, sample)
-                got = super().generate_until([_sent(requests[place], chat) for place in places], disable_tqdm=True)
-                for place, answer in zip(places, got, strict=True):
+                texts = super().generate_until([_sent(requests[place], chat) for place in places], disable_tqdm=True)
+                for place, answer in zip(places, texts, strict=True):
                     answers[place] = answer
             return answers
 
-        def parse_generations(self, outputs: Any, **given: Any) -> list[str]:
-            texts: list[str] = super().parse_generations(outputs, **given)
+        def parse_generations(self, outputs: Any, **arguments: Any) -> list[str]:
+            texts: list[str] = super().parse_generations(outputs, **arguments)
             for output in outputs if isinstance(outputs, list) else [outputs]:
                 usage = output.get("usage") or {}
                 tokens = usage.get("completion_tokens") if self.trust_usage and len(output["choices"]) == 1 else None
                 for text, choice in zip(texts, output["choices"], strict=True):
                     stop = choice.get("finish_reason")
                     self.seen.note(text, tokens, stop if stop in ("stop", "length") else "unknown")
-            self.seen.say()
+            self.seen.show_progress()
             return texts
 
     return ObservedAPI
@@ -135,19 +136,18 @@ def _observed_api(chat: bool) -> type[LM]:
 
 def _sent(request: Any, chat: bool) -> Any:
     """The request as lm-eval's API model wants it: a conversation is marked as one."""
-    import dataclasses
-
     from lm_eval.models.api_models import JsonChatStr
 
-    text, given = request.args
-    given = {name: value for name, value in given.items() if name != "until" or value}
-    return dataclasses.replace(request, arguments=(JsonChatStr(text) if chat else text, given))
+    text, arguments = request.args
+    arguments = {name: value for name, value in arguments.items() if name != "until" or value}  # no empty stop list
+    return dataclasses.replace(request, arguments=(JsonChatStr(text) if chat else text, arguments))
 
 
 def rounds(requests: list[Any]) -> dict[int, list[int]]:
     """Places of the requests by round: lm-eval repeats one and the same request object k times."""
-    met, found = Counter[int](), defaultdict[int, list[int]](list)
+    repeats = Counter[int]()
+    places = defaultdict[int, list[int]](list)
     for place, request in enumerate(requests):
-        found[met[id(request)]].append(place)
-        met[id(request)] += 1
-    return dict(found)
+        places[repeats[id(request)]].append(place)
+        repeats[id(request)] += 1
+    return dict(places)

@@ -1,4 +1,4 @@
-"""What will be asked of a model on one benchmark: prompts, effective decoding, and where that leaves the registry's."""
+"""What a model is asked on one benchmark (prompts, effective decoding, deviations), and the lm-eval task file of it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 
     from evals.generation.engine import Engine
 
-PROMPT_LIMIT = 2048
-"""Tokens; longer prompts are cut on the left and kept, as the evaluation behind the paper does."""
+PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as the evaluation behind the paper does
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One benchmark for one engine. deviations: sentences on how this differs from the registry's entry."""
+    """One benchmark for one engine."""
 
     benchmark: Benchmark
     items: tuple[Item, ...]
     prompts: tuple[Prompt, ...]
-    decoding: Decoding
+    decoding: Decoding  # the registry's, with fewer tokens where the model is too short
     seed: int
-    chat: bool
-    deviations: tuple[str, ...]
+    chat: bool  # prompts are conversations as JSON, rendered by the engine's own template
+    deviations: tuple[str, ...]  # sentences on how this differs from the registry's entry
 
     @property
     def generation(self) -> dict[str, Any]:
@@ -74,26 +73,29 @@ def plan(
     """The plan for the given items; `reading` None takes the registry's prompt."""
     limit, decoding, deviations = room(benchmark.decoding, prompt_limit, engine.positions)
     reading = reading or benchmark.prompt
-    if engine.chat:
-        made = [prompts.for_chat(reading, item.problem) for item in items]
-    elif engine.tokenizer is None:
-        made = [Prompt(prompts.plain(reading, item.problem), None, 0, f"{reading}, no chat template") for item in items]
-    else:
-        made = [prompts.build(engine.tokenizer, reading, template, item.problem, limit) for item in items]
+
+    def prompt_of(problem: str) -> Prompt:
+        if engine.chat:
+            return prompts.for_chat(reading, problem)
+        if engine.tokenizer is None:
+            return Prompt(prompts.plain(reading, problem), None, 0, f"{reading}, no chat template")
+        return prompts.build(engine.tokenizer, reading, template, problem, limit)
+
+    built = tuple(prompt_of(item.problem) for item in items)
     if reading != benchmark.prompt:
         deviations += (f"prompt reading {reading}, the registry's is {benchmark.prompt}",)
     if len(items) != benchmark.n:
         deviations += (f"the first {len(items)} of {benchmark.n} items",)
-    if cut := sum(prompt.cut > 0 for prompt in made):
+    if cut := sum(prompt.cut > 0 for prompt in built):
         deviations += (f"{cut} prompts cut on the left to {limit} tokens",)
-    return Plan(benchmark, tuple(items), tuple(made), decoding, seed, engine.chat, deviations)
+    return Plan(benchmark, tuple(items), built, decoding, seed, engine.chat, deviations)
 
 
 def room(decoding: Decoding, prompt_limit: int, positions: int | None) -> tuple[int, Decoding, tuple[str, ...]]:
     """Prompt limit, decoding and deviations when a model has `positions` positions (None: as many as needed).
 
     A model too short for both keeps the whole prompt limit if that leaves at least half of its positions for the
-    response; else prompt and response get half each.
+    response; else prompt and response get half each. Raises ConfigError when nothing is left for one of them.
     """
     if positions is None or prompt_limit + decoding.max_tokens <= positions:
         return prompt_limit, decoding, ()
@@ -110,15 +112,12 @@ def room(decoding: Decoding, prompt_limit: int, positions: int | None) -> tuple[
     return limit, dataclasses.replace(decoding, max_tokens=tokens), tuple(notes)
 
 
-# An lm-eval task file made from a plan: `<folder>/<key>.yaml` and the prompts beside it.
+# The lm-eval task file of a plan: `<folder>/<key>.yaml`, and the prompts beside it.
 #
 # Any lm-eval of the pinned version can run it (`lm_eval run --tasks FOLDER/KEY.yaml`). It holds no grading: the only
-# metric is lm-eval's own placeholder, the only filter keeps all k responses.
+# metric is lm-eval's own placeholder `bypass`, the only filter keeps all k responses.
 
-
-RESPONSES = "responses"
-CACHE = "datasets"
-"""Where the datasets library keeps its copy, beside the task file."""
+CACHE = "datasets"  # where the datasets library keeps its copy, beside the task file
 
 
 def config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +133,7 @@ def config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
         "doc_to_target": "item_id",
         "repeats": k,
         "generation_kwargs": plan.generation | ({} if plan.decoding.greedy else extras),
-        "filter_list": [{"name": RESPONSES, "filter": [{"function": "take_first_k", "k": k}]}],
+        "filter_list": [{"name": "responses", "filter": [{"function": "take_first_k", "k": k}]}],
         "metric_list": [{"metric": "bypass", "aggregation": "bypass", "higher_is_better": True}],
         "metadata": {"version": 1.0, "task_hash": plan.task_hash, "instruction": INSTRUCTION},
     }
@@ -160,7 +159,7 @@ def load(path: Path) -> ConfigurableTask:
     from lm_eval.tasks import TaskManager
 
     datasets.disable_progress_bars()
-    found = TaskManager(include_defaults=False).load([str(path)])["tasks"]
-    if len(found) != 1:
-        raise CorruptInputError(f"{path}: lm-eval reads {len(found)} tasks from it, expected 1")
-    return next(iter(found.values()))
+    tasks = TaskManager(include_defaults=False).load([str(path)])["tasks"]
+    if len(tasks) != 1:
+        raise CorruptInputError(f"{path}: lm-eval reads {len(tasks)} tasks from it, expected 1")
+    return next(iter(tasks.values()))

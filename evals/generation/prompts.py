@@ -5,8 +5,8 @@ r"""How a problem becomes what a model reads (reading E3), the same text for eve
     none        the problem alone
     arithmetic  `evals.arithmetic.prompt_string`, for the tiny models; never a chat template
 
-The paper says only that the answer is asked for in a box. lm-eval applies no template and truncates nothing here:
-both would happen out of sight (its template drops a refused system message, and the instruction with it).
+The paper says only that the answer is asked for in a box. Templates are applied and prompts cut here, not by lm-eval:
+there neither would show in the samples (its template drops a refused system message, and the instruction with it).
 """
 
 from __future__ import annotations
@@ -24,46 +24,44 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-TEMPLATES = ("auto", "yes", "no")
-"""Chat template: the model's own where it has one | required | never."""
+TEMPLATES = ("auto", "yes", "no")  # chat template: the model's own where it has one | required | never
 
 Messages = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """text: what the engine gets. tokens: its length, None without a tokenizer. cut: tokens removed on the left.
-    how: what was done with the reading, for the record."""
+    """One problem as an engine gets it."""
 
     text: str
-    tokens: int | None
-    cut: int
-    how: str
+    tokens: int | None  # length of the text; None without a tokenizer
+    cut: int  # tokens removed on the left
+    how: str  # the reading and what was done with it, for samples.json
 
 
 def messages(reading: str, problem: str) -> Messages:
     """The conversation of a reading, for a chat template or a chat endpoint."""
-    made = {
+    conversations = {
         "system": [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": problem}],
         "user": [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}],
         "none": [{"role": "user", "content": problem}],
     }
-    if reading not in made:
-        raise unknown("prompt", "reading with a chat template", reading, made)
-    return made[reading]
+    if reading not in conversations:
+        raise unknown("prompt", "reading with a chat template", reading, conversations)
+    return conversations[reading]
 
 
 def plain(reading: str, problem: str) -> str:
     """The text of a reading for a model without a chat template."""
-    made: dict[str, Callable[[], str]] = {
+    texts: dict[str, Callable[[], str]] = {
         "system": lambda: f"{INSTRUCTION}\n\n{problem}\n\n",
         "user": lambda: f"{problem}\n{INSTRUCTION}\n\n",
         "none": lambda: f"{problem}\n\n",
         "arithmetic": lambda: arithmetic.prompt_string(problem),
     }
-    if reading not in made:
+    if reading not in texts:
         raise unknown("prompt", "reading", reading, PROMPTS)
-    return made[reading]()
+    return texts[reading]()
 
 
 def build(tokenizer: PreTrainedTokenizerBase, reading: str, template: str, problem: str, limit: int | None) -> Prompt:
@@ -102,17 +100,17 @@ def _templated(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str) -
     except TemplateError:
         if conversation[0]["role"] != "system":
             raise
-    # Some templates refuse a system message. The instruction must not get lost, so it opens the user message.
+    # Some templates refuse a system message. The instruction must not be lost, so it opens the user message.
     text = f"{conversation[0]['content']}\n\n{conversation[1]['content']}"
     return render([{"role": "user", "content": text}]), f"{reading}, chat template without system role"
 
 
 def ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of a finished prompt: nothing is added, the text says it all."""
+    """Token ids of a finished prompt; no special token is added, the text already holds them."""
     return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 
-def _begun(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+def _with_begin_token(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
     """The text with the begin token written out, if the tokenizer would add one and it is not there yet.
 
     Engines then encode without adding anything. Left to themselves they decide by the first prompt of a batch
@@ -124,16 +122,15 @@ def _begun(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
 
 
 def _fit(tokenizer: PreTrainedTokenizerBase, text: str, how: str, limit: int | None) -> Prompt:
-    """Keep the last `limit` tokens. A cut may fall inside a character: its rest is dropped, the remainder encoded
-    again.
-    """
-    text = _begun(tokenizer, text)
+    """Keep the last `limit` tokens. A cut may fall inside a character: the rest of that character is dropped."""
+    text = _with_begin_token(tokenizer, text)
     all_ids = ids(tokenizer, text)
     if limit is None or len(all_ids) <= limit:
         return Prompt(text, len(all_ids), 0, how)
-    for kept in range(limit, 0, -1):
-        tail = tokenizer.decode(all_ids[-kept:], skip_special_tokens=False).lstrip("\N{REPLACEMENT CHARACTER}")
-        shorter = _begun(tokenizer, tail) if tail else ""
+    # Encoding the cut text again may give more tokens than were left of it: then one token less is left, and so on.
+    for count in range(limit, 0, -1):
+        tail = tokenizer.decode(all_ids[-count:], skip_special_tokens=False).lstrip("\N{REPLACEMENT CHARACTER}")
+        shorter = _with_begin_token(tokenizer, tail) if tail else ""
         length = len(ids(tokenizer, shorter))
         if shorter and length <= limit:
             return Prompt(shorter, length, len(all_ids) - length, how)

@@ -1,12 +1,13 @@
-"""The vllm backend: lm-eval's VLLM with one seed per sample, so that a response does not depend on its neighbours in
-a batch.
+"""The vllm backend: lm-eval's VLLM with one seed per sample.
 
-lm-eval passes one set of arguments for all repeats; a seed in it makes them all equal, none leaves each to the
-engine's state. Here the s-th repeat of every item gets its own seed, recorded in the samples.
+lm-eval passes one set of arguments for all repeats of a prompt. A seed among them would make the repeats all equal;
+without one, a response would depend on what else was in its batch. Here the s-th repeat of every item gets its own
+seed, which the samples record.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ class Vllm(Engine):
                 max_num_seqs=self.batch_size,
                 max_model_len=max_length,
                 dtype=self.settings.dtype,
-                add_bos_token=False,  # prompts say it themselves
+                add_bos_token=False,  # the prompts already hold it
                 seed=self.settings.seed,
                 **self.settings.more,
             )
@@ -55,23 +56,22 @@ def _observed_vllm() -> type[LM]:
     from lm_eval.models.vllm_causallms import VLLM
 
     class ObservedVLLM(VLLM):
-        def __init__(self, seen: Observations, base_seed: int, **given: Any):
-            super().__init__(**given)
+        def __init__(self, seen: Observations, base_seed: int, **arguments: Any):
+            super().__init__(**arguments)
             self.seen, self.base_seed = seen, base_seed
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
             return super().generate_until(seeded(requests, self.base_seed), disable_tqdm=True)
 
-        def _model_generate(self, *args: Any, **given: Any) -> Any:
-            outputs = super()._model_generate(*args, **given)
+        def _model_generate(self, *args: Any, **arguments: Any) -> Any:
+            outputs = super()._model_generate(*args, **arguments)
             for output in outputs:
                 answer = output.outputs[0]
                 ended = answer.finish_reason == "stop"
                 at_end = bool(answer.token_ids) and answer.token_ids[-1] in self._ends()
-                self.seen.note(
-                    answer.text, len(answer.token_ids) - (ended and at_end), answer.finish_reason or "unknown"
-                )
-            self.seen.say()
+                tokens = len(answer.token_ids) - (ended and at_end)  # the end token is not counted
+                self.seen.note(answer.text, tokens, answer.finish_reason or "unknown")
+            self.seen.show_progress()
             return outputs
 
         def _ends(self) -> set[int]:
@@ -86,14 +86,12 @@ def seeded(requests: list[Any], seed: int) -> list[Any]:
 
     Special tokens are left out of the text, as hf leaves them out; lm-eval's default here is to print them.
     """
-    import dataclasses
-
-    met = Counter[int]()
-    made = []
+    repeats = Counter[int]()  # lm-eval repeats one and the same request object
+    copies = []
     for request in requests:
-        text, given = request.args[0], request.args[1] | {"skip_special_tokens": True}
-        if given.get("do_sample"):
-            given = {**given, "seed": per_sample_seed(seed, met[id(request)])}
-            met[id(request)] += 1
-        made.append(dataclasses.replace(request, arguments=(text, given)))
-    return made
+        text, arguments = request.args[0], request.args[1] | {"skip_special_tokens": True}
+        if arguments.get("do_sample"):
+            arguments = {**arguments, "seed": per_sample_seed(seed, repeats[id(request)])}
+            repeats[id(request)] += 1
+        copies.append(dataclasses.replace(request, arguments=(text, arguments)))
+    return copies

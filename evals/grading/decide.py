@@ -30,21 +30,17 @@ _MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")
 _ONE = Fraction(1)
 _PERCENT = Fraction(1, 100)
-SIX_DECIMALS = Fraction(1, 2_000_000)
+SIX_DECIMALS = Fraction(1, 2_000_000)  # half a unit of the sixth decimal
 
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold answer, read once.
+    """A gold answer, read once."""
 
-    text: normalised; kind: one of `KINDS`; tolerance: absolute, from the item; multiple: the item says that several
-    values, comma-separated, are wanted.
-    """
-
-    text: str
-    kind: str
-    tolerance: Fraction | None = None
-    multiple: bool = False
+    text: str  # normalised
+    kind: str  # one of KINDS
+    tolerance: Fraction | None = None  # absolute, from the item
+    multiple: bool = False  # the item says that several values, comma-separated, are wanted
 
 
 @lru_cache(maxsize=20_000)
@@ -87,16 +83,16 @@ def _malformed(answer: str) -> bool:
 def _kind(text: str, multiple: bool) -> str:
     if _TEXT_ONLY.fullmatch(text):
         return "string"
-    found = None if multiple and "," in text else number(text.removesuffix("%"))
-    if found is not None:
-        return found.form
+    value = None if multiple and "," in text else number(text.removesuffix("%"))
+    if value is not None:
+        return value.form
     return "symbolic" if isinstance(structure.parse(text), structure.Leaf) else "list"
 
 
 def decide(gold: Gold, answer: str) -> Decision | None:
     """What the cheap stages say about a normalised `answer`; None when they cannot tell.
 
-    Same result on every machine and under every load: nothing here is timed.
+    The result is the same on every machine and under every load: nothing here is timed.
     """
     if answer == gold.text:
         return Decision(True, Rule.STRING)
@@ -153,9 +149,9 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
 
 
 def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
-    """What is left to compare of `x=5` and `5`, or of `y=2x` and `y=3x`; None for equations that are none of these.
+    """What is left to compare of `x=5` and `5`, or of `y=2x` and `y=3x`; None for other equations.
 
-    One side may name what it states where the other does not; names on both sides must be the same.
+    One text may name its value (`x=`) where the other does not; where both have names, they must be the same.
     """
     gold_sides, answer_sides = structure.sides(gold), structure.sides(answer)
     if len(gold_sides) > 1 and len(answer_sides) > 1:

@@ -1,8 +1,8 @@
-r"""One canonical text per answer, for golds and answers alike: how it is typeset must not matter, what it says must.
+r"""The answer in a response (its last box), and one canonical text for golds and answers alike.
 
-Text in, text out; nothing is computed and nothing is repaired. Delimiters, spacing, sizes, thousands separators, degree
-signs and units written as text go; `\dfrac` becomes `\frac`, `\frac12` becomes `\frac{1}{2}`. The length of the text is
-bounded (`LONGEST_ANSWER`), because it comes from a model.
+How an answer is typeset must not matter, what it says must. Nothing is computed and nothing is repaired. Delimiters,
+spacing, sizes, thousands separators, degree signs and units written as text are removed; `\dfrac` becomes `\frac`,
+`\frac12` becomes `\frac{1}{2}`. Callers bound the length of the text (`LONGEST_ANSWER`), because it comes from a model.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from functools import lru_cache
 
 # The answer of a response: the content of its last box, and nothing else.
 #
-# A box is required. Without one, the last number of the prose would be the answer, and "There are 3 cases." would count
-# as 3.
-
+# A box is required. If the last number of the prose counted without one, "There are 3 cases." would answer 3.
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -50,7 +48,9 @@ def balanced(text: str, start: int) -> str | None:
     return None
 
 
-DEEPEST_FRACTION = 30
+# The canonical text
+
+DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
 _SYMBOLS = str.maketrans(
@@ -88,7 +88,7 @@ _WRAPPER = (
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
-_FIGURE = re.compile(r"\s*(?:[-+]|\.?\d)")
+_STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 _NOON = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([ap])\.?\s*m\.?\s*\}", re.IGNORECASE)
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
@@ -121,7 +121,7 @@ _TRAILING = ".,;:"
 
 
 def clean(text: str) -> str:
-    """`text` without lone surrogates (which no file can hold)."""
+    """`text` with lone surrogates, which no file can hold, replaced."""
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
 
 
@@ -138,7 +138,7 @@ def normalise(text: str) -> str:
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
     text = _LISTED.sub(";", text)
-    if _COMMA_GROUP.search(text):  # in 7,500, 2,500 the comma with a space separates members
+    if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
     text = _GROUPED.sub("", text)
     text = _DELIMITERS.sub("", text)
@@ -173,16 +173,16 @@ def _function(match: re.Match[str]) -> str:
 
 
 def _without_text(text: str) -> str:
-    r"""Units go; an answer wholly in words becomes `\text{words}`; other text wrappers leave their content."""
+    r"""`text` without units. An answer wholly in words becomes `\text{words}`; other wrappers leave their content."""
     whole = _TEXT.fullmatch(text)
-    if whole and not _FIGURE.match(whole.group(1)):
+    if whole and not _STARTS_NUMBER.match(whole.group(1)):
         inner = words(text)
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
         text = whole.group(1)
     text = _CONJUNCTION.sub(",", text)
     text = _NOON.sub(lambda m: f"{m.group(1).lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
-    for _ in range(3):  # kilometres, per, hour
+    for _ in range(3):  # a unit may have three parts: kilometres, per, hour
         shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
         shorter = shorter.removesuffix("/").rstrip()
         if shorter == text:
@@ -239,7 +239,7 @@ def _roots(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Without braces that enclose the whole text and do nothing."""
+    """`text` without braces that enclose all of it and do nothing."""
     while len(text) >= 2 and text[0] == "{" and text[-1] == "}" and text[-2] != "\\":
         group = _argument(text, 0)
         if group is None or group[1] != len(text):

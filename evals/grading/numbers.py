@@ -31,11 +31,11 @@ _PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 @dataclass(frozen=True)
 class Number:
-    """An exact value and how it was printed. last_digit: one unit of the last printed digit, None if exact."""
+    """An exact value and how it was printed."""
 
     value: Fraction
     form: Form
-    last_digit: Fraction | None = None
+    last_digit: Fraction | None = None  # one unit of the last printed digit; None for a value that is exact
 
 
 def number(text: str) -> Number | None:
@@ -48,7 +48,7 @@ def number(text: str) -> Number | None:
     """
     if not text or len(text) > LONGEST_TEXT:
         return None
-    if _INTEGER.fullmatch(text):  # 142.0 is an integer with a float's clothes
+    if _INTEGER.fullmatch(text):  # 142.0 is an integer printed as a decimal
         return Number(Fraction(int(text.partition(".")[0])), "integer")
     if _DECIMAL.fullmatch(text):
         return Number(Fraction(text.rstrip(".")), "decimal", _last_digit(text))
@@ -81,7 +81,7 @@ def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
 
 
 def is_plain(text: str) -> bool:
-    """Whether `text` is all digits, operators, brackets and x, y, z: if it is no number then, it never is."""
+    """Whether `text` is only digits, operators, brackets and x, y, z. Such a text that is no number equals none."""
     return _PLAIN.fullmatch(text) is not None
 
 
@@ -92,7 +92,7 @@ def arithmetic(text: str) -> Fraction | None:
 
 
 def read(reader: type[Reader], text: str) -> Any:
-    """What `reader` makes of `text`; None when it is nothing that it reads."""
+    """The value of `text` by `reader`; None when it is none that the reader knows."""
     if len(text) > LONGEST_TEXT:
         return None
     tokens, end = [], 0
@@ -103,9 +103,9 @@ def read(reader: type[Reader], text: str) -> Any:
         tokens.append(token.group().rstrip())
         end = token.end()
     try:
-        reading = reader(tokens)
-        value = reading.sum(0)
-        return value if reading.at == len(tokens) else None
+        parser = reader(tokens)
+        value = parser.sum(0)
+        return value if parser.at == len(tokens) else None
     except (NotArithmeticError, ArithmeticError):
         return None
 
@@ -120,11 +120,11 @@ _CLOSING = {"(": ")", "{": "}"}
 class Reader:
     """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
 
-    `number`, `raised` and `bounded` say what the values are: here fractions; `rough` has a subclass for floats.
+    `number`, `raised` and `bounded` decide what the values are: here fractions, in the subclass `_Rough` floats.
     """
 
     token = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
-    factors: tuple[str, ...] = ("(",)  # what multiplies without a sign
+    factors: tuple[str, ...] = ("(",)  # tokens that multiply without a sign between
 
     def __init__(self, tokens: list[str]):
         self.tokens, self.at = tokens, 0
@@ -215,11 +215,8 @@ class Reader:
         return value
 
 
-# Values to a few digits of closed expressions with roots and pi: they show that two differ, not that they are equal.
-#
-# Most wrong answers to a gold such as `\frac{\sqrt{3}}{2}` are far from it; seeing that here saves a worker the
-# parsing.
-
+# Values to a few digits of closed expressions with roots and pi. They can show that two differ, never that two are
+# equal. Most wrong answers to a gold such as `\frac{\sqrt{3}}{2}` are far from it; then no worker has to parse them.
 
 FAR = 1e-4  # relative; what is closer is left to the worker
 
@@ -268,8 +265,8 @@ class _Rough(Reader):
 
 def clearly_differ(gold: str, answer: str, tolerance: Fraction) -> bool:
     """Whether both are such expressions and lie apart by more than twice the tolerance and a ten-thousandth."""
-    expected, found = read(_Rough, gold), read(_Rough, answer)
-    if expected is None or found is None:
+    expected, value = read(_Rough, gold), read(_Rough, answer)
+    if expected is None or value is None:
         return False
-    distance = abs(expected - found)
-    return bool(distance > FAR * max(abs(expected), abs(found), 1e-3) and distance > 2 * tolerance)
+    distance = abs(expected - value)
+    return bool(distance > FAR * max(abs(expected), abs(value), 1e-3) and distance > 2 * tolerance)

@@ -1,9 +1,9 @@
 """Worker processes that can be killed: the only timeout that holds inside C code.
 
-What decides is the worker's own CPU seconds, so a busy machine gives the same verdicts as an idle one; a much larger
+The limit is in CPU seconds of the worker, so a busy machine gives the same verdicts as an idle one. A much larger
 wall-clock limit only catches a worker that does not run at all. A killed comparison is tried once more, alone and in a
-fresh process; then its end is final. No threads and no signal handlers here: it works off the main thread, and inside
-frameworks that own the signals.
+fresh process; the second end is final. There are no threads and no signal handlers here: it works off the main thread,
+and inside frameworks that own the signals.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from records.provenance import ROOT
 CPU_SECONDS = 8.0
 WALL_SECONDS = 120.0
 MEMORY_BYTES = 4 * 2**30
-START_SECONDS = 180.0
-TASKS_PER_START = 8  # a second worker is started for this many tasks more, not for a handful
+START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
+TASKS_PER_START = 8  # one more worker per so many tasks: for a handful, starting it takes longer than comparing
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Task:
 
     gold: Gold
     answer: str
-    grader: Literal["ours", "lineage"] = "ours"
+    grader: Literal["ours", "lineage"] = "ours"  # lineage: `evals.grading.prime`
 
 
 @dataclass(frozen=True)
 class Answer:
-    """outcome: equal | different | unparsed_gold | timeout | error; reason: of the last two; seconds: of CPU."""
+    """How a comparison ended."""
 
-    outcome: str
-    seconds: float
-    reason: str | None = None
+    outcome: str  # equal | different | unparsed_gold | timeout | error
+    seconds: float  # of CPU
+    reason: str | None = None  # of a timeout or an error
 
 
 class Pool:
@@ -128,7 +128,7 @@ class Pool:
             for worker in self.workers[:most]:
                 if worker.ready and worker.index is None and waiting:
                     worker.give(waiting.popleft(), tasks, self.wall_seconds)
-            for worker in _heard(self.workers[:most]):
+            for worker in _wait(self.workers[:most]):
                 index = worker.index
                 answer = worker.read()
                 if not worker.alive:
@@ -155,7 +155,7 @@ class _Worker:
         self.unread = b""
         self.ready, self.alive = False, True
         self.index: int | None = None
-        self.given = 0
+        self.tasks_sent = 0  # also the id of the comparison under way: an answer to an older one is ignored
         self.cpu_seconds = float(limits["cpu_seconds"])
         self.deadline = time.monotonic() + START_SECONDS
         self._send(limits)
@@ -163,7 +163,7 @@ class _Worker:
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         data = memoryview((json.dumps(message) + "\n").encode())
-        with suppress(BrokenPipeError):  # it has died; its closed output says so to `read`
+        with suppress(BrokenPipeError):  # the worker has died; `read` will find its output closed
             while data:
                 data = data[self.process.stdin.write(data) :]
 
@@ -171,10 +171,10 @@ class _Worker:
         """Send a comparison; one at a time."""
         task = tasks[index]
         self.index, self.deadline = index, time.monotonic() + wall_seconds
-        self.given += 1
+        self.tasks_sent += 1
         self._send(
             {
-                "id": self.given,
+                "id": self.tasks_sent,
                 "gold": task.gold.text,
                 "kind": task.gold.kind,
                 "tolerance": None if task.gold.tolerance is None else str(task.gold.tolerance),
@@ -185,7 +185,7 @@ class _Worker:
         )
 
     def read(self) -> Answer | None:
-        """What became of the comparison under way; None for a message about nothing under way."""
+        """The end of the comparison under way; None for a message about something else."""
         if time.monotonic() > self.deadline:
             return self._end("wall clock")
         message = self._message()
@@ -196,7 +196,7 @@ class _Worker:
         if "ready" in message:
             self.ready, self.deadline = True, float("inf")
             return None
-        if message["id"] != self.given or self.index is None:
+        if message["id"] != self.tasks_sent or self.index is None:
             return None  # killed after it had answered
         self.index, self.deadline = None, float("inf")
         if "killed" in message:
@@ -235,16 +235,17 @@ class _Worker:
                 stream.close()
 
 
-def _heard(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Wait until a worker has written, died or run out of time."""
+def _wait(workers: Sequence[_Worker]) -> list[_Worker]:
+    """Wait until a worker has written, died or run out of time; those to read from."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.unread:
                 return [worker]
             selector.register(worker.output, selectors.EVENT_READ, worker)
         nearest = min(worker.deadline for worker in workers) - time.monotonic()
-        heard = [key.data for key, _ in selector.select(max(0.0, min(nearest, 3600.0)))]
-    return heard + [worker for worker in workers if worker not in heard and time.monotonic() > worker.deadline]
+        readable = [key.data for key, _ in selector.select(max(0.0, min(nearest, 3600.0)))]
+    late = [worker for worker in workers if worker not in readable and time.monotonic() > worker.deadline]
+    return readable + late
 
 
 def _killed(code: int, cpu_seconds: float) -> Answer:

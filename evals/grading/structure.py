@@ -19,12 +19,12 @@ _OPENING = {"(", "[", "{", "\\{"}
 _CLOSING = {")", "]", "}", "\\}"}
 
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
+# What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`: a name for what follows.
 NAMES = re.compile(rf"{_NAME}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
-"""What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`: a name for what follows."""
+# Marks of a single text that may still be a point, an interval or a set.
 _MANIFOLD = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|notin|begin|langle|mathbb|emptyset|setminus|cap|text|lt|gt)(?![A-Za-z])"
 )
-"""Marks of a single text that may still be a point, an interval or a set."""
 
 Compare = Callable[[str, str], bool | None]
 """True: equal; False: different; None: a later stage must look."""
@@ -48,11 +48,11 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Listing:
-    """Members without order. braces: written as a set; union: joined by `\\cup`."""
+    """Members without order."""
 
     members: tuple[Leaf | Tuple | Listing, ...]
-    braces: bool = False
-    union: bool = False
+    braces: bool = False  # written as a set
+    union: bool = False  # joined by a union sign
 
 
 Structure = Leaf | Tuple | Listing
@@ -101,17 +101,17 @@ def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
 def _split(text: str, separators: Sequence[str]) -> list[str]:
     """`text` cut at separators outside all brackets; whole when its brackets do not balance."""
     parts, depth, at = [], 0, 0
-    for token in _TOKEN.finditer(text):
-        found = token.group()
-        if found in _OPENING:
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token in _OPENING:
             depth += 1
-        elif found in _CLOSING:
+        elif token in _CLOSING:
             depth -= 1
             if depth < 0:
                 return [text]
-        elif depth == 0 and found in separators:
-            parts.append(text[at : token.start()])
-            at = token.end()
+        elif depth == 0 and token in separators:
+            parts.append(text[at : match.start()])
+            at = match.end()
     return [text] if depth else [*parts, text[at:]]
 
 
@@ -197,27 +197,32 @@ def _unordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Com
     met: list[bool | None] = [False] * len(answer)
     undecided = False
     for g in gold:
-        found: bool | None = False
+        matched: bool | None = False
         for index, a in enumerate(answer):
-            if found and met[index]:
-                continue
+            if matched and met[index]:
+                continue  # both have their equal already: one comparison less
             equal = compare(g, a, leaf)
-            found, met[index] = _either(found, equal), _either(met[index], equal)
-        if found is False:
+            matched = _either(matched, equal)
+            met[index] = _either(met[index], equal)
+        if matched is False:
             return False
-        undecided |= found is None
+        undecided |= matched is None
     if False in met:
         return False
     return None if undecided or None in met else True
 
 
 def _either(a: bool | None, b: bool | None) -> bool | None:
-    """Or, with None for unknown."""
-    return True if a or b else None if None in (a, b) else False
+    """`a or b`, with None for unknown."""
+    if a or b:
+        return True
+    return None if None in (a, b) else False
 
 
 def _ordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
     if len(gold) != len(answer):
         return False
-    found = [compare(g, a, leaf) for g, a in zip(gold, answer, strict=True)]
-    return False if False in found else None if None in found else True
+    results = [compare(g, a, leaf) for g, a in zip(gold, answer, strict=True)]
+    if False in results:
+        return False
+    return None if None in results else True

@@ -1,4 +1,4 @@
-"""The dear stage: two expressions through a computer algebra system. Imported only in a worker process.
+"""The expensive stage: two expressions compared by a computer algebra system. Imported only in a worker process.
 
 LaTeX is read by latex2sympy2_extended's grammar and compared by math-verify. No text ever reaches `sympify` or
 `parse_expr`, which evaluate Python. Nothing is timed here: the worker is killed from outside.
@@ -28,8 +28,8 @@ from evals.grading.verdict import Outcome
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
-_DIGITS, _MOST_DIGITS = 30, 3000  # asked for, and carried inside where terms cancel
-_WRITABLE = 20_000  # digits
+_DIGITS, _MOST_DIGITS = 30, 3000  # of a result, and of the terms where they cancel
+_WRITABLE = 20_000  # digits; longer integers are not written out
 _EXACT = 1e-22  # relative: values to 30 digits, less what cancels
 _SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
 _POINTS, _STEP = (1.3717, 2.6183), 0.4142  # positive and in no simple relation: roots and logarithms stay real
@@ -43,7 +43,7 @@ def _refuse(*_: Any, **__: Any) -> Any:
 
 
 def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
-    """`sympify` for sympy's number classes, without its road from text through `eval`: digits and decimals only."""
+    """`sympify` for sympy's number classes, that never turns text into code by `eval`: digits and decimals only."""
     if not isinstance(value, str):
         return sympy.sympify(value, *arguments, **options)
     if _NUMERAL.fullmatch(value):
@@ -52,7 +52,7 @@ def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def forbid_evaluation() -> None:
-    """Cut every way by which sympy turns text into Python that runs. Called once, in the worker."""
+    """Remove every way in which sympy turns text into Python that runs. Called once, in the worker."""
     sympy.core.numbers.sympify = _sympify_number
     for module in (sympy.parsing.sympy_parser, latex2sympy2_extended.latex2sympy2, math_verify.parser):
         module.parse_expr = _refuse
@@ -102,9 +102,9 @@ def _both_taken_apart(gold: Gold, answer: str) -> bool:
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
-    """The result, or None where the algebra fails: its grammar, converter and functions raise with no common root.
+    """The result, or None where the algebra fails: its grammar and functions raise errors without a common class.
 
-    A lack of memory is not a failure of the algebra; it goes on to the worker, which ends.
+    A lack of memory is no failure of the algebra: that error goes on to the worker, which ends.
     """
     try:
         return compute()
@@ -147,26 +147,26 @@ def _equal(gold: str, answer: str, tolerance: Fraction | None) -> bool | None:
     expected = _parse(gold)
     if expected is None:
         return None
-    found = _parse(answer)
-    if found is None:
+    value = _parse(answer)
+    if value is None:
         return False
-    return bool(_attempt(lambda: _same(expected, found, number(gold.removesuffix("%")), tolerance)))
+    return bool(_attempt(lambda: _same(expected, value, number(gold.removesuffix("%")), tolerance)))
 
 
-def _same(expected: Any, found: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool:
+def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool:
     """Two sympy objects: by structure, by value, by value at two points, by expansion, and then by math-verify."""
-    if expected == found:
+    if expected == value:
         return True
-    if isinstance(expected, sympy.Expr) and isinstance(found, sympy.Expr):
-        if not (expected.free_symbols or found.free_symbols):
-            same = _same_value(expected, found, gold_number, tolerance)
+    if isinstance(expected, sympy.Expr) and isinstance(value, sympy.Expr):
+        if not (expected.free_symbols or value.free_symbols):
+            same = _same_value(expected, value, gold_number, tolerance)
             if same is not None:
                 return same
-        if _differ_somewhere(expected, found):
+        if _differ_somewhere(expected, value):
             return False
-        if _same_polynomial(expected, found):
+        if _same_polynomial(expected, value):
             return True
-    return bool(verify(expected, found, timeout_seconds=None, allow_set_relation_comp=True))
+    return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
 
 
 def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool | None:
@@ -174,14 +174,14 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
 
     math-verify itself rounds absolutely: to it 1/2^1007 and 1/2^1006 are both 0.
     """
-    expected, found = _value(gold), _value(answer)
-    if expected is None or found is None:
+    expected, value = _value(gold), _value(answer)
+    if expected is None or value is None:
         return None
     if gold_number is not None and (tolerance is not None or gold_number.last_digit is not None):
-        printed = _fraction(found)
+        printed = _fraction(value)
         if printed is not None:
             return agree(gold_number, Number(printed, "exact"), tolerance) is not None
-    difference, size = abs(expected - found), abs(expected)
+    difference, size = abs(expected - value), abs(expected)
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
         if difference > _EXACT * size:
             return False
@@ -199,9 +199,9 @@ def _same_rational(gold: Any, answer: Any, size: Any) -> bool:
     """
     if size != 0 and abs(mpmath.log10(size)) > _WRITABLE:
         return True
-    expected, found = _attempt(gold.doit), _attempt(answer.doit)
-    if isinstance(expected, sympy.Rational) and isinstance(found, sympy.Rational):
-        return bool(expected == found)
+    expected, value = _attempt(gold.doit), _attempt(answer.doit)
+    if isinstance(expected, sympy.Rational) and isinstance(value, sympy.Rational):
+        return bool(expected == value)
     if size < 1 / _EXACT:
         return True
     return bool(verify(gold, answer, timeout_seconds=None))
@@ -247,7 +247,7 @@ def _differ_somewhere(gold: Any, answer: Any) -> bool:
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
     for start in _POINTS:
         point = {symbol: sympy.Float(start + step * _STEP, _DIGITS) for step, symbol in enumerate(symbols)}
-        expected, found = _value(gold.xreplace(point)), _value(answer.xreplace(point))
-        if expected is None or found is None or abs(expected - found) <= 1e-6 * max(abs(expected), abs(found)):
+        expected, value = _value(gold.xreplace(point)), _value(answer.xreplace(point))
+        if expected is None or value is None or abs(expected - value) <= 1e-6 * max(abs(expected), abs(value)):
             return False
     return True

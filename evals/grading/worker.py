@@ -1,11 +1,11 @@
-"""The worker: reads a comparison per line, answers with a line; what compares may be killed at any moment.
+"""The worker: reads a comparison per line, answers with a line; the comparing process may be killed at any moment.
 
     python -m evals.grading.worker        lines of JSON in, lines of JSON out; ends when its input ends
 
-Two processes. The first loads the algebra once, forks the second, and waits; the second compares, and when it is killed
-the first says so and forks another within milliseconds. Before it reads model text the second binds itself: CPU
-seconds per comparison (a kernel timer on its own CPU clock, whose signal kills even inside C code), memory, no file
-but the installation's to read, no subprocess, no socket, no `eval` of text.
+There are two processes. The first loads the algebra once, forks the second, and waits; when the second is killed, the
+first reports it and forks another within milliseconds. The second compares. Before it reads model text it restricts
+itself: CPU seconds per comparison (a kernel timer on its own CPU clock, whose signal kills even inside C code), memory,
+no file but the installation's to read, no subprocess, no socket, no `eval` of text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 FORBIDDEN_EXIT = 87
 RETIRED_EXIT = 86
 TASKS_PER_PROCESS = 2000  # then a fresh one: the algebra's caches grow
-FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # their C code cannot be interrupted, and their answers may differ
+FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # hidden: their C code cannot be interrupted, their answers may differ
 
 _FORBIDDEN_EVENTS = (
     "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.", "socket.",
@@ -44,17 +44,17 @@ def algebra() -> dict[str, Compare]:
     """The graders by name, loaded and warm."""
     for name in FAST_INTEGERS:
         sys.modules[name] = None  # type: ignore[assignment]
-    from evals.grading import prime_rules, symbolic
+    from evals.grading import prime, symbolic  # symbolic imports all that prime's algebra needs
 
     symbolic.forbid_evaluation()
     _warm_up(symbolic.outcome)
-    return {"ours": symbolic.outcome, "lineage": prime_rules.outcome}
+    return {"ours": symbolic.outcome, "lineage": prime.outcome}
 
 
 def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
-    """Load, then keep one comparing process alive until the input ends."""
+    """The first process: load, then keep one comparing process alive until the input ends."""
     channel = os.dup(1)
-    with open(os.devnull, "w") as nowhere:  # a library that prints must not be read as an answer
+    with open(os.devnull, "w") as nowhere:  # what a library prints must not be taken for an answer
         os.dup2(nowhere.fileno(), 1)
     limits = json.loads(_line() or "null")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
@@ -62,9 +62,9 @@ def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
     try:
         graders = load()
     except ImportError as error:
-        _say(channel, fatal=str(error))
+        _send(channel, fatal=str(error))
         return
-    _say(channel, ready=True)
+    _send(channel, ready=True)
     current = mmap.mmap(-1, 8)  # the number of the comparison under way, seen by both processes; 0 for none
     while True:
         current[:] = struct.pack("q", 0)
@@ -77,11 +77,11 @@ def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
             return
         number = struct.unpack("q", current[:])[0]
         if number:
-            _say(channel, id=number, killed=code)
+            _send(channel, id=number, killed=code)
 
 
 def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: mmap.mmap, channel: int) -> None:
-    """The second process: bind, then compare until the input ends."""
+    """The second process: restrict itself, then compare until the input ends."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -92,11 +92,11 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
             return
         task = json.loads(line)
         current[:] = struct.pack("q", task["id"])
-        found = _answer(graders[task["grader"]], task, limits["cpu_seconds"])
+        answer = _answer(graders[task["grader"]], task, limits["cpu_seconds"])
         current[:] = struct.pack("q", 0)
-        _say(channel, id=task["id"], **found)
-        if "died" in found:
-            break
+        _send(channel, id=task["id"], **answer)
+        if "died" in answer:
+            break  # the state of the algebra is unknown: the next comparison gets a fresh process
     os._exit(RETIRED_EXIT)
 
 
@@ -108,16 +108,16 @@ def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[s
     began = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
-        found = {"outcome": str(grader(gold, task["answer"]))}
+        answer = {"outcome": str(grader(gold, task["answer"]))}
     except MemoryError:
-        found = {"died": "memory"}
+        answer = {"died": "memory"}
     except RecursionError:
-        found = {"outcome": "different"}  # an answer nested this deep is none
+        answer = {"outcome": "different"}  # an answer nested this deep is none
     except Exception as error:  # a bug or an odd object: this item's verdict, never the end of the evaluation
-        found = {"died": f"{type(error).__name__}: {error}"[:200]}
+        answer = {"died": f"{type(error).__name__}: {error}"[:200]}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    return {**found, "seconds": time.process_time() - began}
+    return {**answer, "seconds": time.process_time() - began}
 
 
 def _line() -> bytes:
@@ -134,12 +134,12 @@ def _line() -> bytes:
     return b"".join(parts)
 
 
-def _say(channel: int, **message: Any) -> None:
+def _send(channel: int, **message: Any) -> None:
     os.write(channel, (json.dumps(message) + "\n").encode())
 
 
 def _warm_up(compare: Compare) -> None:
-    """Load what sympy imports lazily, so that the first items are judged under the same clock as the last."""
+    """Load what sympy imports lazily, so that the first items have as much CPU time as the last."""
     from evals.grading.decide import gold
 
     pairs = (
@@ -154,7 +154,7 @@ def _warm_up(compare: Compare) -> None:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Audit hook: what a comparison of two expressions never needs ends the process."""
+    """Audit hook: end the process on an operation that a comparison of two expressions never needs."""
     if event == "open":
         forbidden = not _is_library(*arguments)
     elif event == "compile":

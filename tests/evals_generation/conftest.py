@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from evals import benchmark, fetch
 from evals.benchmark import Benchmark
+from evals.store import Response
 from tests.evals_generation.tiny import save_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +24,10 @@ def few(key: str, samples: int = 8) -> Benchmark:
     if found.decoding.greedy:
         return found
     return dataclasses.replace(found, decoding=dataclasses.replace(found.decoding, samples=samples))
+
+
+def read_responses(path: Path) -> list[Response]:
+    return [Response(**row) for row in pq.read_table(path).to_pylist()]
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from evals import generate
-from evals.generation import draw, store
+from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
+from evals.store import Response
 from records.errors import BenchError, ConfigError, MissingInputError
-from tests.evals_generation.conftest import few
+from tests.evals_generation.conftest import few, read_responses
 
 SERVER = Path(__file__).parent / "server.py"
 NAME = "served-tiny"
@@ -55,15 +56,13 @@ def settings(served: Served, tiny: Path, *, chat: bool = False, **given: Any) ->
     return Settings(**{"model": NAME, "seed": 5, "endpoint": served.url, "tokenizer": tokenizer, "chat": chat, **given})
 
 
-def drawn(
-    served: Served, tiny: Path, data: Path, out: Path, key: str, limit: int, **given: Any
-) -> list[store.Response]:
+def drawn(served: Served, tiny: Path, data: Path, out: Path, key: str, limit: int, **given: Any) -> list[Response]:
     reading = given.pop("reading", None)
     generate.generate(
         settings(served, tiny, **given), [few(key, SAMPLES)], backend="openai", data=data, out=out, limit=limit,
         reading=reading,
     )  # fmt: skip
-    return store.read(out / f"{key}.parquet")
+    return read_responses(out / f"{key}.parquet")
 
 
 def test_greedy_answers_are_those_of_hf(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_greedy_answers_are_those_of_hf(served: Served, tiny: Path, quick_data: 
         Settings(str(tiny), seed=5, device="cpu"), [few("syn_as3")],
         backend="hf", data=quick_data, out=tmp_path / "hf", limit=6,
     )  # fmt: skip
-    hf = store.read(tmp_path / "hf/syn_as3.parquet")
+    hf = read_responses(tmp_path / "hf/syn_as3.parquet")
     assert [row.response for row in own] == [row.response for row in hf]
     assert [row.stop for row in own] == [row.stop for row in hf]
     assert [row.prompt_sha256 for row in own] == [row.prompt_sha256 for row in hf]
@@ -93,7 +92,7 @@ def test_the_server_is_asked_what_was_planned(served: Served, tiny: Path, quick_
     before = len(served.asked())
     drawn(served, tiny, quick_data, tmp_path, "syn_mix3", 2, seed=6)
     tokenizer: Any = engine("openai", settings(served, tiny)).tokenizer
-    prompts = {row.prompt for row in store.read(tmp_path / "syn_mix3.parquet")}
+    prompts = {row.prompt for row in read_responses(tmp_path / "syn_mix3.parquet")}
     for body in served.asked()[before:]:
         assert tokenizer.decode(body["prompt"][0]) in prompts
         assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.6, 1.0, 64)

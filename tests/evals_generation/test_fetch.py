@@ -242,7 +242,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "said"),
     [
         (["--benchmarks", "amie24", "--data", "x"], "nearest: aime24"),
-        (["--benchmarks", "amc"], "--data: say where"),
+        (["--benchmarks", "amc"], "--data: missing; say where"),
         (["--benchmarks", "amc", "math500", "--data", "x", "--from", "f"], "one file is one benchmark"),
         (["--benchmarks", "amc", "--data", "x", "--from", "nowhere.jsonl"], "nowhere.jsonl: data of amc is missing"),
     ],

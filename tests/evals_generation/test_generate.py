@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from evals import data, generate
-from evals.generation import draw, store
+from evals import data, generate, store
+from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
-from evals.generation.store import Response
+from evals.store import Response
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from tests.evals_generation.conftest import QUICK, few
+from records.provenance import sha256_file
+from tests.evals_generation.conftest import QUICK, few, read_responses
 from tests.evals_generation.tiny import save_tiny
 
 SAMPLED, GREEDY = QUICK
@@ -37,7 +38,7 @@ def drawn(tiny: Path, quick_data: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 def rows(out: Path, key: str) -> list[Response]:
-    return store.read(out / f"{key}.parquet")
+    return read_responses(out / f"{key}.parquet")
 
 
 @pytest.mark.parametrize("key", QUICK)
@@ -65,7 +66,7 @@ def test_the_record_is_true(drawn: Path) -> None:
     for key in QUICK:
         entry, own = record["benchmarks"][key], rows(drawn, key)
         assert entry["rows"] == len(own)
-        assert entry["sha256"] == store.sha256_file(drawn / f"{key}.parquet")
+        assert entry["sha256"] == sha256_file(drawn / f"{key}.parquet")
         assert entry["response_tokens"] == sum(row.tokens or 0 for row in own)
         assert entry["cut_at_limit"] == sum(row.stop == "length" for row in own)
         assert (entry["seed"], entry["deviations"]) == (7, [])
@@ -190,7 +191,7 @@ def test_a_damaged_store_is_drawn_again(
         stored.unlink()
         stored.write_bytes(content[:-9])
     else:
-        (stored if damage == "parquet gone" else slot / store.DONE).unlink()
+        (stored if damage == "parquet gone" else slot / generate.DONE).unlink()
     counted = count_draws(monkeypatch)
     run(tiny, quick_data, finished)
     assert counted == {GREEDY: 1}
@@ -303,7 +304,7 @@ def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data
     """Ours only looks on."""
     from lm_eval.models.huggingface import HFLM
 
-    from evals.generation import plan as taskfile
+    from evals.generation import plan as task_file
     from evals.generation.plan import plan
 
     asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
@@ -311,8 +312,8 @@ def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data
     for key in QUICK:
         benchmark = few(key)
         planned = plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
-        task = taskfile.load(taskfile.write(planned, tmp_path / key, asked.extras))
-        found = draw._ask(stock, task, planned)
+        task = task_file.load(task_file.write(planned, tmp_path / key, asked.extras))
+        found = draw.ask(stock, task, planned)
         assert [text for own in found.values() for text in own] == [row.response for row in rows(drawn, key)]
 
 
@@ -373,5 +374,5 @@ def test_copied_draws_are_found_end_to_end(
 @pytest.mark.parametrize("text", ["plain", "\x00 nul", "half \ud83d pair", "�", "日本"])
 def test_any_text_can_be_stored(tmp_path: Path, text: str) -> None:
     row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
-    store.write(tmp_path / "x.parquet", [row])
-    assert store.read(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "�")
+    store.write_samples(tmp_path / "x.parquet", [row])
+    assert read_responses(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "�")

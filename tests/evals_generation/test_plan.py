@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from evals import benchmark as registry
 from evals import data
-from evals.benchmark import Decoding
-from evals.generation import plan as taskfile
+from evals.benchmark import Decoding, benchmark
+from evals.generation import plan as task_file
 from evals.generation.engine import Settings, engine
 from evals.generation.plan import Plan, plan, room
 from records.errors import ConfigError
@@ -46,7 +45,7 @@ def test_no_room_is_an_error() -> None:
 
 @pytest.fixture(scope="module")
 def items() -> list[data.Item]:
-    source: Any = registry.benchmark("syn_mix3").source
+    source: Any = benchmark("syn_mix3").source
     return data.items(source.make())
 
 
@@ -79,16 +78,16 @@ def test_the_task_hash_sees_every_part_of_the_question(
 @pytest.mark.parametrize("key", ["syn_mix3", "syn_as3"])
 def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(tiny: Path, key: str, tmp_path: Path) -> None:
     """A seed among the generation arguments made 4 repeats 1 sample (measured)."""
-    benchmark: Any = registry.benchmark(key)
+    entry: Any = benchmark(key)
     asked = engine("hf", Settings(str(tiny), seed=1))
-    found = plan(asked, benchmark, data.items(benchmark.source.make()), seed=1)
-    path = taskfile.write(found, tmp_path, asked.extras)
+    found = plan(asked, entry, data.items(entry.source.make()), seed=1)
+    path = task_file.write(found, tmp_path, asked.extras)
     config = yaml.safe_load(path.read_text())
     wanted = {"do_sample": False, "max_gen_toks": 64, "until": []}
-    if not benchmark.decoding.greedy:
+    if not entry.decoding.greedy:
         wanted |= {"do_sample": True, "temperature": 0.6, "top_p": 1.0, "top_k": 0}
     assert config["generation_kwargs"] == wanted
-    assert config["repeats"] == benchmark.decoding.samples
+    assert config["repeats"] == entry.decoding.samples
 
 
 def test_hf_and_vllm_get_the_same_task_file(tiny: Path, items: list[data.Item], tmp_path: Path) -> None:
@@ -96,14 +95,14 @@ def test_hf_and_vllm_get_the_same_task_file(tiny: Path, items: list[data.Item], 
     for backend in ("hf", "vllm"):
         asked = engine(backend, Settings(str(tiny), seed=1))
         found = plan(asked, few("syn_mix3"), items, seed=1)
-        texts.append(taskfile.write(found, tmp_path, asked.extras).read_text())
+        texts.append(task_file.write(found, tmp_path, asked.extras).read_text())
     assert texts[0] == texts[1]
 
 
 def test_lm_eval_itself_reads_the_task_file(tiny: Path, items: list[data.Item], tmp_path: Path) -> None:
     asked = engine("hf", Settings(str(tiny), seed=1))
     found = plan(asked, few("syn_mix3"), items, seed=1)
-    task = taskfile.load(taskfile.write(found, tmp_path, asked.extras))
+    task = task_file.load(task_file.write(found, tmp_path, asked.extras))
     docs = list(task.test_docs())
     assert [task.doc_to_text(doc) for doc in docs] == [prompt.text for prompt in found.prompts]
     assert task.config.repeats == 8

@@ -12,11 +12,10 @@ import pytest
 
 from evals import benchmark, run
 from evals.generate import Settings
-from evals.generation import store
 from evals.score import read_scores
 from records.layout import Results
 from report.docs import benchmarks as page
-from tests.evals_generation.conftest import ROOT, few
+from tests.evals_generation.conftest import ROOT, few, read_responses
 
 KEYS = ("syn_mix3", "syn_as3")
 
@@ -86,7 +85,7 @@ def test_a_tiny_model_on_real_problems_of_all_seven_sets(tiny: Path, tmp_path: P
     results, at = Results(tmp_path), run.checkpoint(tiny)
     record = json.loads((results.samples(at) / "samples.json").read_text())["benchmarks"]
     for key in benchmark.PAPER:
-        rows = store.read(results.samples(at) / f"{key}.parquet")
+        rows = read_responses(results.samples(at) / f"{key}.parquet")
         assert len(rows) == 2 * benchmark.benchmark(key).decoding.samples
         assert (results.grades(at) / f"{key}.parquet").is_file()
         assert f"the first 2 of {benchmark.benchmark(key).n} items" in record[key]["deviations"]

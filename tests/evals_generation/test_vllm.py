@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from evals import benchmark, fetch, generate
-from evals.generation import draw, store
+from evals.generation import draw
 from evals.generation.engine import Settings, per_sample_seed
+from tests.evals_generation.conftest import read_responses
 from tests.evals_generation.tiny import save_tiny
 
 PYTHON = os.environ.get("TEPO_VLLM_PYTHON")
@@ -70,7 +71,7 @@ def vllm(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def texts(out: Path, key: str) -> list[str]:
     """Without U+FFFD: a random model breaks UTF-8, and where a text ends inside a character the two decoders differ."""
-    return [row.response.replace("\N{REPLACEMENT CHARACTER}", "") for row in store.read(out / f"{key}.parquet")]
+    return [row.response.replace("\N{REPLACEMENT CHARACTER}", "") for row in read_responses(out / f"{key}.parquet")]
 
 
 def test_greedy_responses_equal_those_of_hf(vllm: Path, hf: Path) -> None:
@@ -79,13 +80,13 @@ def test_greedy_responses_equal_those_of_hf(vllm: Path, hf: Path) -> None:
 
 def test_stop_reasons_and_token_counts_equal_those_of_hf(vllm: Path, hf: Path) -> None:
     def facts(out: Path) -> list[tuple[str, str, int | None]]:
-        return [(row.prompt_sha256, row.stop, row.tokens) for row in store.read(out / f"{GREEDY}.parquet")]
+        return [(row.prompt_sha256, row.stop, row.tokens) for row in read_responses(out / f"{GREEDY}.parquet")]
 
     assert facts(vllm) == facts(hf)
 
 
 def test_32_samples_are_32_draws(vllm: Path) -> None:
-    rows = store.read(vllm / f"{SAMPLED}.parquet")
+    rows = read_responses(vllm / f"{SAMPLED}.parquet")
     assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
     for own in draw.by_item([row for row in rows if row.tokens == 64]).values():
         assert len(set(own)) == len(own)
@@ -134,5 +135,5 @@ def test_a_running_vllm_server_answers_as_hf_does(
     settings = Settings("tiny", seed=SEED, endpoint=endpoint, tokenizer=str(model))
     generate.generate(settings, benchmark.select(KEYS), backend="openai", data=items, out=tmp_path, limit=LIMIT)
     assert texts(tmp_path, GREEDY) == texts(hf, GREEDY)
-    rows = store.read(tmp_path / f"{SAMPLED}.parquet")
+    rows = read_responses(tmp_path / f"{SAMPLED}.parquet")
     assert all(len(set(own)) > 16 for own in draw.by_item(rows).values())

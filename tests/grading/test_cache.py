@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evals.grading import cache as cache_module
-from evals.grading.cache import Cache
+from evals.grading import grader as grader_module
 from evals.grading.decide import gold
-from evals.grading.grader import Grader, Question
+from evals.grading.grader import Cache, Grader, Question
 from evals.grading.pool import Answer, Pool, Task
 from records.errors import CorruptInputError
 
@@ -47,7 +46,7 @@ def test_everything_that_can_change_a_verdict_is_in_the_key(tmp_path: Path, othe
 
 def test_another_grader_version_starts_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(tmp_path)
-    monkeypatch.setattr(cache_module, "grader_version", lambda: "g-other")
+    monkeypatch.setattr(grader_module, "grader_version", lambda: "g-other")
     assert Cache(tmp_path).get(TASK) is None
 
 

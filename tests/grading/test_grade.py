@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evals import benchmark, data
+from evals import data
+from evals.benchmark import benchmark
 from evals.fetch import fetch
 from evals.grade import grade
 from evals.grading.verdict import Verdict
@@ -28,7 +29,7 @@ K = 2
 @pytest.fixture(scope="module")
 def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    fetch(benchmark.benchmark(KEY), folder)
+    fetch(benchmark(KEY), folder)
     return folder
 
 
@@ -37,7 +38,7 @@ Rows = dict[str, list[Any]]
 
 def _rows(folder: Path, *, symbolic: bool = False) -> Rows:
     found: Rows = {"item_id": [], "sample": [], "prompt": [], "prompt_sha256": [], "response": [], "stop": []}
-    for item in data.load(benchmark.benchmark(KEY), folder):
+    for item in data.load(benchmark(KEY), folder):
         for sample in range(K):
             right = (len(item.item_id) + sample) % 2 == 0
             found["item_id"].append(item.item_id)
@@ -186,10 +187,10 @@ def _record_without_benchmarks(folder: Path, items: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path, Path], None], type[Exception], str]] = {
-    "file missing": (_without_file, MissingInputError, rf"{KEY}.parquet: samples are missing, .* 40 rows"),
+    "file missing": (_without_file, MissingInputError, rf"{KEY}.parquet: file is missing; its record has 40 rows"),
     "file cut": (_cut, CorruptInputError, rf"{KEY}.parquet: sha256"),
     "file cut, hash recorded so": (_cut_and_recorded, CorruptInputError, "not a readable parquet"),
-    "rows missing": (_fewer_rows, CorruptInputError, "39 rows, expected 40"),
+    "rows missing": (_fewer_rows, CorruptInputError, "39 rows, recorded are 40"),
     "no rows": (_no_rows, CorruptInputError, "0 rows"),
     "column missing": (_without_column, CorruptInputError, "no column 'stop'"),
     "unknown stop": (_strange_stop, CorruptInputError, "'eos'; allowed: stop, length, unknown"),
@@ -251,7 +252,7 @@ def test_an_item_with_a_meaningless_tolerance_is_named(
 ) -> None:
     from dataclasses import replace
 
-    loaded = data.load(benchmark.benchmark(KEY), items)
+    loaded = data.load(benchmark(KEY), items)
     monkeypatch.setattr(data, "load", lambda *_: [replace(item, tolerance="wide") for item in loaded])
     with pytest.raises(ConfigError, match=rf"{KEY}: item {loaded[0].item_id}: .*'wide'"):
         grade(samples, items, tmp_path / "grades", cache=None)

@@ -1,4 +1,4 @@
-"""The paper's lineage grader: what it is known to accept and to miss, and the table of disagreements."""
+"""The PRIME grader: what it is known to accept and to miss, and the table of disagreements."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from evals.grading import compare
-from evals.grading.compare import confusion, disagreements
+from evals.grade import disagreements
+from evals.grading import prime
 from evals.grading.decide import gold
-from evals.grading.grader import Grader, Question
+from evals.grading.grader import Grader, Question, grade_by_prime_rules
 from evals.grading.pool import Pool
 from evals.grading.verdict import Verdict
 
@@ -35,14 +35,16 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool(cpu_seconds=compare.SECONDS) as made:
+    with Pool(cpu_seconds=prime.CPU_SECONDS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def verdicts(pool: Pool) -> dict[str, Verdict]:
     questions = [Question(gold(stored), response) for stored, response, _ in CASES.values()]
-    return dict(zip(CASES, compare.grade(questions, [stored for stored, *_ in CASES.values()], pool), strict=True))
+    return dict(
+        zip(CASES, grade_by_prime_rules(questions, [stored for stored, *_ in CASES.values()], pool), strict=True)
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -55,12 +57,8 @@ def test_disagreements_list_both_directions(pool: Pool, grader: Grader) -> None:
     golds = [stored for stored, _ in pairs]
     questions = [Question(gold(stored), response) for stored, response in pairs]
     keys = [(f"item{n}", 0) for n in range(3)]
-    rows = disagreements("set", keys, golds, grader.grade(questions), compare.grade(questions, golds, pool))
+    rows = disagreements("set", keys, golds, grader.grade(questions), grade_by_prime_rules(questions, golds, pool))
     assert [(row.item_id, row.ours, row.lineage) for row in rows] == [
         ("item1", "correct", "wrong"),
         ("item2", "wrong", "correct"),
     ]
-
-
-def test_confusion_counts() -> None:
-    assert confusion([(True, True), (True, False), (False, True), (False, False), (False, False)]) == (1, 1, 1, 2)
