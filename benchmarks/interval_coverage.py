@@ -16,7 +16,6 @@ import numpy as np
 from numpy.random import Generator
 
 from evals.stats import intervals
-from evals.stats.compare import two_level_interval
 from evals.stats.intervals import Array, Bounds
 
 REPEATS = 4000
@@ -58,7 +57,7 @@ class Row:
 
 def table() -> list[Row]:
     """All rows, in the order of the page."""
-    return [*single(), *why_not(), *differences(), *averages(), *seeds(), *seeds_and_problems()]
+    return [*single(), *why_not(), *differences(), *averages(), *seeds()]
 
 
 def single() -> list[Row]:
@@ -141,22 +140,10 @@ def seeds() -> list[Row]:
     """`over_seeds`: a method on AIME, for other seeds on these problems; a seed moves each problem's logit by .5."""
     rows = []
     for count in (2, 3, 5):
-        score_SP, truth = _trained([7, count], count, these_problems=True)
+        score_SP, truth = _trained([7, count], count)
         mean = intervals.seed_mean(score_SP.mean(-1))
         rows.append(
             _row("Student-t over seeds", "ours", f"{count} seeds", _about(mean.value, _t(count - 1) * mean.se), truth)
-        )
-    return rows
-
-
-def seeds_and_problems() -> list[Row]:
-    """`two_level`: the same data, for other seeds and other problems."""
-    rows = []
-    for count in (2, 3, 5):
-        score_SP, truth = _trained([8, count], count, these_problems=False)
-        low, high, _ = two_level_interval(score_SP, count * AIME.problems * AIME.k, 0.95)
-        rows.append(
-            _row("two-level, seeds and problems", "ours", f"{count} seeds x 30 problems", Bounds(low, high), truth)
         )
     return rows
 
@@ -200,14 +187,14 @@ def _mean_gap(gap: float, case: Case) -> float:
     return float((_sigmoid(logit + gap) - _sigmoid(logit)).mean())
 
 
-def _trained(seed: list[int], count: int, *, these_problems: bool) -> tuple[Array, Array]:
-    """(repeats, S, P) scores of `count` training seeds, and the true mean: on these problems, or over all problems."""
+def _trained(seed: list[int], count: int) -> tuple[Array, Array]:
+    """(repeats, S, P) scores of `count` training seeds, and the true mean of each repeat on its problems."""
     rng = np.random.default_rng(seed)
     logit = _difficulty(rng, AIME)
     score = _asked(rng, logit[:, None] + rng.normal(0, 0.5, (REPEATS, count, logit.shape[1])), AIME.k)
     node, weight = np.polynomial.hermite_e.hermegauss(20)
     expected = sum(w * _sigmoid(logit + 0.5 * x) for x, w in zip(node, weight / weight.sum(), strict=True)).mean(-1)
-    return score, expected if these_problems else expected.mean()
+    return score, expected
 
 
 def _score(y: Array, case: Case) -> Bounds:

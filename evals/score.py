@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "main", "paired", "read_scores", "rows", "scores"]
 
-NotRunKey = tuple[str, str]
-"""(model, benchmark)"""
+NotRunKey = tuple[str, str]  # (model, benchmark)
 
 
 def scores(
@@ -59,15 +58,18 @@ def rows(
     results = results if isinstance(results, Results) else Results(Path(results))
     _check_request(checkpoints, benchmarks, missing)
     policy = duplicates if duplicates is not None else registry_policies(benchmarks)
-    read = {c: _read(results, c, benchmarks, missing, policy) for c in checkpoints}
-    asked = _responses(read, policy)
-    found: list[dict[str, Any]] = []
-    for checkpoint, graded in read.items():
-        absent = [key for key in benchmarks if key not in graded]
-        found += [_benchmark_row(checkpoint, key, cell, policy[key]) for key, cell in graded.items()]
-        found += [_empty_row(checkpoint, key) for key in absent]
-        found += _average_rows(checkpoint, graded, {key: _not_run(asked, key, checkpoint) for key in absent}, policy)
-    return found
+    graded = {c: _read(results, c, benchmarks, missing, policy) for c in checkpoints}
+    responses = _responses(graded, policy)
+    table: list[dict[str, Any]] = []
+    for checkpoint, cells in graded.items():
+        table += [_benchmark_row(checkpoint, key, cell, policy[key]) for key, cell in cells.items()]
+        absent: dict[str, NotRun] = {}
+        for key in benchmarks:
+            if key not in cells:
+                absent[key] = _not_run(responses, key, checkpoint)
+                table.append(_keys(checkpoint, key) | {"level": "problem", "how": NOT_RUN})
+        table += _average_rows(checkpoint, cells, absent, policy)
+    return table
 
 
 def paired(
@@ -90,15 +92,16 @@ def paired(
     results = results if isinstance(results, Results) else Results(Path(results))
     _check_request((a, b) if versus is None else tuple({a, b}), benchmarks, missing)
     policy = duplicates if duplicates is not None else registry_policies(benchmarks)
-    sources = (results, a), (versus or results, b)
-    read = [_read(source, side, benchmarks, missing, policy) for source, side in sources]
-    both = [key for key in benchmarks if all(key in side for side in read)]
-    sides = [{key: side[key].samples for key in both} for side in read]
-    column_a, column_b = ({k: s.column(policy[k]) for k, s in side.items()} for side in sides)
-    pool_a, pool_b = ({k: s.pool(policy[k]) for k, s in side.items()} for side in sides)
-    found = {key: compare(column_a[key], column_b[key]) for key in both}
-    found[POOLED] = compare_pooled(pool_a, pool_b)
-    return found if len(both) < len(benchmarks) else {**found, MACRO: compare_macro(column_a, column_b)}
+    graded_a = _read(results, a, benchmarks, missing, policy)
+    graded_b = _read(versus or results, b, benchmarks, missing, policy)
+    both = [key for key in benchmarks if key in graded_a and key in graded_b]
+    column_a, column_b = ({k: side[k].samples.column(policy[k]) for k in both} for side in (graded_a, graded_b))
+    pool_a, pool_b = ({k: side[k].samples.pool(policy[k]) for k in both} for side in (graded_a, graded_b))
+    comparisons = {key: compare(column_a[key], column_b[key]) for key in both}
+    comparisons[POOLED] = compare_pooled(pool_a, pool_b)
+    if len(both) == len(benchmarks):
+        comparisons[MACRO] = compare_macro(column_a, column_b)
+    return comparisons
 
 
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
@@ -188,39 +191,37 @@ def _read(
     return read_graded(results, checkpoint, [k for k in benchmarks if (checkpoint.run.model, k) not in missing])
 
 
-def _responses(read: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[str, str]) -> dict[str, int]:
-    """Pool responses per benchmark, which must be the same for every checkpoint: else averages compare nothing."""
-    asked: dict[str, int] = {}
-    for checkpoint, graded in read.items():
-        for key, cell in graded.items():
+def _responses(graded: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[str, str]) -> dict[str, int]:
+    """Pool responses per benchmark. They must be the same for every checkpoint: averages with other weights would not
+    be comparable."""
+    responses: dict[str, int] = {}
+    for checkpoint, cells in graded.items():
+        for key, cell in cells.items():
             count = cell.samples.pool(policy[key]).responses
-            if asked.setdefault(key, count) != count:
+            if responses.setdefault(key, count) != count:
                 raise CorruptInputError(
-                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {asked[key]}"
+                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {responses[key]}"
                 )
-    return asked
+    return responses
 
 
-def _not_run(asked: Mapping[str, int], key: str, checkpoint: Checkpoint) -> NotRun:
+def _not_run(responses: Mapping[str, int], key: str, checkpoint: Checkpoint) -> NotRun:
     from evals.stats.estimate import NotRun
 
-    if key not in asked:
+    if key not in responses:
         raise MissingInputError(
             f"{checkpoint.path}: {key} was run for no checkpoint: its number of responses is unknown"
         )
-    return NotRun(asked[key])
+    return NotRun(responses[key])
 
 
 def _keys(checkpoint: Checkpoint, benchmark: str) -> dict[str, Any]:
+    """A row with every column, of which only the key is filled."""
     run = checkpoint.run
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     return row | {
         "model": run.model, "method": run.method, "seed": run.seed, "step": checkpoint.step, "benchmark": benchmark
     }  # fmt: skip
-
-
-def _empty_row(checkpoint: Checkpoint, key: str) -> dict[str, Any]:
-    return _keys(checkpoint, key) | {"level": "problem", "how": NOT_RUN}
 
 
 def _figures(e: Estimate) -> dict[str, Any]:
@@ -268,9 +269,10 @@ def _average_rows(
     row |= _figures(macro({**{key: cell.samples for key, cell in column.items()}, **absent}))
     lengths = [_known_mean(cell) for cell in column.values()]
     row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
-    late = sum(cell.counts()["timeout"] / cell.samples.responses for cell in column.values()) / len(column)
+    # `_totals` counts responses, but this average weighs benchmarks: timeouts are averaged as the scores are.
+    timeouts = sum(cell.counts()["timeout"] / cell.samples.responses for cell in column.values()) / len(column)
     row["timeout_low"] = row["score"]
-    row["timeout_high"] = None if absent else min(1.0, row["score"] + late)
+    row["timeout_high"] = None if absent else min(1.0, row["score"] + timeouts)
     return [*rows, row]
 
 
@@ -300,7 +302,6 @@ def _known_mean(cell: Graded) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse, score, write."""
     parser = argparse.ArgumentParser(prog="python -m evals.score", description="Scores and intervals from grades.")
     parser.add_argument(
         "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
@@ -311,20 +312,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--benchmarks", required=True, nargs="+", metavar="KEY")
     parser.add_argument("--missing", nargs="*", default=[], metavar="MODEL:KEY", help="benchmarks not run, on purpose")
     parser.add_argument("--out", required=True, type=Path, metavar="CSV")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
 
     from evals.stats.scorefile import write_scores
 
     missing = []
-    for text in given.missing:
+    for text in args.missing:
         model, colon, key = text.partition(":")
         if not colon or not model or not key:
             raise ConfigError(f"--missing: {text!r} is not of the form MODEL:KEY")
         missing.append((model, key))
-    checkpoints = [Checkpoint.parse(path) for path in given.checkpoints]
-    found = rows(given.results, checkpoints, given.benchmarks, missing=missing)
-    write_scores(given.out, found)
-    print(f"{given.out}: {len(found)} rows, {len(checkpoints)} checkpoints, {len(given.benchmarks)} benchmarks")
+    checkpoints = [Checkpoint.parse(path) for path in args.checkpoints]
+    table = rows(args.results, checkpoints, args.benchmarks, missing=missing)
+    write_scores(args.out, table)
+    print(f"{args.out}: {len(table)} rows, {len(checkpoints)} checkpoints, {len(args.benchmarks)} benchmarks")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Is one checkpoint better than another? Paired by problem: both answered the same ones, so the problems' own
-difficulty drops out and the interval is three to eight times narrower than that of either score.
+"""Comparisons: two checkpoints on the same problems, two methods over their training seeds, many of them at once.
 
-The question answered is about these two checkpoints and other problems of this kind, not about the two methods:
-another seed would give two other checkpoints (`evals.stats.compare`).
+Two checkpoints are paired by problem: both answered the same ones, so the problems' own difficulty drops out and the
+interval is three to eight times narrower than that of either score. That is about these two checkpoints and other
+problems of this kind. Two methods are paired by seed, because another seed would give two other checkpoints.
 """
 
 from __future__ import annotations
@@ -11,63 +11,40 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.special import nctdtr, nctdtrinc, stdtrit
+from scipy.special import nctdtrinc, stdtrit
 
 from evals.stats import intervals
 from evals.stats.estimate import CONFIDENCE, Comparison, Estimate
 from evals.stats.responses import Samples, same_problems
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 
-# How large a difference must be to be found, and how many seeds find it. Exact by the noncentral t distribution.
+POWER, ALPHA = 0.8, 0.05
 
 
-POWER = 0.8
-ALPHA = 0.05
+def detectable(se: float, df: float, *, alpha: float = ALPHA) -> float:
+    """The smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
 
-
-def detectable(se: float, df: float, *, power: float = POWER, alpha: float = ALPHA) -> float:
-    """The smallest true difference that a two-sided t test with this SE and df calls significant with chance `power`.
-
-    Solves P(T > t_crit) = power for T noncentral t; the chance of significance in the wrong direction is neglected.
+    Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
     """
-    return float(se * nctdtrinc(df, 1.0 - power, stdtrit(df, 1.0 - alpha / 2.0)))
+    return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - alpha / 2.0)))
 
 
-def power_of(difference: float, se: float, df: float, *, alpha: float = ALPHA) -> float:
-    """The chance that a true `difference` becomes significant (in its own direction)."""
-    return float(1.0 - nctdtr(df, abs(difference) / se, stdtrit(df, 1.0 - alpha / 2.0)))
-
-
-def seeds_needed(
-    difference: float, sd: float, *, paired: bool, power: float = POWER, alpha: float = ALPHA, most: int = 1000
-) -> int | None:
-    """Seeds per method to find `difference` with chance `power`; None when even `most` do not suffice.
-
-    sd: of one method's score over seeds. Unpaired: SE = sd sqrt(2/S), df = 2(S-1). paired: `sd` is that of the
-    differences of runs with equal seeds, SE = sd/sqrt(S), df = S-1.
-    """
-    if difference == 0 or not sd > 0:
-        raise ConfigError(f"seeds needed: a difference other than 0 and an sd above 0, got {difference} and {sd}")
-    for seeds in range(2, most + 1):
-        se = sd * math.sqrt((1.0 if paired else 2.0) / seeds)
-        df = seeds - 1 if paired else 2 * (seeds - 1)
-        if power_of(difference, se, df, alpha=alpha) >= power:
-            return seeds
-    return None
+# Two checkpoints. The unit is the problem.
 
 
 def compare(a: Samples, b: Samples, *, confidence: float = CONFIDENCE) -> Comparison:
-    """a - b on the same problems; the two may have different k.
+    """a - b on the same problems; the two may have different k (samples per problem).
 
-    d_i = y_i - y'_i; SE = sd(d)/sqrt(P); interval and p by Student-t with df that shrink when few problems differ.
-    No two problems differ (usually: all differences are 0): se is None, the interval bounds what unseen problems could
-    do, p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
+    d_i = y_i - y'_i over P problems; SE = sd(d)/sqrt(P); interval and p by Student's t with df that shrink when few
+    problems differ. All d_i equal (usually: all 0): se is None, the interval bounds what unseen problems could do, and
+    p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
     """
     mean, n = _mean(a, b)
     difference = a.score - b.score
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "problem", "one problem: no interval", n)
     low, high = intervals.difference_interval(mean, n, confidence)
+    # `difference` is taken from counts and may lie a rounding error outside the interval around `mean`
     bounds = min(float(low), difference), max(float(high), difference)
     se, df = float(mean.se), float(mean.df)
     if se == 0:
@@ -95,7 +72,7 @@ def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples], *, confide
 def _mean(a: Samples, b: Samples) -> tuple[intervals.Mean, int]:
     same_problems(a, b)
     difference_P = a.right_per_problem - b.right_per_problem
-    difference_P[np.abs(difference_P) < 1e-12] = 0.0  # sums of the same shares in another order
+    difference_P[np.abs(difference_P) < 1e-12] = 0.0  # the same shares, summed in another order
     return intervals.clustered_mean(difference_P, a.rows_per_problem), len(a.rows_per_problem)
 
 
@@ -113,7 +90,8 @@ def _combined(
 ) -> Comparison:
     """Weighted sum of the benchmarks' differences; SE and df by Welch-Satterthwaite.
 
-    A benchmark without spread enters with half its bound over 1.96, as if that were an interval by the normal law.
+    A benchmark without spread has no SE of its own, but unseen problems could still differ: its bound enters as if it
+    were a 95 % interval by the normal law, that is, with half its width over 1.96.
     """
     value = math.fsum(weights[key] * (a[key].score - b[key].score) for key in a)
     parts, dfs, n = [], [], 0
@@ -135,55 +113,28 @@ def _combined(
     return Comparison(value, se, *bounds, p, power, "problem", how, n)
 
 
-# Holm's correction for many comparisons in one table.
-
-
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Adjusted p values in the given order (S. Holm, Scandinavian Journal of Statistics 1979).
-
-    Sorted upwards, the i-th of m is multiplied by m - i + 1, never falls below an earlier one and stops at 1. None
-    stays None and does not count into m: a comparison that could not be tested tested nothing.
-
-    >>> holm([0.01, 0.04, 0.03, None])
-    [0.03, 0.06, 0.06, None]
-    """
-    tested = sorted((value, place) for place, value in enumerate(p) if value is not None)
-    adjusted: list[float | None] = [None] * len(p)
-    worst = 0.0
-    for rank, (value, place) in enumerate(tested):
-        if math.isnan(value) or not 0 <= value <= 1:
-            raise ConfigError(f"holm: p[{place}] = {value} is no probability; None stands for untested")
-        worst = max(worst, min(1.0, (len(tested) - rank) * value))
-        adjusted[place] = worst
-    return adjusted
-
-
-# Methods over training seeds. The unit is the seed: runs that differ in it only differ by more than chance answers.
-#
-# One seed gives no method-level interval, however many responses it has; the functions say so instead of a number.
-# `over_seeds`, `compare_seeds`: these very problems, other seeds. `two_level`: other seeds and other problems.
-
+# Two methods. The unit is the training seed: runs that differ in it only differ by more than chance answers. One seed
+# gives no method-level interval, however many responses it has; the functions say so instead of giving a number.
 
 ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
 EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
-_ROUNDING = 1e-12
-"""Scores are ratios of counts; a spread below this is the rounding of equal ones."""
+ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
 
 
 def over_seeds(
     score_by_seed: Mapping[int, float], *, confidence: float = CONFIDENCE, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> Estimate:
-    """A method's score: mean over seeds, SE = sd/sqrt(S), Student-t with S - 1 degrees of freedom, cut to `bounds`.
+    """A method's score: mean over S seeds, SE = sd/sqrt(S), Student's t with S - 1 degrees of freedom.
 
-    bounds: between which a figure that is not a score can lie (`math.inf` for no bound).
+    bounds: the smallest and largest possible value (`math.inf` for no bound); the interval is cut to them.
     """
     value_S = _values(score_by_seed)
     n, value = len(value_S), float(value_S.mean())
     if n < 2:
         return Estimate(value, None, None, None, "seed", ONE_SEED, n)
     mean = intervals.seed_mean(value_S)
-    if mean.se < _ROUNDING:
+    if mean.se < ROUNDING:
         return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, n)
     half = float(intervals.quantile(mean.df, confidence) * mean.se)
     low, high = max(bounds[0], value - half), min(bounds[1], value + half)
@@ -209,45 +160,13 @@ def compare_seeds(
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "seed", ONE_SEED, n)
     mean = intervals.seed_mean(difference_S)
-    if mean.se < _ROUNDING:
+    if mean.se < ROUNDING:
         return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
     se, df = float(mean.se), float(mean.df)
     half = float(intervals.quantile(df, confidence)) * se
     low, high = max(bounds[0], difference - half), min(bounds[1], difference + half)
     p, power = float(intervals.p_value(difference, se, df)), detectable(se, df, alpha=1 - confidence)
     return Comparison(difference, se, low, high, p, power, "seed", f"paired t over {n} seeds", n)
-
-
-def two_level(samples_by_seed: Mapping[int, Samples], *, confidence: float = CONFIDENCE) -> Estimate:
-    """A method's score on one benchmark, for other seeds and other problems: all seeds answer the same problems.
-
-    Variance by `intervals.two_way_mean`, interval by Wilson with the effective number of answers.
-    """
-    samples = [samples_by_seed[seed] for seed in sorted(samples_by_seed)]
-    for other in samples[1:]:
-        same_problems(samples[0], other)
-    if not samples:
-        raise MissingInputError("two_level: no seed given")
-    if any(s.rows_per_problem.max() > 1 for s in samples):
-        raise CorruptInputError("two_level: holds copies of a problem; use Samples.column('paper' or 'unique')")
-    score_SP = np.stack([s.right_per_problem for s in samples])
-    (n, problems), value = score_SP.shape, float(score_SP.mean())
-    if n < 2:
-        return Estimate(value, None, None, None, "seed and problem", ONE_SEED, n)
-    if problems < 2:
-        return Estimate(value, None, None, None, "seed and problem", "one problem: no interval", n)
-    low, high, se = (float(x) for x in two_level_interval(score_SP, sum(s.responses for s in samples), confidence))
-    how = f"Wilson-t over {n} seeds x {problems} problems"
-    return Estimate(value, se or None, min(low, value), max(high, value), "seed and problem", how, n)
-
-
-def two_level_interval(
-    score_SP: intervals.Array, responses: int, confidence: float
-) -> tuple[intervals.Array, intervals.Array, intervals.Array]:
-    """(low, high, se) for (..., S, P) scores, vectorised: what `two_level` and its simulation call."""
-    mean = intervals.two_way_mean(score_SP)
-    low, high = intervals.score_interval(mean, score_SP.shape[-1], responses, confidence)
-    return low, high, mean.se
 
 
 def _values(score_by_seed: Mapping[int, float]) -> intervals.Array:
@@ -257,3 +176,26 @@ def _values(score_by_seed: Mapping[int, float]) -> intervals.Array:
     if not np.isfinite(value_S).all():
         raise CorruptInputError(f"seeds: scores must be numbers, got {dict(score_by_seed)}")
     return value_S
+
+
+# Many comparisons.
+
+
+def holm(p: Sequence[float | None]) -> list[float | None]:
+    """Adjusted p values in the given order (S. Holm, Scandinavian Journal of Statistics 1979).
+
+    Sorted upwards, the i-th of m is multiplied by m - i + 1, never falls below an earlier one and stops at 1. None
+    stays None and does not count into m: a comparison that could not be tested tested nothing.
+
+    >>> holm([0.01, 0.04, 0.03, None])
+    [0.03, 0.06, 0.06, None]
+    """
+    tested = sorted((value, place) for place, value in enumerate(p) if value is not None)
+    adjusted: list[float | None] = [None] * len(p)
+    worst = 0.0
+    for rank, (value, place) in enumerate(tested):
+        if math.isnan(value) or not 0 <= value <= 1:
+            raise ConfigError(f"holm: p[{place}] = {value} is no probability; None stands for untested")
+        worst = max(worst, min(1.0, (len(tested) - rank) * value))
+        adjusted[place] = worst
+    return adjusted

@@ -19,10 +19,9 @@ from evals.stats import intervals
 from evals.stats.responses import Samples
 from records.errors import ConfigError
 
-Level = Literal["problem", "seed", "seed and problem"]
-"""What is imagined drawn again: other problems of this kind for one checkpoint; another training seed on these very
-problems; both."""
-
+# What is imagined drawn again. problem: other problems of this kind, for one checkpoint. seed: other training seeds, on
+# these very problems. Both at once is not offered: nothing here reports it, and a table would have to say which it is.
+Level = Literal["problem", "seed"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 CONFIDENCE = 0.95
 
@@ -35,20 +34,15 @@ def known(value: object) -> float | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score in [0, 1], or another figure of a run, and how sure it is.
+    """A score in [0, 1], or another figure of a run, and how sure it is. Raises ValueError for a misleading form."""
 
-    value: None only when a part is missing. se: standard error, None when it cannot be estimated. low, high: 95 %
-    interval, both or neither. level: what was drawn at random. how: method and sample in words, or why there is no
-    interval. n: number of drawn units (problems, or seeds).
-    """
-
-    value: float | None
-    se: float | None
-    low: float | None
+    value: float | None  # None only when a part is missing
+    se: float | None  # standard error; None when it cannot be estimated
+    low: float | None  # 95 % interval: both ends or neither
     high: float | None
-    level: Level
-    how: str
-    n: int
+    level: Level  # what is imagined drawn again
+    how: str  # method and sample in words, or why there is no interval
+    n: int  # drawn units: problems, or seeds
 
     def __post_init__(self) -> None:
         _check(self.value, self.se, self.low, self.high, self.level, self.how)
@@ -56,18 +50,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired difference `a - b` (of scores: in [-1, 1]) and how sure it is.
-
-    p: two-sided, raw (correct a table of them with `holm`). detectable: the smallest true difference that this
-    comparison finds significant at 5 % in 80 % of repetitions, given its SE. Other fields as in `Estimate`.
-    """
+    """A paired difference `a - b` (of scores: in [-1, 1]) and how sure it is. Fields and errors as in `Estimate`."""
 
     difference: float | None
     se: float | None
     low: float | None
     high: float | None
-    p: float | None
-    detectable: float | None
+    p: float | None  # two-sided, raw: correct a table of them with `holm`
+    detectable: float | None  # smallest true difference found significant at 5 % in 80 % of repetitions, given the SE
     level: Level
     how: str
     n: int
@@ -97,12 +87,7 @@ def _check(value: float | None, se: float | None, low: float | None, high: float
             raise ValueError(f"interval [{low}, {high}] does not hold {value} or is a point")
 
 
-# Per-problem scores of k samples: avg@k, pass@k, maj@k. Each is the mean over problems of a number in [0, 1].
-
-
-def avg_at_k(right_PK: ArrayLike) -> NDArray[np.float64]:
-    """(P, k) right or wrong -> (P,) share of right samples."""
-    return np.asarray(right_PK, bool).mean(1)
+# Per-problem scores of k samples, each in [0, 1]; their mean over problems is the benchmark's. P: problem, K: sample.
 
 
 def pass_at_k(right_PN: ArrayLike, k: int) -> NDArray[np.float64]:
@@ -153,10 +138,8 @@ def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) ->
     return scores
 
 
-# One checkpoint on one benchmark: the score and its interval, with the problem as the unit.
-#
-# The question answered: what would this checkpoint score on other problems of this kind? `generation_se` answers
-# another one, and is therefore no Estimate and has no interval.
+# One checkpoint on one benchmark: what would it score on other problems of this kind? The unit is the problem, because
+# the samples of one problem are not independent: 32 answers to a problem that is too hard are one piece of evidence.
 
 
 def estimate(samples: Samples, *, confidence: float = CONFIDENCE) -> Estimate:
@@ -185,8 +168,9 @@ def generation_se(samples: Samples) -> float | None:
     """Standard error from generation alone: sqrt(sum p_i (1 - p_i) / (k - 1)) / rows. None at k = 1, and
     when no problem was answered both ways.
 
-    It says how far the score would move if the same checkpoint answered the same problems again. It is 2.5 to 4.5
-    times smaller than the SE over problems and must not be printed in its place.
+    How far the score would move if the same checkpoint answered the same problems again: another question than
+    `estimate` answers, hence no Estimate and no interval. It is 2.5 to 4.5 times smaller than the SE over problems and
+    must not be printed in its place.
     """
     if samples.k < 2:
         return None
@@ -212,7 +196,8 @@ def pooled(
     """Right responses over responses, strata by benchmark; give each benchmark's `pool` rows.
 
     Benchmarks not run are left out, or count as wrong in full (what the paper's Mistral rows do): reading E10.
-    `how` says which. Interval: MOVER over the benchmarks' own intervals.
+    `how` says which. Interval: MOVER over the benchmarks' own intervals, because Wilson's are lopsided near 0 and 1 and
+    one SE for both sides would lose that.
     """
     run, missing = _split(parts)
     asked = sum(s.responses for s in run.values())

@@ -139,25 +139,3 @@ def seed_mean(value_S: ArrayLike) -> Mean:
         return Mean(value, nothing, nothing)
     se = value_S.std(-1, ddof=1) / np.sqrt(n)
     return Mean(value, se, np.full_like(se, n - 1.0))
-
-
-def two_way_mean(score_SP: ArrayLike) -> Mean:
-    """Mean over seeds and problems, both drawn at random and crossed: every seed answers every problem.
-
-    Var = Var_seeds + Var_problems - Var_rest with Var_seeds = s^2(seed means)/S, Var_problems = s^2(problem means)/P,
-    Var_rest = s^2(residuals)/(S P), which both others contain; never below the larger of the two. df by
-    Welch-Satterthwaite, at most those of the problem means (`clustered_mean`). This is the variance that a two-level
-    bootstrap approaches, without its randomness and without its bias at two seeds.
-    """
-    score_SP = np.asarray(score_SP, float)
-    S, P = score_SP.shape[-2:]
-    value = score_SP.mean((-2, -1))
-    seed_S, problem_P = score_SP.mean(-1), score_SP.mean(-2)
-    rest_SP = score_SP - seed_S[..., None] - problem_P[..., None, :] + value[..., None, None]
-    seeds = seed_S.var(-1, ddof=1) / S
-    problems = problem_P.var(-1, ddof=1) / P
-    rest = (rest_SP**2).sum((-2, -1)) / ((S - 1) * (P - 1)) / (S * P)
-    total = np.maximum(seeds + problems - rest, np.maximum(seeds, problems))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        df = total**2 / (seeds**2 / (S - 1) + problems**2 / (P - 1))
-    return Mean(value, np.sqrt(total), np.minimum(df, clustered_mean(problem_P, 1.0).df))

@@ -1,13 +1,13 @@
 """The responses of one checkpoint to one benchmark, kept by problem: the only thing an interval can be computed from.
 
-There is no function here or beside that takes "121 right of 960": thirty problems asked 32 times are thirty draws,
-and forgetting which response belongs to which problem is what makes the binomial interval cover 35 %.
-This file is the one place that decides what a problem is: rows with the same prompt are one.
+There is no function here that takes "121 right of 960". Thirty problems asked 32 times are thirty draws; forgetting
+which response belongs to which problem is what makes the binomial interval cover 35 %. This file is the one place that
+decides what a problem is: rows with the same prompt are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,23 +25,22 @@ from records.provenance import sha256_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: one
+# copy stays, the one whose id sorts first. keep: every row counts everywhere.
 POLICIES = ("paper", "unique", "keep")
-"""Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool.
-unique: one copy stays, the one whose id sorts first. keep: every row counts everywhere."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Right or wrong, for every row of a benchmark and each of its k samples.
 
-    items: one id per row. right_IK: (rows, k) bool. problems: one label per row, equal for copies of one problem
-    (default: the items themselves). Rows are kept sorted by item id, so that equal data are equal in every order.
-    Raises CorruptInputError for a wrong shape, values that are not bool, or a repeated item.
+    Rows are kept sorted by item id, so that equal data are equal in every order. Raises CorruptInputError for a wrong
+    shape, values that are not bool, or a repeated item.
     """
 
-    items: tuple[str, ...]
-    right: NDArray[np.bool_]
-    problems: tuple[str, ...] = ()
+    items: tuple[str, ...]  # one id per row
+    right: NDArray[np.bool_]  # (rows, k)
+    problems: tuple[str, ...] = ()  # one label per row, equal for copies of one problem; default: the items
 
     def __post_init__(self) -> None:
         right = np.asarray(self.right)
@@ -61,31 +60,6 @@ class Samples:
         right = right[order].copy()
         right.setflags(write=False)
         object.__setattr__(self, "right", right)
-
-    @classmethod
-    def from_rows(
-        cls, rows: Iterable[tuple[str, int, bool]], *, problems: dict[str, str] | None = None, where: str = "samples"
-    ) -> Samples:
-        """From (item, sample index, right) in any order; every item must have samples 0 .. k-1 exactly once.
-
-        >>> Samples.from_rows([("b", 0, True), ("a", 0, False)]).score
-        0.5
-        """
-        table: dict[str, dict[int, bool]] = {}
-        for item, sample, right in rows:
-            answers = table.setdefault(item, {})
-            if sample in answers:
-                raise CorruptInputError(f"{where}: item {item!r} sample {sample} occurs more than once")
-            answers[sample] = right
-        if not table:
-            raise CorruptInputError(f"{where}: holds no rows")
-        k = max(len(answers) for answers in table.values())
-        for item, answers in table.items():
-            if sorted(answers) != list(range(k)):
-                raise CorruptInputError(f"{where}: item {item!r} has samples {sorted(answers)}, expected 0 to {k - 1}")
-        items = tuple(table)
-        right_IK = np.array([[table[item][s] for s in range(k)] for item in items], dtype=np.bool_)
-        return cls(items, right_IK, tuple((problems or {}).get(item, item) for item in items))
 
     @property
     def k(self) -> int:
@@ -158,8 +132,8 @@ def same_problems(a: Samples, b: Samples) -> None:
         raise CorruptInputError("a paired comparison needs the same problems: copies are grouped differently")
 
 
-# Reading one checkpoint's grades and samples, with every check that keeps a wrong file from becoming a number.
-
+# Reading one checkpoint's grades and samples. Everything that would silently change a score is checked: a changed file,
+# grades of other samples, a lost or repeated row.
 
 VERDICTS = tuple(verdict.value for verdict in Verdict)
 GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "seconds", "grader_version")
@@ -168,16 +142,12 @@ SAMPLE_COLUMNS = ("item_id", "sample", "prompt", "prompt_sha256", "response", "s
 
 @dataclass(frozen=True, eq=False)
 class Graded:
-    """One benchmark's responses with verdicts; rows I in the order of `samples.items`, K samples each.
-
-    verdict: (I, K) index into VERDICTS. answer: (I, K) normalised answer or None. tokens: (I, K) length, nan where
-    unknown.
-    """
+    """One benchmark's responses with verdicts; rows I in the order of `samples.items`, K samples each."""
 
     samples: Samples
-    verdict: NDArray[np.int64]
-    answer: NDArray[np.object_]
-    tokens: NDArray[np.float64]
+    verdict: NDArray[np.int64]  # (I, K) index into VERDICTS
+    answer: NDArray[np.object_]  # (I, K) normalised answer or None
+    tokens: NDArray[np.float64]  # (I, K) length, nan where unknown
 
     def only(self, samples: Samples) -> Graded:
         """The rows of a subset of the items (a column or pool of `self.samples`)."""
@@ -230,39 +200,40 @@ def _entry(record: dict[str, Any], path: Path, key: str) -> dict[str, Any]:
 
 
 def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[str, Any]) -> Graded:
-    given = _table(grades, grade, ("item_id", "sample", "verdict", "normalised"))
-    asked = _table(samples, sample, ("item_id", "sample", "prompt_sha256", "tokens"))
+    graded = _table(grades, grade, ("item_id", "sample", "verdict", "normalised"))
+    sampled = _table(samples, sample, ("item_id", "sample", "prompt_sha256", "tokens"))
     if grade.get("samples_sha256") != sample["sha256"]:
         raise CorruptInputError(
             f"{grades}: graded other samples than {samples} (samples_sha256 {_short(grade.get('samples_sha256'))}, "
             f"now {_short(sample['sha256'])}); grade again"
         )
-    items, order = _grid(given, grades)
-    asked_items, asked_order = _grid(asked, samples)
-    shape = len(items), given.num_rows // len(items)
-    if items != asked_items or asked.num_rows != given.num_rows:
-        odd = sorted(set(items) ^ set(asked_items))
+    items, grade_order = _grid(graded, grades)
+    sampled_items, sample_order = _grid(sampled, samples)
+    if items != sampled_items or sampled.num_rows != graded.num_rows:
+        one_sided = sorted(set(items) ^ set(sampled_items))
         raise CorruptInputError(
-            f"{grades}: {given.num_rows} rows of {len(items)} items, but {samples} has {asked.num_rows} of "
-            f"{len(asked_items)}" + (f"; first item on one side only: {odd[0]!r}" if odd else "")
+            f"{grades}: {graded.num_rows} rows of {len(items)} items, but {samples} has {sampled.num_rows} of "
+            f"{len(sampled_items)}" + (f"; first item on one side only: {one_sided[0]!r}" if one_sided else "")
         )
     code = {name: index for index, name in enumerate(VERDICTS)}
-    verdicts = given["verdict"].to_pylist()
+    verdicts = graded["verdict"].to_pylist()
     for row, word in enumerate(verdicts):
         if word not in code:
             raise CorruptInputError(f"{grades}: row {row}: verdict {word!r}; allowed: {', '.join(VERDICTS)}")
-    verdict = np.array([code[v] for v in verdicts])[order].reshape(shape)
-    answer = np.array(given["normalised"].to_pylist(), dtype=object)[order].reshape(shape)
-    lengths = [np.nan if t is None else float(t) for t in asked["tokens"].to_pylist()]
-    tokens = np.array(lengths)[asked_order].reshape(shape)
-    prompts = np.array(asked["prompt_sha256"].to_pylist(), dtype=object)[asked_order].reshape(shape)
-    if (prompts != prompts[:, :1]).any():
-        row = int(np.flatnonzero((prompts != prompts[:, :1]).any(1))[0])
+    shape_IK = len(items), graded.num_rows // len(items)
+    verdict_IK = np.array([code[word] for word in verdicts])[grade_order].reshape(shape_IK)
+    answer_IK = np.array(graded["normalised"].to_pylist(), dtype=object)[grade_order].reshape(shape_IK)
+    lengths = [np.nan if length is None else float(length) for length in sampled["tokens"].to_pylist()]
+    tokens_IK = np.array(lengths)[sample_order].reshape(shape_IK)
+    prompt_IK = np.array(sampled["prompt_sha256"].to_pylist(), dtype=object)[sample_order].reshape(shape_IK)
+    if (prompt_IK != prompt_IK[:, :1]).any():
+        row = int(np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1))[0])
         raise CorruptInputError(f"{samples}: item {items[row]!r} was asked with several prompts")
-    if any(not isinstance(p, str) or not p for p in prompts[:, 0]):
+    prompt_I = prompt_IK[:, 0]
+    if any(not isinstance(prompt, str) or not prompt for prompt in prompt_I):
         raise CorruptInputError(f"{samples}: prompt_sha256 is empty in some rows")
-    right = verdict == code[Verdict.CORRECT.value]
-    return Graded(Samples(items, right, tuple(prompts[:, 0])), verdict, answer, tokens)
+    right_IK = verdict_IK == code[Verdict.CORRECT.value]
+    return Graded(Samples(items, right_IK, tuple(prompt_I)), verdict_IK, answer_IK, tokens_IK)
 
 
 def _table(path: Path, entry: dict[str, Any], columns: Sequence[str]) -> pa.Table:
@@ -271,8 +242,9 @@ def _table(path: Path, entry: dict[str, Any], columns: Sequence[str]) -> pa.Tabl
 
     if not path.is_file():
         raise MissingInputError(f"{path}: file is missing")
-    if entry.get("sha256") != (found := sha256_file(path)):
-        raise CorruptInputError(f"{path}: sha256 is {_short(found)}, recorded is {_short(entry.get('sha256'))}")
+    digest = sha256_file(path)
+    if entry.get("sha256") != digest:
+        raise CorruptInputError(f"{path}: sha256 is {_short(digest)}, recorded is {_short(entry.get('sha256'))}")
     try:
         schema = pq.read_schema(path)
         missing = [name for name in columns if name not in schema.names]

@@ -16,12 +16,12 @@ from records.files import write_text
 if TYPE_CHECKING:
     import pandas as pd
 
+# Rows over benchmarks; the second only where a benchmark was not run.
 POOLED, POOLED_MISSING_WRONG, MACRO = "avg_pooled", "avg_pooled_missing_wrong", "avg_macro"
 AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
-"""Rows over benchmarks; the second only where a benchmark was not run."""
 
+# `how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty.
 NOT_RUN = "not run"
-"""`how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty."""
 
 KEYS = ("model", "method", "seed", "step", "benchmark")
 NOT_CORRECT = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.CORRECT)
@@ -84,7 +84,9 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)  # repr is the shortest text that reads back equal
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
@@ -105,13 +107,7 @@ def _parse(path: Path, number: int, cells: Sequence[str]) -> dict[str, Any]:
         raise CorruptInputError(f"{at}: {len(cells)} cells, expected {len(COLUMNS)}")
     row: dict[str, Any] = {}
     for name, cell in zip(COLUMNS, cells, strict=True):
-        try:
-            row[name] = (
-                None if cell == "" else cell if name in TEXTS else int(cell) if name in INTEGERS else float(cell)
-            )
-        except ValueError:
-            raise CorruptInputError(f"{at}: {name}: {cell!r} is no number") from None
-        value = row[name]
+        value = row[name] = _value(at, name, cell)
         if value is None and name in NEVER_EMPTY:
             raise CorruptInputError(f"{at}: {name} is empty")
         if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
@@ -120,6 +116,17 @@ def _parse(path: Path, number: int, cells: Sequence[str]) -> dict[str, Any]:
             raise CorruptInputError(f"{at}: {name}: {cell} is no fraction of 1")
     _check_row(at, row)
     return row
+
+
+def _value(at: str, name: str, cell: str) -> Any:
+    if cell == "":
+        return None
+    if name in TEXTS:
+        return cell
+    try:
+        return int(cell) if name in INTEGERS else float(cell)
+    except ValueError:
+        raise CorruptInputError(f"{at}: {name}: {cell!r} is no number") from None
 
 
 def _check_row(at: str, row: Row) -> None:
@@ -145,18 +152,13 @@ def _check_row(at: str, row: Row) -> None:
 
 
 def _check_complete(path: Path, rows: Sequence[Row]) -> None:
-    there: dict[tuple[Any, ...], set[str]] = {}
+    benchmarks: dict[str, set[str]] = {}  # by checkpoint
     for row in rows:
-        checkpoint = tuple(row[name] for name in KEYS[:-1])
-        if row["benchmark"] in there.setdefault(checkpoint, set()):
-            raise CorruptInputError(f"{path}: {_name(checkpoint)} has two rows for {row['benchmark']}")
-        there[checkpoint].add(row["benchmark"])
-    expected = (set().union(*there.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
-    for checkpoint, found in there.items():
-        if lost := sorted(expected - found):
-            raise MissingInputError(f"{path}: {_name(checkpoint)} has no row for {lost[0]}")
-
-
-def _name(checkpoint: Sequence[Any]) -> str:
-    model, method, seed, step = checkpoint
-    return f"{model}/{method}/seed{seed}/step{step}"
+        checkpoint = f"{row['model']}/{row['method']}/seed{row['seed']}/step{row['step']}"
+        if row["benchmark"] in benchmarks.setdefault(checkpoint, set()):
+            raise CorruptInputError(f"{path}: {checkpoint} has two rows for {row['benchmark']}")
+        benchmarks[checkpoint].add(row["benchmark"])
+    expected = (set().union(*benchmarks.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
+    for checkpoint, present in benchmarks.items():
+        if lost := sorted(expected - present):
+            raise MissingInputError(f"{path}: {checkpoint} has no row for {lost[0]}")

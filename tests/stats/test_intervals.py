@@ -170,19 +170,3 @@ def test_pooled_se_against_the_bootstrap_within_strata() -> None:
         draws += weight @ right.mean(1) / n * right.size / total * 1.0
     bootstrap = np.sqrt(draws.var() * 1.0)
     assert e.se == pytest.approx(bootstrap, rel=0.04)  # the bootstrap divides by n, not n - 1
-
-
-def test_two_way_mean_against_a_two_level_bootstrap() -> None:
-    """Seeds S-1 of S and problems P-1 of P drawn with replacement: the bootstrap that is unbiased at two seeds.
-
-    It counts the residual variance three times (Owen, Annals of Applied Statistics 2007), so that is taken off.
-    """
-    rng = np.random.default_rng(9)
-    S, P = 5, 60
-    score = rng.random(P) * 0.6 + rng.normal(0, 0.05, (S, 1)) + rng.normal(0, 0.05, (S, P))
-    pick_s = rng.multinomial(S - 1, np.full(S, 1 / S), 20000) / (S - 1)
-    pick_p = rng.multinomial(P - 1, np.full(P, 1 / P), 20000) / (P - 1)
-    variance = np.einsum("bs,sp,bp->b", pick_s, score, pick_p).var()
-    seed, problem = score.mean(1, keepdims=True), score.mean(0, keepdims=True)
-    rest = ((score - seed - problem + score.mean()) ** 2).sum() / ((S - 1) * (P - 1)) / (S * P)
-    assert intervals.two_way_mean(score).se == pytest.approx(np.sqrt(variance - 2 * rest), rel=0.03)

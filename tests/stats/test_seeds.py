@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.stats.compare import EQUAL_SEEDS, NO_SEED, ONE_SEED, compare_seeds, over_seeds, two_level
-from evals.stats.responses import Samples
+from evals.stats.compare import EQUAL_SEEDS, NO_SEED, ONE_SEED, compare_seeds, over_seeds
 from records.errors import CorruptInputError, MissingInputError
-from tests.stats.fixtures import beta
 
 
 def test_over_seeds_is_the_t_interval() -> None:
@@ -62,31 +60,3 @@ def test_one_seed_or_equal_seeds_have_no_interval(by_seed: dict[int, float], why
 def test_no_or_no_number_is_an_error(by_seed: dict[int, float]) -> None:
     with pytest.raises((MissingInputError, CorruptInputError)):
         over_seeds(by_seed)
-
-
-def _samples(right: np.ndarray, labels: tuple[str, ...] = ()) -> Samples:
-    return Samples(tuple(f"p{i:03d}" for i in range(len(right))), right, labels)
-
-
-def test_two_level_is_wider_than_either_level() -> None:
-    runs = {
-        s: _samples(beta(30, 32, 0.3, seed=1) ^ (np.random.default_rng(s).random((30, 32)) < 0.05)) for s in (1, 2, 3)
-    }
-    both, seed = two_level(runs), over_seeds({s: run.score for s, run in runs.items()})
-    assert both.level == "seed and problem"
-    assert both.se is not None
-    assert seed.se is not None
-    assert both.se > seed.se
-
-
-def test_two_level_says_why_not() -> None:
-    run = _samples(beta(30, 32, 0.3, seed=1))
-    assert two_level({1: run}).how == ONE_SEED
-    assert two_level({1: run}).low is None
-    with pytest.raises(CorruptInputError, match="same problems"):
-        two_level({1: run, 2: _samples(beta(31, 32, 0.3, seed=1))})
-    copies = _samples(beta(4, 2, 0.5, seed=0), ("a", "a", "b", "c"))
-    with pytest.raises(CorruptInputError, match="copies"):
-        two_level({1: copies, 2: copies})
-    with pytest.raises(MissingInputError):
-        two_level({})
