@@ -1,15 +1,18 @@
-"""What would stop the work or make it wait for ever: looked for before anything is launched."""
+"""What would stop the work, or make it wait for ever, found before anything is launched."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from evals import benchmark as benchmarks
 from methods import catalog
+from methods.adapters import adapter
 from methods.training import spec
 from models import registry as models
 from models import training_data
@@ -21,12 +24,19 @@ from workflow.estimate import Job, World
 PROFILE = Path("profiles/slurm/config.yaml")
 
 
-def all_of(world: World, trains: Sequence[Job], generates: Sequence[Job], gpus: int) -> list[str]:
-    """One sentence per thing that is missing or wrong."""
-    return [
-        *_models(world), *_data(world), *_runs(world), *_rates(world, trains, generates), *_gpus(world, trains, gpus),
-        *_disk(world, trains, gpus), *_warned(world), *_slurm(world, trains),
-    ]  # fmt: skip
+def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
+    """One sentence per thing that is missing or wrong. gpus: how many there are."""
+    trains = [job for job in jobs if job.kind == "train"]
+    sentences = [*_models(world), *_data(world), *_runs(world), *_rates(world, jobs)]
+    largest = max(job.gpus for job in trains)
+    if largest > gpus:
+        sentences.append(f"cluster.gpus: {gpus}, and a run needs {largest}")
+    sentences += _disk(world, trains, gpus)
+    if world.config["cluster"] is not None:
+        for rule in ("train", "train_nodes"):
+            sentences += time_limit(rule, _profile(rule))
+        sentences += _slurm(world.config["cluster"]["gpus_per_node"], largest)
+    return sentences
 
 
 def _models(world: World) -> Iterator[str]:
@@ -40,9 +50,7 @@ def _models(world: World) -> Iterator[str]:
 
 
 def _data(world: World) -> Iterator[str]:
-    from evals import benchmark
-
-    file = estimate.data_file(world)
+    file = world.data_file
     if file and not file.is_file():
         source, revision = world.config["prompts"]["source"], world.config["prompts"]["revision"]
         option = f" --revision {revision}" if revision else ""
@@ -50,60 +58,46 @@ def _data(world: World) -> Iterator[str]:
             f"training problems {training_data.source(source).dataset}: {file} is not there; Snakemake fetches it, or "
             f"now: python -m models.training_data --source {source}{option} --out {file}"
         )
-    keys = world.config["evaluation"]["benchmarks"]
-    wanted = [key for key in keys if not benchmark.benchmark(key).synthetic and not world.data(key).is_file()]
-    if wanted:
+    fetched = [key for key in world.config["evaluation"]["benchmarks"] if not benchmarks.benchmark(key).synthetic]
+    missing = [key for key in fetched if not world.benchmark_file(key).is_file()]
+    if missing:
         folder = world.config["evaluation"]["data"]
         yield (
-            f"benchmarks {', '.join(wanted)}: not in {folder}; Snakemake fetches them, or now: python -m evals.fetch "
-            f"--benchmarks {' '.join(wanted)} --data {folder}"
+            f"benchmarks {', '.join(missing)}: not in {folder}; Snakemake fetches them, or now: python -m evals.fetch "
+            f"--benchmarks {' '.join(missing)} --data {folder}"
         )
 
 
 def _runs(world: World) -> Iterator[str]:
-    """What the run's specification or its trainer refuses; each sentence once."""
-    from methods.adapters import adapter
-
-    said: set[str] = set()
+    """What a run's specification or its trainer refuses; a sentence that holds for many runs once."""
+    refusals: dict[str, str] = {}
     for planned in world.planned:
         try:
-            given = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
-            adapter(given.trainer).sizes(given.training, catalog.parse(given.method))
+            run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
+            adapter(run.trainer).sizes(run.training, catalog.parse(run.method))
         except BenchError as error:
-            if str(error) not in said:
-                said.add(str(error))
-                yield f"run {planned.run.path}: {error}"
+            refusals.setdefault(str(error), f"run {planned.run.path}: {error}")
+    yield from refusals.values()
 
 
-def _rates(world: World, trains: Sequence[Job], generates: Sequence[Job]) -> Iterator[str]:
-    untimed = [job for job in [*trains, *generates] if job.seconds is None]
-    for what in sorted({f"{job.kind} {world.size(Path(job.name).parts[0])}" for job in untimed}):
+def _rates(world: World, jobs: Sequence[Job]) -> Iterator[str]:
+    untimed = {f"{job.kind} {world.size(Path(job.name).parts[0])}" for job in jobs if job.seconds is None}
+    for what in sorted(untimed):
         yield f"config/throughput.yaml: no entry to estimate `{what}` on {world.gpu} with"
-
-
-def _gpus(world: World, trains: Sequence[Job], gpus: int) -> Iterator[str]:
-    most = max((job.gpus for job in trains), default=0)
-    if most > gpus:
-        yield f"cluster.gpus: {gpus}, and a run needs {most}"
 
 
 def _disk(world: World, trains: Sequence[Job], gpus: int) -> Iterator[str]:
     root = world.results.root.absolute()
-    place = next(path for path in [root, *root.parents] if path.is_dir())
-    needed, free = sum(estimate.disk(world, trains, gpus).values()), shutil.disk_usage(place).free
+    folder = next(path for path in [root, *root.parents] if path.is_dir())
+    needed, free = sum(estimate.disk(world, trains, gpus).values()), shutil.disk_usage(folder).free
     if needed > free:
-        yield f"disk: {needed / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {place}"
-
-
-def _warned(world: World) -> Iterator[str]:
-    """Time limits of the profile that leave training no time before it is told to save."""
-    if world.config["cluster"] is not None:
-        for rule in ("train", "train_nodes"):
-            yield from time_limit(rule, _profile(rule))
+        yield f"disk: {needed / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
 
 
 def time_limit(rule: str, profile: dict[str, Any]) -> Iterator[str]:
-    """profile: what `rule` asks for. Slurm looks at its jobs once a minute, so it may tell them that much earlier.
+    """A time limit so short that training is told to save as soon as it starts. profile: what `rule` asks for.
+
+    Slurm looks at its jobs once a minute, so it may tell them that much earlier.
 
     >>> list(time_limit("train", {"runtime": "1440 * attempt", "slurm_extra": "'--signal=USR1@900'"}))
     []
@@ -118,12 +112,11 @@ def time_limit(rule: str, profile: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _slurm(world: World, trains: Sequence[Job]) -> Iterator[str]:
-    """Partitions and GPUs, where the Slurm commands are and the configuration is for a cluster."""
-    cluster = world.config["cluster"]
-    if cluster is None or shutil.which("sinfo") is None:
+def _slurm(gpus_per_node: int, largest: int) -> Iterator[str]:
+    """Whether the partition has what the largest run needs, where Slurm's commands are."""
+    if shutil.which("sinfo") is None:
         return
-    asked = subprocess.run(
+    listing = subprocess.run(
         ["sinfo", "-h", "-o", "%R|%G|%D"],
         capture_output=True,
         text=True,
@@ -131,12 +124,10 @@ def _slurm(world: World, trains: Sequence[Job]) -> Iterator[str]:
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    if asked.returncode:
-        yield f"Slurm: sinfo fails: {' '.join(asked.stderr.split()) or asked.returncode}"
-        return
-    a_node = cluster["gpus_per_node"]
-    nodes = max((job.gpus for job in trains), default=0) // a_node
-    yield from slurm(asked.stdout, _profile("train"), a_node, nodes)
+    if listing.returncode:
+        yield f"Slurm: sinfo fails: {' '.join(listing.stderr.split()) or listing.returncode}"
+    else:
+        yield from slurm(listing.stdout, _profile("train"), gpus_per_node, largest // gpus_per_node)
 
 
 def slurm(listing: str, profile: dict[str, Any], gpus: int, nodes: int) -> Iterator[str]:
@@ -148,32 +139,32 @@ def slurm(listing: str, profile: dict[str, Any], gpus: int, nodes: int) -> Itera
     if partition is not None and partition not in partitions:
         yield f"Slurm: partition {partition} of {PROFILE} does not exist; there are: {', '.join(partitions)}"
         return
-    fitting: dict[str, int] = {}
-    for name, gres, count in rows:
-        if partition in (None, name) and _gpus_of(gres, model) >= gpus:
-            fitting[name] = fitting.get(name, 0) + int(count)
-    if max(fitting.values(), default=0) < nodes:
+    suitable: Counter[str] = Counter()
+    for name, resources, count in rows:
+        if partition in (None, name) and _gpus_of(resources, model) >= gpus:
+            suitable[name] += int(count)
+    most = max(suitable.values(), default=0)
+    if most < nodes:
         kind = f"{model} GPUs" if model else "GPUs"
         where = f"partition {partition}" if partition else "the partition with most of them"
-        most = max(fitting.values(), default=0)
         yield f"Slurm: a run needs {nodes} node{'s' * (nodes > 1)} with {gpus} {kind} each; {where} has {most}"
 
 
-def _gpus_of(gres: str, model: str | None) -> int:
+def _gpus_of(resources: str, model: str | None) -> int:
     """`gpu:h100:8(S:0-1),shm:1` has 8 GPUs, of any model or of h100.
 
     >>> _gpus_of("gpu:h100:8(S:0-1),shm:1", None), _gpus_of("gpu:4", None), _gpus_of("gpu:a100:4", "h100")
     (8, 4, 0)
     """
-    found = re.findall(r"(?:^|,)gpu(?::([^:,(]+))?:(\d+)(?=[,(]|$)", gres)
-    return sum(int(number) for name, number in found if model in (None, name))
+    entries = re.findall(r"(?:^|,)gpu(?::([^:,(]+))?:(\d+)(?=[,(]|$)", resources)
+    return sum(int(number) for name, number in entries if model in (None, name))
 
 
 def _profile(rule: str) -> dict[str, Any]:
-    """What the Slurm profile asks for a job of `rule`. The rules of training have times of their own, so that the
-    profile's default does not hold for them."""
+    """What the Slurm profile asks for a job of `rule`. The rules of training have times of their own, so the profile's
+    default time does not hold for them."""
     if not PROFILE.is_file():
         return {}
-    given = read_yaml(PROFILE, "profile")
-    defaults = {key: value for key, value in (given.get("default-resources") or {}).items() if key != "runtime"}
-    return {**defaults, **((given.get("set-resources") or {}).get(rule) or {})}
+    content = read_yaml(PROFILE, "profile")
+    defaults = {key: value for key, value in (content.get("default-resources") or {}).items() if key != "runtime"}
+    return {**defaults, **((content.get("set-resources") or {}).get(rule) or {})}

@@ -25,7 +25,7 @@ from tests.workflow.conftest import copy_of, run_snakemake
 from tests.workflow.test_dag import planned as jobs_of
 from workflow import config as configuration
 from workflow import estimate, matrix, plan, preflight
-from workflow.estimate import Job, World
+from workflow.estimate import World
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = configuration.load([ROOT / "config/embedded.yaml"])
@@ -47,7 +47,7 @@ def world(folder: Path, config: dict[str, Any] = PAPER) -> World:
 
 
 def problems(of: World, gpus: int = 64) -> list[str]:
-    return preflight.all_of(of, estimate.train(of), estimate.generate(of), gpus)
+    return preflight.problems(of, [*estimate.train(of), *estimate.generate(of)], gpus)
 
 
 def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
     trains = estimate.train(of)
     rollouts_7b, rollouts_8b, rollouts_14b = 25 * 72 + 2 * 132, 2 * 72, 7 * 72
     by_hand = (rollouts_7b * 350 * 8 + rollouts_8b * 370 * 8 + rollouts_14b * 350 * 16) / 3600
-    assert sum(job.gpu_seconds or 0 for job in trains) / 3600 == pytest.approx(by_hand)
+    assert sum((job.seconds or 0) * job.gpus for job in trains) / 3600 == pytest.approx(by_hand)
     assert [job for job in trains if job.done] == []
     disk = estimate.disk(of, trains, 64)
     assert disk["checkpoints"] == pytest.approx(4 * (29 * 7.6e9 + 2 * 8.0e9 + 7 * 14.8e9))
@@ -71,26 +71,6 @@ def test_jobs_are_counted_as_snakemake_does(tmp_path: Path, scale: str) -> None:
     jobs = jobs_of(run_snakemake(clone, "-n", "--configfile", f"config/{scale}.yaml").stdout)
     jobs["train"] += jobs.pop("train_nodes", 0)  # runs over several nodes have a rule of their own
     assert {kind: count for kind, (count, _) in counted.items()} == {kind: jobs.get(kind) for kind in counted}
-
-
-@pytest.mark.parametrize(
-    ("trains", "generates", "gpus", "seconds"),
-    [
-        ([(1, 10.0)] * 4, [], 2, 20.0),
-        ([(2, 10.0), (1, 4.0), (1, 4.0)], [], 2, 14.0),
-        ([(1, 10.0)], [(1, 5.0)], 4, 15.0),
-        ([(4, 10.0)], [], 2, None),
-        ([(1, None)], [], 2, None),
-        ([], [], 2, 0.0),
-    ],
-    ids=["two at a time", "a wide one first", "evaluation waits", "too wide", "unknown", "nothing"],
-)
-def test_wall_time_of_hand_made_jobs(
-    trains: list[tuple[int, float | None]], generates: list[tuple[int, float]], gpus: int, seconds: float | None
-) -> None:
-    ran = [Job(f"m/grpo/seed{i}", "train", g, s, False, "here") for i, (g, s) in enumerate(trains)]
-    drawn = [Job(f"m/grpo/seed{i}/step1", "generate", g, s, False, "here") for i, (g, s) in enumerate(generates)]
-    assert estimate.wall_seconds(ran, drawn, gpus) == seconds
 
 
 def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
@@ -141,11 +121,11 @@ def staged(of: World) -> World:
     """As if everything had been fetched, and the disk had no end."""
     for model in of.models:
         write_json(of.base(model) / "base.json", {})
-    data = estimate.data_file(of)
+    data = of.data_file
     assert data is not None
     write_text(data, "")
     for key in of.config["evaluation"]["benchmarks"]:
-        write_text(of.data(key), "")
+        write_text(of.benchmark_file(key), "")
     return of
 
 
@@ -243,14 +223,14 @@ def test_a_time_limit_that_is_all_warning(
     ("change", "message"),
     [
         (("rollout", 0, "seconds", "fast"), r"rollout\.0\.seconds: must be a number, got 'fast'"),
-        (("rollout", 0, "seconds", 0), r"rollout\.0\.seconds: 0\.0 is not positive"),
-        (("rollout", 0, "speed", 1), r"rollout\.0: speed: every entry has exactly gpu, size, seconds"),
-        (("rollout", 1, "size", "7B"), r"rollout\.1: 7B on H100-80GB is given twice"),
+        (("rollout", 0, "seconds", 0), r"rollout\.0\.seconds: must be greater than 0, got 0"),
+        (("rollout", 0, "speed", 1), r"rollout\.0\.speed: unknown key; allowed: gpu, gpus, seconds"),
+        (("rollout", 1, "size", "7B"), r"rollout: 7B on H100-80GB is given twice"),
         (("sizes", "7B", "parameters", None), r"sizes\.7B\.parameters: must be a number, got None"),
     ],
 )
 def test_a_wrong_throughput_table_is_named(tmp_path: Path, change: tuple[Any, ...], message: str) -> None:
-    content = yaml.safe_load(estimate.TABLE.read_text())
+    content = yaml.safe_load(estimate.THROUGHPUT.read_text())
     section, entry, key, value = change
     content[section][entry][key] = value
     (tmp_path / "table.yaml").write_text(yaml.safe_dump(content))
@@ -259,11 +239,13 @@ def test_a_wrong_throughput_table_is_named(tmp_path: Path, change: tuple[Any, ..
 
 
 def test_every_number_says_where_it_is_from() -> None:
-    content = yaml.safe_load(estimate.TABLE.read_text())
+    content = yaml.safe_load(estimate.THROUGHPUT.read_text())
     entries = [*content["sizes"].values(), *content["bytes"].values(), *content["rollout"], *content["evaluation"]]
     assert all(entry["source"].strip() for entry in entries)
     cluster = PAPER["cluster"]
-    assert {(cluster["gpu"], size) for size in cluster["sizes"]} <= set(TABLE.rollout) & set(TABLE.evaluation)
+    assert {(cluster["gpu"], size) for size in cluster["sizes"]} <= {
+        (rate.gpu, rate.size) for rate in TABLE.rollout
+    } & {(rate.gpu, rate.size) for rate in TABLE.evaluation}
 
 
 def command(config: dict[str, Any], folder: Path) -> tuple[subprocess.CompletedProcess[str], float]:
@@ -304,6 +286,6 @@ def test_models_made_here_are_estimated_on_cores(tmp_path: Path) -> None:
     text, wrong = plan.lines(of, 2)
     assert wrong == []
     assert {job.gpus for job in estimate.train(of)} == {1}
-    assert any(line.startswith("Wall time on 2 cores") for line in text)
+    assert "core-hours, and how many are still to do:" in text
     assert estimate.downloads(of) == {}
     assert len(estimate.train(of)) == len(matrix.plan(EMBEDDED))
