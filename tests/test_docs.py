@@ -19,9 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("add-a-*.md"))
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-MARKDOWN = sorted(
-    path for folder in (".", "docs", "docs/methods", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
-)
+MARKDOWN = sorted(path for folder in (".", "docs", "config", "results") for path in ROOT.glob(f"{folder}/*.md"))
 ROOMS = "records|methods|evals|models|paper|report|workflow|benchmarks|tests"
 COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
 NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")

@@ -1,7 +1,10 @@
 """The structure of the repository: no circles of imports; and that its measures count what they say."""
 
 import ast
+import importlib
 from functools import cache
+
+import pytest
 
 from benchmarks import house
 
@@ -44,3 +47,9 @@ def test_a_file_is_measured(tmp_path):
     assert (module.lines, module.comment_only, module.with_comment) == (10, 1, 2)
     assert module.functions == (2, 2)
     assert module.private == {"_once": 1}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (house.ROOT / "benchmarks").glob("*.py")))
+def test_benchmarks_can_be_imported(name):
+    """They are run by hand, so a renamed function would stay unnoticed."""
+    importlib.import_module(f"benchmarks.{name}")
