@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from records.csv_files import read_csv, to_csv
 from records.errors import CorruptInputError, unknown
 from records.files import write_text
-from records.layout import Run
+from records.layout import REFERENCE, Run
 from records.results_tree import Tree
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def read_curve(path: Path | str) -> Curve:
 
 # The measures of one run.
 
-REFERENCE = "grpo"  # the paper compares everything with GRPO/DAPO
 WINDOW = 3  # rollouts of the running mean
 THRESHOLDS = (0.5, 0.8)
 SECONDS = ("seconds_rollout", "seconds_update")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 DECIDES_NO_NUMBER = "what errors say"
 
@@ -61,6 +62,15 @@ def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> Conf
     return ConfigError(
         f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}" + (f"; nearest: {hit}" if hit else "")
     )
+
+
+@contextmanager
+def written_by(command: str) -> Iterator[None]:
+    """Add to an error about a missing or broken file which command writes that file."""
+    try:
+        yield
+    except (MissingInputError, CorruptInputError) as error:
+        raise type(error)(f"{error}; written by `{command}`") from error
 
 
 # The shape of every `python -m ...` command: parse, call, write; one line and exit code 2 for a user's error.

@@ -1,25 +1,47 @@
 """`python -m report.convergence --results results/embedded`: how fast and how steadily each run and method learnt.
 
-`evals.learning_curves` defines and computes the figures and writes them as CSV; here they become a table to read.
+figures/convergence.csv, convergence_methods.csv   what `evals.learning_curves` measures, for runs and for methods
+figures/convergence.md                             the same as a table to read
+figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO; reward at both ends
+figures/convergence_readings.csv                   methods that take another reading of the paper: what that changed
+figures/convergence_curves.csv                     the curves by rollout that the page draws for each run
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals import learning_curves
-from evals.learning_curves import MethodMeasure, RunMeasures
+from evals.learning_curves import Curve, MethodMeasure, RunMeasures
+from methods import catalog
+from methods.readings import READINGS, Reading
 from records import errors
+from records.csv_files import stored, to_csv
 from records.files import write_text
+from records.layout import REFERENCE, Run, split
 from records.results_tree import Tree, open_tree
 from report import captions
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
 
+RUN_HEADER = ("model", "method", "seed", "reward_first", "reward_last", "differs")
+READING_HEADER = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
+READING_MEASURE = "area"  # what a reading is judged by: it counts every rollout, so that no single lucky one decides
+# Columns of curve.csv that the page draws for each run, and how the updates of a rollout become one value.
+SERIES = {
+    "reward": "first",
+    "grad_norm": "mean",
+    "clip_fraction_tokens": "mean",
+    "entropy": "mean",
+    "response_tokens": "first",
+    "kl_old": "mean",
+}
+CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
 # Columns of the table after the method's name, seeds and area: measure, heading, factor, decimals.
 SHOWN = (
     ("to_50", "to 50 %", 1, 0),
@@ -37,12 +59,20 @@ SHOWN = (
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write `figures/convergence.csv`, `convergence_methods.csv` and `convergence.md`; returns the paths."""
+    """Write the six files; returns their paths."""
     runs = learning_curves.measures(tree)
     methods = learning_curves.by_method(runs)
-    page = tree.layout.figures / "convergence.md"
-    write_text(page, markdown(tree, runs, methods))
-    return [*learning_curves.write(tree, runs, methods), page]
+    paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
+    curves = {run: learning_curves.read_curve(path) for run, path in paths.items() if stored(path)}
+    texts = {
+        "convergence.md": markdown(tree, runs, methods),
+        "convergence_runs.csv": run_csv(tree, curves),
+        "convergence_readings.csv": reading_csv(tree),
+        "convergence_curves.csv": curve_csv(curves),
+    }
+    for name, text in texts.items():
+        write_text(tree.layout.figures / name, text)
+    return [*learning_curves.write(tree, runs, methods), *(tree.layout.figures / name for name in texts)]
 
 
 def markdown(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> str:
@@ -94,6 +124,97 @@ def _difference(comparison: Comparison | None) -> str:
         return "–"
     text = f"{comparison.difference:+.3f}"
     return text if comparison.low is None else f"{text} ({comparison.low:+.3f} to {comparison.high:+.3f})"
+
+
+# What the page shows of runs and readings.
+
+
+def run_csv(tree: Tree, curves: Mapping[Run, Curve]) -> str:
+    """One row per planned run: its reward at both ends, and the slots in which its method differs from GRPO/DAPO."""
+    rows = []
+    for run in tree.runs:
+        curve = curves.get(run)
+        reward = [value for value in curve.series(["reward"], "first") if value is not None] if curve else []
+        row: dict[str, object] = {"model": run.model, "method": run.method, "seed": run.seed}
+        row |= {"reward_first": None, "reward_last": None, "differs": "; ".join(differences(run.key))}
+        if reward:
+            quarter = max(len(reward) // 4, 1)
+            row["reward_first"] = math.fsum(reward[:quarter]) / quarter
+            row["reward_last"] = math.fsum(reward[-quarter:]) / quarter
+        rows.append(row)
+    return to_csv(RUN_HEADER, rows)
+
+
+def reading_csv(tree: Tree) -> str:
+    """One row per reading, model and method that does not take the reading's default, paired with the one that does."""
+    rows = []
+    for reading in READINGS:
+        for method in tree.methods:
+            other = twin(method, reading)
+            if other is None:
+                continue
+            for model in dict.fromkeys(run.model for run in tree.runs if run.method == method):
+                rows.append(_effect(tree, reading, model, method, other))
+    return to_csv(READING_HEADER, rows)
+
+
+def curve_csv(curves: Mapping[Run, Curve]) -> str:
+    """The curves by rollout, as far as each run goes; an empty field is a value that is not defined."""
+    rows = []
+    for run, curve in curves.items():
+        series = {column: curve.series([column], aggregate) for column, aggregate in SERIES.items()}
+        for n in range(len(curve.rollouts)):
+            keys = {"model": run.model, "method": run.method, "seed": run.seed, "rollout": n + 1}
+            rows.append(keys | {column: values[n] for column, values in series.items()})
+    return to_csv(CURVE_HEADER, rows)
+
+
+def differences(key: str, reference: str = REFERENCE) -> tuple[str, ...]:
+    """The slots in which a method differs from the reference, as `reduce: token_mean → sequence_mean`."""
+    ours, theirs = (
+        {slot: str(part).lstrip("_") for slot, part in catalog.parse(name).parts.filled().items()}
+        for name in (key, reference)
+    )
+    changes = []
+    for slot in dict.fromkeys([*theirs, *ours]):
+        old, new = theirs.get(slot), ours.get(slot)
+        if old is None:
+            changes.append(f"{slot}: {new}")
+        elif new is None:
+            changes.append(f"no {slot} (there: {old})")
+        elif old != new:
+            changes.append(f"{slot}: {old} → {new}")
+    return tuple(changes)
+
+
+def twin(method: str, reading: Reading) -> str | None:
+    """The method (with its variant) whose only difference is that it takes the reading's default: `tepo_kl_all+beta=1`
+    for `tepo_kl_all+beta=1+kl-estimator=k1`. None for a method that takes the default."""
+    key, variant = split(method)
+    ours = catalog.parse(key).readings.get(reading.name)
+    name, *options = key.split("+")
+    for option in options:
+        other = catalog.parse("+".join([name, *(o for o in options if o != option)]))
+        if ours != other.readings.get(reading.name):
+            return other.key if variant is None else f"{other.key}@{variant}"
+    return None
+
+
+def _effect(tree: Tree, reading: Reading, model: str, method: str, other: str) -> dict[str, object]:
+    """A row of convergence_readings.csv; `versus` is empty where the plan does not train the other method."""
+    row: dict[str, object] = dict.fromkeys(READING_HEADER)
+    value = catalog.parse(split(method)[0]).readings[reading.name]
+    row |= {"reading": reading.name, "value": value, "model": model, "method": method}
+    if not any((run.model, run.method) == (model, other) for run in tree.runs):
+        return row
+    gain = learning_curves.compare(tree, model, method, other, READING_MEASURE)
+    return row | {
+        "versus": other,
+        "difference": gain.difference,
+        "low": gain.low,
+        "high": gain.high,
+        "how": gain.how,
+    }
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`python -m report.figure --results results/quick --figure 2`: a figure as SVG and PNG, and its numbers as CSV."""
+"""`python -m report.figure --results results/quick --figure 2`: a figure's numbers as CSV, and its picture."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from records import errors
 from report.figures import spec
 
 if TYPE_CHECKING:
-    from records.layout import Results
-    from report.figures.fill import Drawing
+    from records.results_tree import Tree
 
 
-def write(drawing: Drawing, layout: Results) -> list[Path]:
-    """Write `figures/<key>.{svg,png,csv}` and `<key>.seeds.csv`; returns the paths."""
-    from records.files import atomic, write_text
-    from report.figures import draw, fill
+def write(figure: spec.Figure, tree: Tree) -> list[Path]:
+    """Write `figures/<key>.{csv,seeds.csv,json,svg,png}`; returns the paths."""
+    from records.files import atomic
+    from report.figures import draw, drawing, fill
 
-    key = drawing.figure.key
-    paths = [layout.figures / f"{key}{end}" for end in (".csv", ".seeds.csv")]
-    for path, text in zip(paths, (fill.csv_text(drawing), fill.seeds_csv_text(drawing)), strict=True):
-        write_text(path, text)
-    for kind, data in draw.render(drawing).items():
-        paths.append(layout.figures / f"{key}.{kind}")
+    folder = tree.layout.figures
+    paths = drawing.write(fill.draw_data(figure, tree), folder)
+    # The picture is drawn from the files, as the page is: what is published is all there is to it.
+    for kind, data in draw.render(drawing.read(figure, folder)).items():
+        paths.append(folder / f"{figure.key}.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(data)
     return paths
@@ -35,16 +33,16 @@ def main() -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), models")
     parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
-    arguments = parser.parse_args()
+    args = parser.parse_args()
 
     from records.results_tree import open_tree
-    from report.figures import fill
+    from report.figures import drawing
 
-    tree = open_tree(arguments.results)
-    drawing = fill.draw_data(spec.figure(arguments.figure, arguments.spec), tree)
-    for path in write(drawing, tree.layout):
+    tree = open_tree(args.results)
+    figure = spec.figure(args.figure, args.spec)
+    for path in write(figure, tree):
         print(path)
-    for note in drawing.notes:
+    for note in drawing.read(figure, tree.layout.figures).notes:
         print(f"note: {note}")
 
 

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from records.results_tree import Tree
 
 LIMIT = 5_000_000  # bytes
-ALWAYS = ("plan", "scores", "table", "figure", "claims", "audit", "run record", "curve")
-IF_IT_FITS = ("report", "figure data", "picture")  # in this order; the last two are drawn again from the curves
-CURVE_SHARE = 0.4  # of a curve's bytes that remain when it is compressed, at most
+ALWAYS = ("plan", "scores", "table", "figure", "figure data", "claims", "audit", "run record", "curve")
+IF_IT_FITS = ("report", "picture")  # in this order; pictures are drawn again from the figures' data
+COMPRESSED = ("curve", "figure data")  # most of the bytes; equal content gives equal files
+COMPRESSED_SHARE = 0.4  # of their bytes that remain, at most
 
 
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
@@ -75,7 +76,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
         folder = Path(scratch, out.name)
         for name in kept:
             _refuse_machine_paths(tree.root / name, machine)
-            _copy(tree.root / name, folder / name, compress=source["files"][name]["kind"] == "curve")
+            _copy(tree.root / name, folder / name, compress=_kind(name, source["files"]) in COMPRESSED)
         write_text(folder / "README.md", _readme(source, where, doubts, left_out))
         content = {**source, "left_out": left_out, "files": {}}
         content["files"] = {
@@ -94,7 +95,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
 
 def _copy(source: Path, target: Path, *, compress: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    if compress:  # curves are most of the bytes; equal curves give equal files
+    if compress and source.suffix == ".csv":
         target.with_name(f"{target.name}.gz").write_bytes(gzip.compress(source.read_bytes(), mtime=0))
     else:
         shutil.copyfile(source, target)
@@ -109,11 +110,10 @@ def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kind(name: str, files: Mapping[str, Mapping[str, Any]]) -> str:
-    """As in the manifest, but a figure's PNG and the numbers behind it stand apart from what is looked at, its SVG."""
-    if files[name]["kind"] != "figure" or name.endswith(".svg"):
+    """As in the manifest, but a figure's PNG and the data behind it stand apart from what is looked at, its SVG."""
+    if files[name]["kind"] != "figure" or name.endswith((".svg", ".md")):
         return str(files[name]["kind"])
-    drawn = f"{name.split('.')[0]}.svg" in files
-    return "figure" if not drawn else "picture" if name.endswith(".png") else "figure data"
+    return "picture" if name.endswith(".png") else "figure data"
 
 
 def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) -> tuple[list[str], list[str]]:
@@ -121,7 +121,7 @@ def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) ->
     kinds = {name: _kind(name, files) for name in files if not name.startswith("runs/") or files[name]["of"] in planned}
 
     def size(names: Iterable[str]) -> float:
-        return sum(files[name]["bytes"] * (CURVE_SHARE if kinds[name] == "curve" else 1) for name in names)
+        return sum(files[name]["bytes"] * (COMPRESSED_SHARE if kinds[name] in COMPRESSED else 1) for name in names)
 
     kept = [name for name in kinds if kinds[name] in ALWAYS]
     reserve = 100_000 + 4_000 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest

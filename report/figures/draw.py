@@ -1,22 +1,18 @@
-"""Draw a figure: SVG and PNG, the same bytes for the same data. How lines look is in `report.figures.spec`."""
+"""Draw a figure as SVG and PNG. How lines look is in `report.figures.spec`."""
 
 from __future__ import annotations
 
 import io
-import re
 import textwrap
-import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from records.errors import CorruptInputError, MissingInputError
-from report.figures.fill import Drawing, DrawnBlock, DrawnPanel, Line
+from report.figures.drawing import Drawing, DrawnBlock, DrawnPanel, Line
 from report.figures.spec import ALONE, GRID, INK, PAPER, SOFT, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import SubFigure
 
 WIDTH = 6.5  # inches: the text width of a letter or A4 page, so that print keeps the sizes below
 TEXT = 8.0  # points, the smallest
@@ -25,7 +21,7 @@ LEGEND_ROW, LEGEND_GAP = 0.19, 0.12
 CHARACTER = 5.3  # points: a wide average of the smallest text
 LEGEND_CHARACTERS, HANDLE_CHARACTERS = 96, 8  # one line below a block of this width; a handle and its gaps
 SETTINGS: Any = {
-    "svg.hashsalt": "tepo-bench",
+    "svg.hashsalt": "tepo-bench",  # ids in the file follow from the data instead of from chance
     "svg.fonttype": "none",  # text stays text: sharp, selectable, read aloud
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
@@ -42,34 +38,28 @@ SETTINGS: Any = {
     "legend.fontsize": TEXT,
     "axes.linewidth": 0.7,
     "legend.frameon": False,
-    "path.simplify": False,
+    "path.simplify": False,  # every point of the CSV is in the picture
 }
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """The figure as `svg` and `png` bytes; no dates, no random ids."""
+    """The figure as `svg` and `png` bytes, without dates and random ids: equal data gives equal bytes."""
     import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("agg")
+    matplotlib.use("agg")  # no display on a compute node
+    heights = [_height(block) for block in drawing.blocks]
     with matplotlib.rc_context(SETTINGS):
-        figure = _figure(drawing)
+        figure = Figure(figsize=(WIDTH, HEADER + sum(heights)), layout="constrained")
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+        letters = iter("abcdefghijklmnop")  # (a), (b), ... go on from block to block
+        for part, block in zip(parts, drawing.blocks, strict=True):
+            _block(part, block, letters)
+        figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
         svg, png = io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
     return {"svg": svg.getvalue(), "png": png.getvalue()}
-
-
-def _figure(drawing: Drawing) -> Figure:
-    from matplotlib.figure import Figure
-
-    heights = [_height(block) for block in drawing.blocks]
-    figure = Figure(figsize=(WIDTH, HEADER + sum(heights)), layout="constrained")
-    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-    letters = iter("abcdefghijklmnop")
-    for part, block in zip(parts, drawing.blocks, strict=True):
-        _block(part, block, letters)
-    figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-    return figure
 
 
 def _height(block: DrawnBlock) -> float:
@@ -93,6 +83,8 @@ def _origin(drawing: Drawing) -> str:
 
 
 def _block(part: SubFigure, drawn: DrawnBlock, letters: Iterator[str]) -> None:
+    from matplotlib.lines import Line2D
+
     across, cells = drawn.across, drawn.cells
     axes = part.subplots(-(-len(cells) // across), across, squeeze=False).ravel()
     for place, axis in enumerate(axes):
@@ -100,6 +92,7 @@ def _block(part: SubFigure, drawn: DrawnBlock, letters: Iterator[str]) -> None:
         if cell is None:
             axis.set_visible(False)
             continue
+        # In a grid, titles stand above the first row only, the axis title below the last, units at the left.
         above = cells[place - across] if place >= across else None
         title = cell.title if drawn.block.repeated else f"({next(letters)}) {cell.title}"
         _panel(axis, cell, drawn, "" if above and above.title == title else title)
@@ -118,29 +111,28 @@ def _block(part: SubFigure, drawn: DrawnBlock, letters: Iterator[str]) -> None:
         part.suptitle(drawn.block.title, x=0.01, ha="left", fontsize=TEXT + 0.5)
     entries = _entries(drawn)
     part.legend(
-        list(_handles(entries.values())), list(entries), loc="outside lower center", ncols=_abreast(drawn),
-        handlelength=3.2, columnspacing=1.6,
-    )  # fmt: skip
+        [Line2D([], [], **_style(place)) for place in entries.values()],
+        list(entries),
+        loc="outside lower center",
+        ncols=_abreast(drawn),
+        handlelength=3.2,  # long enough to show a dash pattern twice
+        columnspacing=1.6,
+    )
 
 
 def _entries(block: DrawnBlock) -> dict[str, int]:
     """Text and style of every line in the legend; lines that stand alone are named by their panels' titles."""
-    lines = [(line, line.spec is drawn.panel.alone) for drawn in block.panels for line in drawn.lines]
-    found = {line.title: line.place for line, alone in lines if not alone}
-    return {**found, "the method named above": ALONE} if any(alone for _, alone in lines) else found
+    lines = [line for drawn in block.panels for line in drawn.lines]
+    entries = {line.title: line.place for line in lines if not line.alone}
+    if any(line.alone for line in lines):
+        entries["the method named above"] = ALONE
+    return entries
 
 
 def _abreast(block: DrawnBlock) -> int:
     """Legend entries in one row: all where they fit, or as many as fit at the widest one's width."""
     widths = [len(label) + HANDLE_CHARACTERS for label in _entries(block)]
     return len(widths) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
-
-
-def _handles(places: Any) -> Iterator[Any]:
-    from matplotlib.lines import Line2D
-
-    for place in places:
-        yield Line2D([], [], **_style(place))
 
 
 def _style(place: int) -> dict[str, Any]:
@@ -196,124 +188,6 @@ def _share(axes: Sequence[Axes], *, log: bool) -> None:
         axis.set_ylim(-0.03 * high if from_zero else low, high)
 
 
-def _floats(values: Any) -> list[float]:
+def _floats(values: Iterable[float | None]) -> list[float]:
     """Unknown becomes nan here and only here: matplotlib leaves a gap in the line."""
     return [float("nan") if value is None else value for value in values]
-
-
-# An SVG file of ours as a part of a page: own ids, colours from the page's style sheet, nothing that acts or loads.
-
-
-SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-# What matplotlib writes; anything else in a figure's file is refused.
-ALLOWED = {"svg", "g", "defs", "path", "text", "tspan", "use", "clipPath", "rect"}
-DROPPED = {  # the page has its own; matplotlib's `*` rule would reach all of it
-    "style",
-    "metadata",
-}
-REFERENCE = re.compile(r"url\(\s*#([^)\s]+)\s*\)")
-NUMBER = re.compile(r"(?<![#\w])-?\d+\.\d{3,}")  # matplotlib writes six decimals of a point
-FAMILIES = re.compile(r"font-family: [^;]+;? ?")  # the page's style sheet says which
-COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
-
-
-def inline(path: Path | str, prefix: str, title: str, colours: dict[str, str]) -> str:
-    """The `<svg>` element of the file at `path` as text for an HTML page.
-
-    Ids and references get `prefix`, so that several figures live in one page; `colours` maps a hex colour to the CSS
-    variable of the page that takes its place. Raises for a missing file, for XML that is none, and for
-    elements or references that our figures never have (scripts, links, images).
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: the figure is missing")
-    try:
-        root = ET.fromstring(path.read_bytes())
-    except ET.ParseError as error:
-        raise CorruptInputError(f"{path}: not an SVG file ({error})") from error
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if _name(child) in DROPPED:
-                parent.remove(child)
-    for element in root.iter():
-        _check(element, path)
-        _rewrite(element, prefix, colours)
-        if _name(element) not in ("text", "tspan") and not (element.text or "").strip():
-            element.text = None
-        if not (element.tail or "").strip():
-            element.tail = None
-    _forget_ids(root)
-    _flatten(root)
-    width, height = (root.attrib.pop(side, "") for side in ("width", "height"))
-    root.set("viewBox", root.get("viewBox") or f"0 0 {_points(width)} {_points(height)}")
-    root.attrib |= {"role": "img", "aria-label": title, "class": "figure", "stroke-linejoin": "round"}
-    ET.register_namespace("", SVG)
-    ET.register_namespace("xlink", XLINK)
-    return ET.tostring(root, encoding="unicode")
-
-
-def _check(element: ET.Element, path: Path) -> None:
-    name = _name(element)
-    if name not in ALLOWED:
-        raise CorruptInputError(f"{path}: holds <{name}>, which a figure of ours never does")
-    for key, value in element.attrib.items():
-        plain = key.rsplit("}", 1)[-1].lower()
-        if plain.startswith("on") or (plain in {"href", "src"} and not value.startswith("#")):
-            raise CorruptInputError(f"{path}: <{name}> holds {plain}={value!r}, which a figure of ours never does")
-
-
-def _rewrite(element: ET.Element, prefix: str, colours: dict[str, str]) -> None:
-    for key, value in list(element.attrib.items()):
-        plain = key.rsplit("}", 1)[-1]
-        if plain == "id":
-            value = f"{prefix}-{value}"
-        elif plain == "href":
-            value = f"#{prefix}-{value[1:]}"
-        else:
-            value = REFERENCE.sub(lambda match: f"url(#{prefix}-{match[1]})", value)
-            if plain in {"d", "x", "y", "transform"}:
-                value = NUMBER.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split()))
-            if plain == "style":
-                value = FAMILIES.sub("", value).replace("; ", ";").replace(": ", ":")
-            if plain in {"style", "fill", "stroke"}:
-                value = COLOUR.sub(lambda match: _variable(match[0], colours), value)
-        element.set(key, value)
-
-
-def _forget_ids(root: ET.Element) -> None:
-    """Drop the ids that nothing refers to: matplotlib names every tick."""
-    used = set()
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            used.update(REFERENCE.findall(value))
-            if key.rsplit("}", 1)[-1] == "href":
-                used.add(value[1:])
-    for element in root.iter():
-        if element.get("id") not in used:
-            element.attrib.pop("id", None)
-
-
-def _flatten(element: ET.Element) -> None:
-    """Put the content of groups that say nothing in their place, and drop rotations by nothing."""
-    for child in list(element):
-        _flatten(child)
-        if child.get("transform", "").startswith("rotate(-0 "):
-            del child.attrib["transform"]
-        if _name(child) == "g" and not child.attrib:
-            place = list(element).index(child)
-            element.remove(child)
-            for number, grandchild in enumerate(child):
-                element.insert(place + number, grandchild)
-
-
-def _variable(colour: str, colours: dict[str, str]) -> str:
-    name = colours.get(colour.lower())
-    return f"var({name})" if name else colour
-
-
-def _name(element: ET.Element) -> str:
-    return str(element.tag).rsplit("}", 1)[-1]
-
-
-def _points(text: str) -> str:
-    return re.sub(r"[^0-9.]", "", text)

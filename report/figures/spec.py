@@ -1,6 +1,6 @@
-"""Read `figures.yaml`: what a figure consists of, checked before anything is computed.
+"""Read `figures.yaml`: what a figure consists of, validated before anything is computed.
 
-Nothing here knows results: `report.figures.fill` fills the declarations with numbers.
+Nothing here knows numbers: `report.figures.fill` fills the declarations from curves.
 """
 
 from __future__ import annotations
@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from evals.learning_curves import AGGREGATES
+from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
-from records.yaml_files import need, only, read_yaml
-from report.tables.spec import TABLES
+from records.yaml_files import read_yaml
 
-# How lines look. Colours are Okabe and Ito's (distinguishable with the common colour-vision deficiencies); every line
-# also has its own dash pattern, so that a grey print still tells them apart.
+if TYPE_CHECKING:
+    from records.layout import Run
+    from records.results_tree import Tree
 
+FIGURES = Path(__file__).resolve().parents[1] / "figures.yaml"
+TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"  # names the paper's models, for figures too
+
+# How lines look. The colours are Okabe and Ito's (distinguishable with the common colour-vision deficiencies). Every
+# line also has its own dash pattern, so that a grey print still tells them apart.
 
 INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
 
-# Colour, dash pattern (on, off, ...; empty: solid), width in points; figures.yaml names them by place.
+# Colour, dash pattern (on, off, ...; empty: solid), width in points; `style` in figures.yaml is a position here.
 STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
     ("#0072b2", (), 1.5),
     ("#d55e00", (), 2.2),
@@ -41,29 +46,75 @@ def css_colours() -> dict[str, str]:
     return {**lines, INK: "--ink", SOFT: "--soft", GRID: "--grid", PAPER: "--paper"}
 
 
-FIGURES = Path(__file__).resolve().parents[1] / "figures.yaml"
-ABOUT = ("lines", "variants", "models")
-EACH = ("model", "line")
+# The file as it is written.
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A figure by rollout: columns of curve.csv, made one by `aggregate`, times `scale`; `log`: its axis."""
-
-    key: str
+class QuantityEntry(Declared):
     title: str
-    columns: tuple[str, ...]
-    aggregate: str
-    label: str
-    scale: float
-    log: bool
+    columns: Tuple[str]  # of curve.csv, made one value by `aggregate`
+    aggregate: Literal["first", "mean", "sum"]  # as `evals.learning_curves` has them
+    label: str  # of the axis, with the unit
+    scale: float = 1.0  # factor: 100 turns a fraction into percent
+    log: bool = False  # a logarithmic axis
+
+
+class LineEntry(Declared):
+    style: int | None = None  # position in STYLES; None: the line only ever stands alone in its panel
+    methods: Tuple[str] = ()  # the first that a model is trained with is drawn; none given: the line's own name
+    label: str | None = None  # None: the method's title
+
+
+class PanelEntry(Declared):
+    quantity: str
+    id: str | None = None
+    title: str | None = None
+    variant: str | None = None
+
+
+class Each(Declared):
+    model: Tuple[str] = ()
+    line: Tuple[str] = ()
+
+
+class BlockEntry(Declared):
+    title: str | None = None
+    model: str | None = None
+    each: Each = Each()
+    lines: Tuple[str]
+    across: int
+    bands: bool
+    panels: Tuple[PanelEntry]
+
+
+class About(Declared):
+    """What must be planned, any of it, for the figure to be offered. Empty: nothing in particular."""
+
+    lines: Tuple[str] = ()
+    variants: Tuple[str] = ()
+    models: Tuple[str] = ()
+
+
+class FigureEntry(Declared):
+    title: str
+    about: About = About()
+    blocks: Tuple[BlockEntry]
+
+
+class Specification(Declared):
+    quantities: dict[str, QuantityEntry]
+    lines: dict[str, LineEntry]
+    figures: dict[str, FigureEntry]
+
+
+# The same with every name replaced by what it names.
+
+
+class Quantity(QuantityEntry):
+    key: str
 
 
 @dataclass(frozen=True)
 class LineSpec:
-    """What a line shows: the first of `methods` that a model is trained with. style: None for a line that only ever
-    stands alone in its panel; label: None is the method's title."""
-
     name: str
     methods: tuple[str, ...]
     style: int | None
@@ -72,39 +123,34 @@ class LineSpec:
 
 @dataclass(frozen=True)
 class Panel:
-    """`row` and `column`: its place among panels that `each` repeats, where `title` is None: it is the model's or the
-    line's. alone: the line of an `each: {line: ...}`."""
-
     id: str
-    row: int
+    row: int  # `row` and `column`: position among panels that `each` repeats
     column: str
-    title: str | None
+    title: str | None  # None for a repeated panel: it takes the model's or the line's title
     quantity: Quantity
     model: str
     lines: tuple[LineSpec, ...]
     variant: str | None
-    alone: LineSpec | None = None
+    alone: LineSpec | None = None  # the line of an `each: {line: ...}`
 
 
 @dataclass(frozen=True)
 class Block:
-    """Panels under one legend; `repeated`: for every model or line."""
+    """Panels under one legend."""
 
     title: str | None
     panels: tuple[Panel, ...]
     across: int
     bands: bool
-    repeated: bool
+    repeated: bool  # for every model or line
 
 
 @dataclass(frozen=True)
 class Figure:
-    """about: what must be planned, any of it, for the figure to be offered; empty: nothing in particular."""
-
     key: str
     title: str
     blocks: tuple[Block, ...]
-    about: Mapping[str, tuple[str, ...]]
+    about: About
     models: Mapping[str, str]  # slot -> the paper's model
     source: str
 
@@ -113,140 +159,149 @@ class Figure:
         return [panel for block in self.blocks for panel in block.panels]
 
 
+def figure(key: str, path: Path | str = FIGURES) -> Figure:
+    """Figure `key` (`figure2`, or `2` for short) of a specification file.
+
+    Raises `ConfigError` for unknown keys and names, for a panel id given twice, and for lines that look alike.
+    """
+    by_key = {one.key: one for one in figures(path)}
+    return by_key.get(f"figure{key}") or _known(by_key, key, str(path), "figures")
+
+
+def figures(path: Path | str = FIGURES) -> list[Figure]:
+    """Every figure of a specification file, in its order."""
+    where = str(path)
+    declared = validated(Specification, read_yaml(path, "specification"), where)
+    names = _Names(
+        where,
+        {key: Quantity(key=key, **entry.model_dump()) for key, entry in declared.quantities.items()},
+        {name: _line(name, entry, where) for name, entry in declared.lines.items()},
+        read_yaml(TABLES)["models"],
+    )
+    return [_figure(key, entry, names) for key, entry in declared.figures.items()]
+
+
 @dataclass(frozen=True)
-class _File:
-    """The parts that figures refer to."""
+class _Names:
+    """What the figures of a file refer to."""
 
     where: str
     quantities: Mapping[str, Quantity]
     lines: Mapping[str, LineSpec]
     models: Mapping[str, str]
 
-    def line(self, name: str, at: str) -> LineSpec:
-        return _known(self.lines, name, self.where, at)
+
+def _line(name: str, entry: LineEntry, where: str) -> LineSpec:
+    if entry.style is not None and entry.style not in range(len(STYLES)):
+        raise unknown(where, f"lines.{name}.style", str(entry.style), map(str, range(len(STYLES))))
+    return LineSpec(name, entry.methods or (name,), entry.style, entry.label)
 
 
-def figure(key: str, path: Path | str = FIGURES) -> Figure:
-    """Figure `key` (`figure2`, or `2` for short) of a specification file.
-
-    Raises `ConfigError` for unknown keys and names, for a panel id given twice, and for lines that look alike.
-    """
-    figures, file = _read(path)
-    key = key if key in figures else f"figure{key}" if f"figure{key}" in figures else key
-    return _figure(key, _known(figures, key, file.where, "figures"), file)
-
-
-def figures(path: Path | str = FIGURES) -> list[Figure]:
-    """Every figure of a specification file, in its order."""
-    declared, file = _read(path)
-    return [_figure(str(key), body, file) for key, body in declared.items()]
-
-
-def _read(path: Path | str) -> tuple[Mapping[str, Any], _File]:
-    where = str(path)
-    content = read_yaml(path, "specification")
-    only(content, where, "", ("quantities", "lines", "figures"))
-    file = _File(
-        where,
-        {name: _quantity(name, value, where) for name, value in need(content, "quantities", where).items()},
-        {str(name): _line(str(name), value, where) for name, value in need(content, "lines", where).items()},
-        read_yaml(TABLES)["models"],
-    )
-    return need(content, "figures", where), file
-
-
-def _figure(key: str, body: Mapping[str, Any], file: _File) -> Figure:
-    where, at = file.where, f"figures.{key}"
-    only(body, where, at, ("title", "about", "blocks"))
-    blocks = tuple(_block(block, file, f"{at}.blocks.{n}") for n, block in enumerate(need(body, "blocks", where, at)))
+def _figure(key: str, entry: FigureEntry, names: _Names) -> Figure:
+    where, at = names.where, f"figures.{key}"
+    for kind, wanted, known in (
+        ("lines", entry.about.lines, names.lines),
+        ("models", entry.about.models, names.models),
+    ):
+        for name in wanted:
+            _known(known, name, where, f"{at}.about.{kind}")
+    blocks = tuple(_block(block, names, f"{at}.blocks.{n}") for n, block in enumerate(entry.blocks))
     ids = [panel.id for block in blocks for panel in block.panels]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"{where}: {at}: panel {twice} is given twice")
-    return Figure(key, str(need(body, "title", where, at)), blocks, _about(body, file, at), file.models, where)
+    return Figure(key, entry.title, blocks, entry.about, names.models, where)
 
 
-def _quantity(name: str, body: Mapping[str, Any], where: str) -> Quantity:
-    at = f"quantities.{name}"
-    only(body, where, at, ("title", "columns", "aggregate", "label", "scale", "log"))
-    aggregate = need(body, "aggregate", where, at)
-    _known(AGGREGATES, aggregate, where, f"{at}.aggregate")
-    return Quantity(
-        key=name,
-        title=str(need(body, "title", where, at)),
-        columns=tuple(need(body, "columns", where, at)),
-        aggregate=aggregate,
-        label=str(need(body, "label", where, at)),
-        scale=float(body.get("scale", 1.0)),
-        log=bool(body.get("log", False)),
-    )
-
-
-def _line(name: str, body: Mapping[str, Any], where: str) -> LineSpec:
-    only(body, where, f"lines.{name}", ("style", "methods", "label"))
-    if body.get("style", 0) not in range(len(STYLES)):
-        raise unknown(where, f"lines.{name}.style", str(body["style"]), map(str, range(len(STYLES))))
-    return LineSpec(name, tuple(map(str, body.get("methods", [name]))), body.get("style"), body.get("label"))
-
-
-def _block(body: Mapping[str, Any], file: _File, at: str) -> Block:
-    where = file.where
-    only(body, where, at, ("title", "model", "lines", "across", "bands", "each", "panels"))
-    each = body.get("each", {})
-    only(each, where, f"{at}.each", EACH)
-    if len(each) > 1 or ("model" in each) == ("model" in body):
+def _block(entry: BlockEntry, names: _Names, at: str) -> Block:
+    where, each = names.where, entry.each
+    if bool(each.model) == (entry.model is not None) or (each.model and each.line):
         raise ConfigError(
             f"{where}: {at}: needs one model, or `each` over models; and `each` over models or over lines"
         )
-    lines = tuple(file.line(name, f"{at}.lines") for name in need(body, "lines", where, at))
+    lines = tuple(_known(names.lines, name, where, f"{at}.lines") for name in entry.lines)
     styles = [line.style for line in lines]
-    same = next((line for line in lines if line.style is None or styles.count(line.style) > 1), None)
-    if same is not None:
-        raise ConfigError(f"{where}: {at}.lines: {same.name} has no style, or the style of another line here")
-    models = each.get("model") or [body["model"]]
+    alike = next((line for line in lines if line.style is None or styles.count(line.style) > 1), None)
+    if alike is not None:
+        raise ConfigError(f"{where}: {at}.lines: {alike.name} has no style, or the style of another line here")
+    models = each.model or (entry.model or "",)
     for model in models:
-        _known(file.models, model, where, f"{at}.model")
-    alone: list[LineSpec | None] = [file.line(name, f"{at}.each.line") for name in each.get("line", [])]
-    panels = tuple(
-        _panel(entry, file, f"{at}.panels.{row}", row, model, lines, line, repeated="model" in each or line is not None)
-        for row, entry in enumerate(need(body, "panels", where, at))
-        for model in models
-        for line in alone or [None]
-    )
-    across, bands = int(need(body, "across", where, at)), bool(need(body, "bands", where, at))
-    return Block(body.get("title"), panels, across, bands, bool(each))
-
-
-def _panel(
-    body: Mapping[str, Any], file: _File, at: str, row: int, model: str, lines: tuple[LineSpec, ...],
-    alone: LineSpec | None, *, repeated: bool,
-) -> Panel:  # fmt: skip
-    only(body, file.where, at, ("id", "title", "quantity", "variant"))
-    quantity = _known(file.quantities, need(body, "quantity", file.where, at), file.where, f"{at}.quantity")
-    name, column = str(body.get("id", quantity.key)), alone.name if alone else model
-    return Panel(
-        id=f"{name}.{column}" if repeated else name,
-        row=row,
-        column=column,
-        title=None if repeated else str(body.get("title", quantity.title)),
-        quantity=quantity,
-        model=model,
-        lines=(*lines, alone) if alone else lines,
-        variant=body.get("variant"),
-        alone=alone,
-    )
-
-
-def _about(body: Mapping[str, Any], file: _File, at: str) -> dict[str, tuple[str, ...]]:
-    about = body.get("about", {})
-    only(about, file.where, f"{at}.about", ABOUT)
-    for kind, known in (("lines", file.lines), ("models", file.models)):
-        for name in about.get(kind, []):
-            _known(known, name, file.where, f"{at}.about.{kind}")
-    return {kind: tuple(names) for kind, names in about.items()}
+        _known(names.models, model, where, f"{at}.model")
+    alone = [_known(names.lines, name, where, f"{at}.each.line") for name in each.line]
+    panels = []
+    for row, panel in enumerate(entry.panels):
+        quantity = _known(names.quantities, panel.quantity, where, f"{at}.panels.{row}.quantity")
+        name = panel.id or quantity.key
+        for model in models:
+            for line in alone or [None]:
+                repeated = bool(each.model) or line is not None
+                column = line.name if line else model
+                panels.append(
+                    Panel(
+                        id=f"{name}.{column}" if repeated else name,
+                        row=row,
+                        column=column,
+                        title=None if repeated else panel.title or quantity.title,
+                        quantity=quantity,
+                        model=model,
+                        lines=(*lines, line) if line else lines,
+                        variant=panel.variant,
+                        alone=line,
+                    )
+                )
+    return Block(entry.title, tuple(panels), entry.across, entry.bands, bool(each.model or each.line))
 
 
 def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
     if name not in entries:
         raise unknown(where, at, name, entries)
     return entries[name]
+
+
+# Which runs of a plan a figure is made of.
+
+
+def offered(tree: Tree) -> list[Figure]:
+    """The figures that the plan of `tree` has something for, as `about` says."""
+    return [one for one in figures() if runs(one, tree) and _about(one, tree)]
+
+
+def runs(figure: Figure, tree: Tree) -> list[Run]:
+    """The planned runs that a figure is made of, each once, in the matrix's order."""
+    wanted: set[Run] = set()
+    for panel in figure.panels:
+        if panel.alone is None or planned(figure, panel, panel.alone, tree):
+            wanted.update(run for line in panel.lines for run in planned(figure, panel, line, tree))
+    return [run for run in tree.runs if run in wanted]
+
+
+def planned(figure: Figure, panel: Panel, line: LineSpec, tree: Tree) -> list[Run]:
+    """Runs of the first of the line's methods that the panel's model is trained with under the panel's settings."""
+    model = tree.model_for(panel.model, figure.models[panel.model])
+    for name in line.methods if model else ():
+        method = tree.method_for(under(name, panel.variant))
+        hits = [run for run in tree.runs if model and (run.model, run.method) == (model["key"], method)]
+        if hits:
+            return hits
+    return []
+
+
+def under(method: str, variant: str | None) -> str:
+    """`tepo@hot`: a method under the settings of a variant."""
+    return f"{method}@{variant}" if variant else method
+
+
+def _about(figure: Figure, tree: Tree) -> bool:
+    about = figure.about
+    if about == About():
+        return True
+    if any(tree.model_for(slot, figure.models[slot]) for slot in about.models):
+        return True
+    if {run.variant for run in tree.runs} & set(about.variants):
+        return True
+    return any(
+        planned(figure, panel, line, tree)
+        for panel in figure.panels
+        for line in panel.lines
+        if line.name in about.lines
+    )

@@ -1,4 +1,4 @@
-"""Style sheet and scripts of the page, and the policy that lets nothing else run or load."""
+"""Style sheets and scripts of the page, our own and vendored, and the policy that lets nothing else run or load."""
 
 from __future__ import annotations
 
@@ -15,86 +15,77 @@ from records.errors import CorruptInputError, unknown
 from records.files import read_json
 from records.provenance import sha256_bytes
 
-# Files of other projects that the page carries, each held against `report/vendor/record.json` before it is used.
-
-
+HTML = Path(__file__).resolve().parents[1] / "html"
 VENDOR = Path(__file__).resolve().parents[1] / "vendor"
+SCRIPTS = ("bench", "charts", "tables", "pairs", "typeset", "samples", "views")  # each needs those before it
+BEFORE = 'document.documentElement.classList.add("js")'  # runs before anything is drawn
+# In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that no browser needs any more.
 FONT = re.compile(r"url\(fonts/([\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"[a-z]+\"\))*")
 
 
-def read(name: str) -> bytes:
-    """`uplot/uPlot.min.css` and so on. A file that the record does not list, or that differs from it, is an error."""
-    package, _, file = name.partition("/")
-    files = _record()[package]["files"]
-    if file not in files:
-        raise unknown(str(VENDOR / "record.json"), package, file, files)
-    data = (VENDOR / name).read_bytes()
-    if sha256_bytes(data) != files[file]:
-        raise CorruptInputError(f"{VENDOR / name}: sha256 differs from record.json: not the file as published")
-    return data
-
-
-def text(name: str) -> str:
-    return read(name).decode("utf-8")
-
-
-def math_css() -> str:
-    """KaTeX's style sheet with its fonts inside: pages opened from disk may not load a font from a file."""
-    return FONT.sub(lambda match: _font(match[1]), text("katex/katex.min.css"))
-
-
-def _font(name: str) -> str:
-    data = base64.b64encode(read(f"katex/fonts/{name}")).decode("ascii")
-    return f'url(data:font/woff2;base64,{data}) format("woff2")'
-
-
-@cache
-def _record() -> dict[str, dict[str, dict[str, str]]]:
-    found: dict[str, dict[str, dict[str, str]]] = read_json(VENDOR / "record.json", "the record of vendored files")
-    return found
-
-
-HTML = Path(__file__).resolve().parents[1] / "html"
-SCRIPTS = ("bench", "charts", "tables", "pairs", "typeset", "samples", "views")  # each stands on those before it
-BEFORE = 'document.documentElement.classList.add("js")'  # before anything is drawn
-
-
 def style() -> str:
-    return text("uplot/uPlot.min.css") + (HTML / "style.css").read_text(encoding="utf-8")
+    return vendored("uplot/uPlot.min.css") + (HTML / "style.css").read_text(encoding="utf-8")
 
 
 def script() -> str:
     own = [(HTML / "js" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([text("uplot/uPlot.iife.min.js"), *own])
+    return "\n".join([vendored("uplot/uPlot.iife.min.js"), *own])
 
 
 def data(value: Mapping[str, Any]) -> str:
-    """JSON that can stand inside a script element: no text of anybody's can end it."""
+    """JSON that can stand inside a script element: no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def policy(*scripts: str) -> str:
     """Content security policy: these scripts, files beside the page, and nothing from anywhere else."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
-    )
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
         "font-src data:; img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
-# Our Markdown pages as parts of the HTML page. Raw HTML in them stays text.
-
-
-HEADING = re.compile(r"<(/?)h([1-5])>")
-
-
-def html(text: str, *, deeper: int = 0) -> str:
-    """Markdown with tables as HTML; headings `deeper` levels down, tables in a box that scrolls by itself."""
+def html(markdown: str) -> str:
+    """Markdown with tables as HTML, each table in a box that scrolls by itself. Raw HTML in it stays text."""
     from markdown_it import MarkdownIt
 
-    found = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    found = HEADING.sub(lambda match: f"<{match[1]}h{min(6, int(match[2]) + deeper)}>", found)
-    return found.replace("<table>", '<div class="wide"><table class="plain">').replace("</table>", "</table></div>")
+    text = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    return text.replace("<table>", '<div class="wide"><table class="plain">').replace("</table>", "</table></div>")
+
+
+def math_css() -> str:
+    """KaTeX's style sheet with its fonts inside: pages opened from disk may not load a font from a file."""
+
+    def inside(match: re.Match[str]) -> str:
+        font = base64.b64encode(vendored_bytes(f"katex/fonts/{match[1]}")).decode("ascii")
+        return f'url(data:font/woff2;base64,{font}) format("woff2")'
+
+    return FONT.sub(inside, vendored("katex/katex.min.css"))
+
+
+def vendored(name: str) -> str:
+    return vendored_bytes(name).decode("utf-8")
+
+
+def vendored_bytes(name: str) -> bytes:
+    """A file of another project, such as `uplot/uPlot.min.css`.
+
+    Raises for a file that `report/vendor/record.json` does not list, or that differs from it: it would run in the page.
+    """
+    package, _, file = name.partition("/")
+    files = _record()[package]["files"]
+    if file not in files:
+        raise unknown(str(VENDOR / "record.json"), package, file, files)
+    content = (VENDOR / name).read_bytes()
+    if sha256_bytes(content) != files[file]:
+        raise CorruptInputError(f"{VENDOR / name}: sha256 differs from record.json: not the file as published")
+    return content
+
+
+@cache
+def _record() -> dict[str, dict[str, dict[str, str]]]:
+    record: dict[str, dict[str, dict[str, str]]] = read_json(VENDOR / "record.json", "the record of vendored files")
+    return record

@@ -1,12 +1,11 @@
-"""Addresses inside the page: which `#...` a run, a row or a set of responses has. One place, so that links meet ids."""
+"""Addresses inside the page (`#...`) of runs, rows and responses, and what a checkpoint is called and compared with."""
 
 from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from records.layout import BASE, Checkpoint, Run
+from records.layout import BASE, REFERENCE, Checkpoint, Run
 from records.results_tree import Tree
-from report.runs import REFERENCE
 
 
 def run(of: Run) -> str:

@@ -184,7 +184,7 @@ def _write_responses(put: Write, name: str, stamp: str, items: Iterator[Item]) -
 
 def _write_math(folder: Path) -> None:
     """KaTeX, loaded when the first response is shown."""
-    script = assets.text("katex/katex.min.js") + "\n" + assets.text("katex/auto-render.min.js") + "\n"
+    script = assets.vendored("katex/katex.min.js") + "\n" + assets.vendored("katex/auto-render.min.js") + "\n"
     (folder / "math.js").write_text(script, encoding="utf-8")
     (folder / "math.css").write_text(assets.math_css(), encoding="utf-8")
     shutil.copyfile(assets.VENDOR / "katex" / "LICENSE", folder / "math.LICENSE")

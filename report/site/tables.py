@@ -8,9 +8,14 @@ from typing import Any
 from records.layout import BASE
 from records.results_tree import Tree
 from report import captions
-from report.site import facts, links, run_pages
+from report.site import links, runs
+from report.tables import fill, render, spec
 from report.tables.fill import Cell, FilledBlock, FilledRow, FilledTable, percent
 from report.tables.render import levels, shown
+
+
+def read(tree):
+    return [fill.fill(spec.table(key), tree) for key in spec.keys_for(tree.methods)]
 
 
 def address(row: FilledRow, filled: FilledTable) -> str:
@@ -20,7 +25,7 @@ def address(row: FilledRow, filled: FilledTable) -> str:
     return links.row(filled.table.key, row.row.id)
 
 
-def views(tables: Sequence[FilledTable], tree: Tree) -> list[dict[str, Any]]:
+def row_pages(tables: Sequence[FilledTable], tree: Tree) -> list[dict[str, Any]]:
     """One per row that has checkpoints and is not a single run."""
     return [
         _view(row, block, filled, tree)
@@ -31,9 +36,10 @@ def views(tables: Sequence[FilledTable], tree: Tree) -> list[dict[str, Any]]:
     ]
 
 
-def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
+def view(filled: FilledTable, tree: Tree) -> dict[str, Any]:
     """`page.table` with an address for each row and, for each cell, its value and the words behind it."""
-    found = facts.table(filled, tree)
+    tidy = tree.layout.tables / f"table{filled.table.key}.tidy.csv"
+    found = render.context(filled, tidy.relative_to(tree.root).as_posix() if tidy.is_file() else None, "")
     labels = {row.row.id: row.label for row in filled.rows}
     found["caption"] = captions.paragraphs(f"table{filled.table.key}")
     for shown_block, block in zip(found["blocks"], filled.blocks, strict=True):
@@ -47,7 +53,7 @@ def table(filled: FilledTable, tree: Tree) -> dict[str, Any]:
     return found
 
 
-def reading(tables: Sequence[FilledTable]) -> list[str]:
+def how_to_read(tables: Sequence[FilledTable]) -> list[str]:
     """What holds for all tables: marks, intervals, words for missing numbers."""
     return [*captions.paragraphs("tables"), *dict.fromkeys(line for filled in tables for line in levels(filled))]
 
@@ -88,7 +94,7 @@ def _view(row: FilledRow, block: FilledBlock, filled: FilledTable, tree: Tree) -
             {
                 "title": links.title(checkpoint, tree),
                 "href": None if checkpoint.run.method == BASE else links.run(checkpoint.run),
-                "scores": run_pages.scores(checkpoint, tree, [column.benchmark or "" for column in filled.columns]),
+                "scores": runs.scores(checkpoint, tree, [column.benchmark or "" for column in filled.columns]),
             }
             for checkpoint in row.checkpoints
         ],

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from records.results_tree import Tree
-from report import build, figure
-from report.figures import fill
+from report import build
 from tests.browser import invented
 from tests.browser.conftest import Watched
+from tests.report.conftest import write_files
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +26,7 @@ FRONT_SECONDS, SAMPLE_SECONDS = 2.0, 1.0
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = invented.paper_scale(tmp_path_factory.mktemp("paper") / "paper")
     tree = Tree(root)
-    for offered in fill.offered(tree):
-        figure.write(fill.draw_data(offered, tree), tree.layout)
+    write_files(tree)
     build.main(["--results", str(root), "--data", str(root.parent / "data")])
     yield root / "report.html"
     for path in sorted(root.parent.rglob("*"), reverse=True):  # half a gigabyte: not kept for later looks

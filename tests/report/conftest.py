@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from paper import audit
+from paper.claims import entries, ledger
 from records.layout import Run
 from records.results_tree import Tree
-from report import build, figure
-from report.figures import fill as curves
+from report import build, convergence, figure
+from report.figures import spec as figure_spec
 from report.tables import fill as cells
 from report.tables import render, spec
 from tests.report import synthetic
@@ -25,12 +27,23 @@ COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 def make(root: Path, seeds: tuple[int, ...]) -> Tree:
     """Everything the commands write, by the functions that the commands call."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds))
-    for key in spec.keys_for(tree.methods):
-        render.write(cells.fill(spec.table(key), tree), tree.layout)
-    for offered in curves.offered(tree):
-        figure.write(curves.draw_data(offered, tree), tree.layout)
+    write_files(tree)
     tree.layout.report.write_text(build.build(root), encoding="utf-8")
     return tree
+
+
+def write_files(tree: Tree) -> None:
+    """The files that the page reads, from scores and runs."""
+    for key in spec.keys_for(tree.methods):
+        render.write(cells.fill(spec.table(key), tree), tree.layout)
+    for offered in figure_spec.offered(tree):
+        figure.write(offered, tree)
+    convergence.write(tree)
+    verdicts = [*ledger.printed_entries(), *ledger.run_entries(tree)]
+    (tree.root / "claims.csv").write_text(entries.to_text(verdicts), encoding="utf-8")
+    folder = tree.root / "paper"
+    folder.mkdir()
+    audit.main(["--out", str(folder / "audit.csv"), "--page", str(folder / "audit.md")])
 
 
 @pytest.fixture(scope="session")

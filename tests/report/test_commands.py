@@ -42,7 +42,7 @@ def test_figure_writes_two_pictures_and_their_numbers(copy: Tree, command: Comma
     code, _, err = command(figure.main, "--results", copy.root, "--figure", "figure2")
     assert (code, err) == (0, "")
     assert {path.name for path in copy.layout.figures.iterdir()} == {
-        "figure2.csv", "figure2.seeds.csv", "figure2.png", "figure2.svg",
+        "figure2.csv", "figure2.seeds.csv", "figure2.json", "figure2.png", "figure2.svg",
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from tests.report import synthetic
 ROLLOUTS = 6
 COLUMNS = (
     "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
-    "ratio_spread", "entropy", "seconds_update", "seconds_rollout",
+    "ratio_spread", "entropy", "seconds_update", "seconds_rollout", "response_tokens", "kl_old",
 )  # fmt: skip
 RISING = (0.1, 0.3, 0.5, 0.7, 0.9, 0.9)
 
@@ -41,7 +41,21 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
                 spread = "" if minibatch == 0 else 0.2
                 seconds = "" if minibatch else 1.0
                 writer.writerow(
-                    [n + 1, 2 * n + minibatch, minibatch, value, norm, clip, 0.5, spread, 0.4 - 0.05 * n, 0.25, seconds]
+                    [
+                        n + 1,
+                        2 * n + minibatch,
+                        minibatch,
+                        value,
+                        norm,
+                        clip,
+                        0.5,
+                        spread,
+                        0.4 - 0.05 * n,
+                        0.25,
+                        seconds,
+                        9.0 + n,
+                        0.001,
+                    ]
                 )
     record = {
         "spec": {"training": {"rollouts": ROLLOUTS}},
@@ -214,11 +228,14 @@ def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
     assert learning_curves.reference("tepo+beta=1") == "grpo"
 
 
+ENDS = (".csv", "_methods.csv", ".md", "_runs.csv", "_readings.csv", "_curves.csv")
+
+
 def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = command(convergence.main, "--results", tree.root)
     assert (code, err) == (0, "")
     folder = tree.layout.figures
-    assert out.split() == [str(folder / f"convergence{end}") for end in (".csv", "_methods.csv", ".md")]
+    assert out.split() == [str(folder / f"convergence{end}") for end in ENDS]
     runs = list(csv.DictReader((folder / "convergence.csv").open(newline="")))
     assert [(r["method"], r["seed"]) for r in runs] == [(run.method, str(run.seed)) for run in tree.runs]
     assert [r["finished"] for r in runs if r["method"] == "gspo"] == ["no", "no"]

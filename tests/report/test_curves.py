@@ -19,7 +19,7 @@ from records.errors import BenchError
 from records.layout import Results, Run
 from records.results_tree import Tree
 from report import captions
-from report.figures import draw, fill, spec
+from report.figures import draw, drawing, fill, spec
 from workflow import config as configuration
 from workflow import matrix as plan
 
@@ -81,7 +81,7 @@ def mine(quick: Tree, tmp_path: Path) -> Tree:
     return Tree(tmp_path / "quick")
 
 
-def drawing(key: str, tree: Tree) -> fill.Drawing:
+def filled(key: str, tree: Tree) -> drawing.Drawing:
     return fill.draw_data(spec.figure(key), tree)
 
 
@@ -110,7 +110,7 @@ def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(key: str, full: Tree) -> None:
-    for line in drawing(key, full).lines:
+    for line in filled(key, full).lines:
         by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in (1, 2)}
         assert list(line.by_seed) == [1, 2]
         assert [point.rollout for point in line.points] == [1, 2, 3, 4]
@@ -124,7 +124,7 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(key: str
 
 @pytest.mark.parametrize("key", KEYS)
 def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tree) -> None:
-    made, declared = drawing(key, full), spec.figure(key)
+    made, declared = filled(key, full), spec.figure(key)
     assert made.notes == ()
     assert [drawn.panel for drawn in made.panels] == declared.panels
     assert all(len(drawn.lines) == len(drawn.panel.lines) for drawn in made.panels)
@@ -133,13 +133,13 @@ def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tr
 
 def test_the_paper_matrix_has_the_papers_figures(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "paper", "embedded.yaml", "paper.yaml", curves_too=False)
-    assert {"figure2", "figure3", "models", "methods", "panel_a"} <= {one.key for one in fill.offered(tree)}
+    assert {"figure2", "figure3", "models", "methods", "panel_a"} <= {one.key for one in spec.offered(tree)}
     for key in ("figure2", "figure3"):
-        assert {run.method for run in fill.runs(spec.figure(key), tree)} >= {"grpo", "tepo"}
+        assert {run.method for run in spec.runs(spec.figure(key), tree)} >= {"grpo", "tepo"}
 
 
 def test_the_quick_run_is_offered_what_it_has_something_for(quick: Tree) -> None:
-    keys = [one.key for one in fill.offered(quick)]
+    keys = [one.key for one in spec.offered(quick)]
     assert keys == ["figure2", "figure3", "entropy", "methods", "methods_clip", "methods_norm"]
 
 
@@ -149,23 +149,52 @@ def test_the_quick_run_is_offered_what_it_has_something_for(quick: Tree) -> None
 )
 def test_nothing_is_offered_that_would_be_empty(method: str, keys: list[str], tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=[method])
-    offered = fill.offered(tree)
+    offered = spec.offered(tree)
     assert [one.key for one in offered] == keys
     assert all(fill.draw_data(one, tree).lines for one in offered)
 
 
 def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
-    needed = fill.runs(spec.figure("figure3"), full)
+    needed = spec.runs(spec.figure("figure3"), full)
     assert {run.model for run in needed} == {"tiny_qwen2"}
     assert {run.method for run in needed} == {"grpo", "tepo", "gspo", "tepo_nokl"}
-    assert {run.variant for run in fill.runs(spec.figure("hot"), full)} == {None, "hot"}
-    assert Run("tiny_qwen3", "tepo+beta=1", 1) in fill.runs(spec.figure("models"), full)
+    assert {run.variant for run in spec.runs(spec.figure("hot"), full)} == {None, "hot"}
+    assert Run("tiny_qwen3", "tepo+beta=1", 1) in spec.runs(spec.figure("models"), full)
 
 
-def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree) -> None:
-    made = drawing("models", full)
+@pytest.mark.parametrize("key", KEYS)
+def test_what_is_read_back_is_what_was_drawn(key: str, full: Tree, collapsed: Tree, tmp_path: Path) -> None:
+    for name, tree in (("full", full), ("collapsed", collapsed)):
+        drawn = filled(key, tree)
+        drawing.write(drawn, tmp_path / name)
+        assert drawing.read(spec.figure(key), tmp_path / name) == drawn
+
+
+def cut(path: Path) -> None:
+    """As a writer leaves it that was stopped in the middle of a row."""
+    path.write_text(path.read_text()[: -path.stat().st_size // 3].rpartition(",")[0])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut])
+@pytest.mark.parametrize("suffix", [".csv", ".seeds.csv", ".json"])
+def test_a_missing_or_cut_file_is_named_with_its_command(
+    suffix: str, damage: Callable[[Path], None], quick: Tree, tmp_path: Path
+) -> None:
+    folder = tmp_path / "quick/figures"
+    drawing.write(filled("2", quick), folder)
+    damage(folder / f"figure2{suffix}")
+    with pytest.raises(BenchError) as error:
+        drawing.read(spec.figure("2"), folder)
+    assert str(error.value).startswith(str(folder / f"figure2{suffix}"))
+    assert f"python -m report.figure --results {folder.parent} --figure figure2" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree, tmp_path: Path) -> None:
+    made = filled("models", full)
+    drawing.write(made, tmp_path)
     points, seeds = (
-        list(csv.DictReader(io.StringIO(text))) for text in (fill.csv_text(made), fill.seeds_csv_text(made))
+        list(csv.DictReader((tmp_path / f"models{suffix}").open(newline=""))) for suffix in (".csv", ".seeds.csv")
     )
     names = ("panel", "model", "method", "rollout", "value", "low", "high", "seeds")
     assert [tuple(row[name] for name in names) for row in points] == [
@@ -182,7 +211,7 @@ def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree) -> None:
 
 
 def test_one_seed_has_no_band(quick: Tree) -> None:
-    points = [point for line in drawing("2", quick).lines for point in line.points]
+    points = [point for line in filled("2", quick).lines for point in line.points]
     assert {(point.low, point.high, point.seeds) for point in points} == {(None, None, 1)}
 
 
@@ -237,7 +266,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, mine: Tree)
     change, words = BROKEN[case]
     path = change_curve(mine, change)
     with pytest.raises(BenchError) as error:
-        drawing("3", mine)
+        filled("3", mine)
     assert str(error.value).startswith(str(path))
     assert words in str(error.value)
 
@@ -246,46 +275,46 @@ def test_the_curve_of_a_finished_run_must_be_there(mine: Tree) -> None:
     path = mine.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
     path.unlink()
     with pytest.raises(BenchError, match=re.escape(f"{path}: the learning curve is missing")):
-        drawing("2", mine)
+        filled("2", mine)
 
 
 def test_a_value_that_is_not_defined_is_a_gap_and_not_a_zero(mine: Tree) -> None:
     column = COLUMNS.index("ratio_spread")
     change_curve(mine, lambda lines: [lines[0], *([*x[:column], "", *x[column + 1 :]] for x in lines[1:])])
-    line = next(x for x in drawing("entropy", mine).lines if (x.method, x.panel.id) == ("tepo", "spread"))
+    line = next(x for x in filled("entropy", mine).lines if (x.method, x.panel.id) == ("tepo", "spread"))
     assert {point.value for point in line.points} == {None}
     assert {point.seeds for point in line.points} == {0}
 
 
 def test_a_run_that_is_not_finished_is_noted_and_the_others_are_drawn(mine: Tree) -> None:
     (mine.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
-    made = drawing("2", mine)
+    made = filled("2", mine)
     assert made.notes == ("Not drawn, not finished: tiny_qwen2/tepo/seed1.",)
     assert {line.method for line in made.lines} == {"grpo", "gspo", "tepo_nokl"}
 
 
 def test_a_missing_model_method_or_variant_leaves_its_part_out_with_a_note(quick: Tree) -> None:
-    made = drawing("models", quick)
+    made = filled("models", quick)
     assert {line.model for line in made.lines} == {"tiny_qwen2"}
     assert any(note.startswith("Left out, no model of this scale stands for: Qwen3-14B, ") for note in made.notes)
-    made = drawing("hot", quick)
+    made = filled("hot", quick)
     assert {line.panel.variant for line in made.lines} == {None}
     assert any("grpo@hot" in note for note in made.notes)
-    made = drawing("methods", quick)
+    made = filled("methods", quick)
     assert [drawn.title for drawn in made.panels] == ["TEPO", "TEPO without KL", "GSPO"]
     assert made.notes[0].startswith("Not trained here with tiny Qwen2: gpg, cispo, ")
 
 
 def test_a_panel_named_after_a_line_is_not_drawn_without_it(mine: Tree) -> None:
     (mine.root / "runs/tiny_qwen2/gspo/seed1/run.json").unlink()
-    assert [drawn.title for drawn in drawing("methods", mine).panels] == ["TEPO", "TEPO without KL"]
+    assert [drawn.title for drawn in filled("methods", mine).panels] == ["TEPO", "TEPO without KL"]
 
 
 def test_rows_of_repeated_panels_keep_their_columns_when_one_is_missing(full: Tree, tmp_path: Path) -> None:
     shutil.copytree(full.root, tmp_path / "mine")
     for seed in (1, 2):
         (tmp_path / f"mine/runs/tiny_qwen2/gspo/seed{seed}/run.json").unlink()
-    (block,) = drawing("hot", Tree(tmp_path / "mine")).blocks
+    (block,) = filled("hot", Tree(tmp_path / "mine")).blocks
     columns = [[cell and cell.title for cell in block.cells[n : n + block.across]] for n in range(0, 30, block.across)]
     assert columns[0] == ["TEPO", "TEPO without KL", None, "GPG", "CISPO"]
     assert columns[1] == ["TEPO", "TEPO without KL", "GSPO", "GPG", "CISPO"]
@@ -295,7 +324,7 @@ def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick
     for path in mine.root.glob("runs/*/*/*/run.json"):
         path.unlink()
     with pytest.raises(BenchError, match="no finished run of figure2"):
-        drawing("2", mine)
+        filled("2", mine)
     declared = spec.figure("models")
     others = replace(declared, blocks=tuple(replace(b, panels=b.panels[1:5]) for b in declared.blocks))
     with pytest.raises(BenchError, match=r"plans nothing of it\. It shows grpo, tepo with Qwen3-14B, .*tiny_qwen2 for"):
@@ -313,7 +342,7 @@ def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def test_a_collapsed_seed_ends_its_lines_mean_and_is_marked_and_noted(collapsed: Tree) -> None:
-    made = drawing("panel_a", collapsed)
+    made = filled("panel_a", collapsed)
     line = next(x for x in made.lines if x.spec.name == "k1")
     assert (line.ended, [len(values) for values in line.by_seed.values()]) == ({2: 2}, [4, 2])
     assert [(point.value is None, point.seeds) for point in line.points] == [(False, 2)] * 2 + [(True, 1)] * 2
@@ -325,11 +354,11 @@ def test_a_collapsed_seed_ends_its_lines_mean_and_is_marked_and_noted(collapsed:
 def rendered(full: Tree, collapsed: Tree) -> dict[str, dict[str, bytes]]:
     """One figure of each kind of layout."""
     trees = {"figure2": full, "models": full, "panel_a": collapsed}
-    return {key: draw.render(drawing(key, tree)) for key, tree in trees.items()}
+    return {key: draw.render(filled(key, tree)) for key, tree in trees.items()}
 
 
 def test_drawing_twice_gives_the_same_bytes_without_a_date(rendered: Any, collapsed: Tree) -> None:
-    assert draw.render(drawing("panel_a", collapsed)) == rendered["panel_a"]
+    assert draw.render(filled("panel_a", collapsed)) == rendered["panel_a"]
     for pictures in rendered.values():
         assert b"<dc:date>" not in pictures["svg"]
         assert pictures["png"].startswith(b"\x89PNG")
@@ -357,5 +386,5 @@ def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
 
 def test_a_method_keeps_its_style_when_others_are_not_run(mine: Tree, quick: Tree) -> None:
     (mine.root / "runs/tiny_qwen2/grpo/seed1/run.json").unlink()
-    places = [{line.method: line.place for line in drawing("2", tree).lines} for tree in (quick, mine)]
+    places = [{line.method: line.place for line in filled("2", tree).lines} for tree in (quick, mine)]
     assert places[1] == {method: place for method, place in places[0].items() if method != "grpo"}

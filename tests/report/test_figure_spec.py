@@ -54,7 +54,7 @@ def test_blocks_become_panels_and_each_repeats_them(tmp_path: Path) -> None:
     assert [(p.title, p.variant, p.model) for p in plain.panels] == [("Reward", None, "q7"), ("Hot", "hot", "q7")]
     assert [(p.title, p.column, p.model) for p in repeated.panels] == [(None, "q7", "q7"), (None, "l8", "l8")]
     assert (plain.repeated, plain.bands, repeated.repeated, repeated.bands) == (False, True, True, False)
-    assert figure.about == {"lines": ("tepo",), "variants": ("hot",), "models": ("l8",)}
+    assert figure.about == spec.About(lines=("tepo",), variants=("hot",), models=("l8",))
 
 
 def test_each_over_lines_puts_one_over_the_blocks_own(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ BROKEN = {
     "unknown model": ("model: q7", "model: q8", "'q8'", "nearest: q7"),
     "unknown model in each": ("model: [q7, l8]", "model: [q7, l9]", "'l9'", "nearest: l8"),
     "unknown key of a block": ("across: 2", "accross: 2", "accross", "nearest: across"),
-    "unknown key of a panel": ("id: hot,", "di: hot,", "'di'", "nearest: id"),
+    "unknown key of a panel": ("id: hot,", "di: hot,", "panels.1.di: unknown key", "nearest: id"),
     "unknown style": ("style: 1", "style: 99", "lines.tepo.style", "'99'"),
     "two lines that look alike": ("style: 1", "style: 0", "grpo has no style, or the style of another line here"),
     "a line without style among others": ("{style: 1, methods", "{methods", "tepo has no style"),
@@ -81,7 +81,7 @@ BROKEN = {
     "a model and models": ("each: {model: [q7, l8]}", "each: {model: [q7, l8]}\n        model: q7", "needs one model"),
     "both kinds of each": ("{model: [q7, l8]}", "{model: [q7, l8], line: [gpg]}", "needs one model"),
     "unknown line that it is about": ("about: {lines: [tepo]", "about: {lines: [tepu]", "'tepu'", "nearest: tepo"),
-    "unknown kind of about": ("about: {lines", "about: {line", "'line'", "nearest: lines"),
+    "unknown kind of about": ("about: {lines", "about: {line", "about.line: unknown key", "nearest: lines"),
 }
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from records.errors import CorruptInputError, MissingInputError
 from records.results_tree import Tree
-from report import build, runs
-from report.figures import draw
-from report.site import assets
+from report import build, convergence
+from report.site import assets, runs
+from report.site import figures as site_figures
 from report.tables import spec
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
@@ -243,13 +243,13 @@ def test_a_figure_file_that_acts_or_loads_is_refused(inner: str, tmp_path: Path)
     path = tmp_path / "f.svg"
     path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{inner}</svg>')
     with pytest.raises(CorruptInputError, match=r"f\.svg: .*never does"):
-        draw.inline(path, "f", "title", {})
+        site_figures.inline(path, "f", "title", {})
 
 
 def test_colours_of_figures_follow_the_page(one_seed: Tree) -> None:
     text = (assets.HTML / "style.css").read_text()
     light, dark = text.split("prefers-color-scheme: dark")[:2]
-    svg = draw.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
+    svg = site_figures.inline(one_seed.layout.figures / "figure2.svg", "p", "title", {"#1f2328": "--ink"})
     assert "var(--ink)" in svg
     assert ElementTree.fromstring(svg).get("role") == "img"
     from report.figures.spec import css_colours
@@ -260,9 +260,9 @@ def test_colours_of_figures_follow_the_page(one_seed: Tree) -> None:
 
 
 def test_differences_name_the_slots_and_nothing_else() -> None:
-    assert runs.differences("grpo") == ()
-    assert runs.differences("tepo_nokl") == ("ratio: token → sequence",)
-    assert [part.split(":")[0] for part in runs.differences("gspo")] == ["ratio", "reduce"]
+    assert convergence.differences("grpo") == ()
+    assert convergence.differences("tepo_nokl") == ("ratio: token → sequence",)
+    assert [part.split(":")[0] for part in convergence.differences("gspo")] == ["ratio", "reduce"]
 
 
 def test_run_summaries_are_the_curves_figures(one_seed: Tree) -> None:

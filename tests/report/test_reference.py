@@ -14,12 +14,9 @@ from records.files import write_json
 from records.provenance import ROOT
 from records.results_tree import Tree
 from report import build, compare, figure, reference, show, table, verify
-from report.figures import fill as curves
-from report.figures import spec as figure_spec
 from report.provenance import manifest
-from report.tables import fill as cells
-from report.tables import render, spec
 from tests.report import synthetic
+from tests.report.conftest import write_files
 from tests.report.finished import COMMIT, edit, finish, replace
 
 Command = Callable[..., tuple[int, str, str]]
@@ -30,12 +27,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A finished tree with a table, figures, a page and a manifest."""
     root = tmp_path_factory.mktemp("checkout") / "results/quick"
     tree = finish(Tree(synthetic.write_tree(root)))
-    render.write(cells.fill(spec.table("1"), tree), tree.layout)
-    drawn = figure.write(curves.draw_data(figure_spec.figure("figure2"), tree), tree.layout)
-    for offered in curves.offered(tree):  # one drawing stands for all: drawing takes longest here
-        for path in drawn:
-            if not (copy := path.with_stem(offered.key)).exists():
-                shutil.copyfile(path, copy)
+    write_files(tree)
     tree.layout.report.write_text("<!doctype html>")
     write_json(root / manifest.NAME, manifest.build(tree))
     return tree

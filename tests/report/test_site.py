@@ -15,7 +15,8 @@ from methods.readings import READINGS
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
-from report.site import assets, readings, run_pages, samples
+from report import convergence
+from report.site import assets, runs, samples
 from tests.browser import invented
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
@@ -125,12 +126,12 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
 
 
 def test_a_curve_has_gaps_where_nothing_is_known() -> None:
-    drawn = run_pages.spark("t", "u", [1.0, None, 3.0, 2.0], [])
+    drawn = runs.spark("t", "u", [1.0, None, 3.0, 2.0], [])
     assert drawn is not None
     assert drawn.path.count("M") == 2
     assert "h1" in drawn.path, "a value between gaps is a dot"
     assert (drawn.low, drawn.high, drawn.last, drawn.end) == ("0", "3", "2", 4)
-    assert run_pages.spark("t", "u", [None, None], [1.0]) is None
+    assert runs.spark("t", "u", [None, None], [1.0]) is None
 
 
 TWINS = {
@@ -145,7 +146,7 @@ TWINS = {
 @pytest.mark.parametrize(("method", "reading"), TWINS)
 def test_a_twin_differs_in_the_reading_alone(method: str, reading: str) -> None:
     entry = next(one for one in READINGS if one.name == reading)
-    assert readings.twin(method, entry) == TWINS[method, reading]
+    assert convergence.twin(method, entry) == TWINS[method, reading]
 
 
 def test_vendored_files_are_as_published() -> None:
@@ -153,7 +154,7 @@ def test_vendored_files_are_as_published() -> None:
         there = {p.relative_to(assets.VENDOR / package).as_posix() for p in (assets.VENDOR / package).rglob("*.*")}
         assert there | {"LICENSE"} == set(entry["files"])
         for file in entry["files"]:
-            assets.read(f"{package}/{file}")
+            assets.vendored_bytes(f"{package}/{file}")
 
 
 def test_a_changed_vendored_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +162,7 @@ def test_a_changed_vendored_file_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(assets, "VENDOR", tmp_path / "vendor")
     (tmp_path / "vendor/katex/katex.min.js").write_text("alert(1)")
     with pytest.raises(CorruptInputError, match=r"katex\.min\.js: sha256 differs"):
-        assets.text("katex/katex.min.js")
+        assets.vendored("katex/katex.min.js")
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -19,10 +19,13 @@ OWNERS = {
     "scores.csv": ("evals.score", "COLUMNS"),
     "curve.csv": ("methods.training.run_folder", "COLUMNS"),
     "tidy.csv": ("report.tables.render", "TIDY"),
-    "figures/&lt;figure&gt;.csv": ("report.figures.fill", "HEADER"),
-    "seeds.csv": ("report.figures.fill", "SEED_HEADER"),
+    "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
+    "seeds.csv": ("report.figures.drawing", "SEED_HEADER"),
     "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
     "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
+    "convergence_runs.csv": ("report.convergence", "RUN_HEADER"),
+    "convergence_readings.csv": ("report.convergence", "READING_HEADER"),
+    "convergence_curves.csv": ("report.convergence", "CURVE_HEADER"),
 }
 
 

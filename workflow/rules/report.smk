@@ -1,5 +1,5 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
-from report.figures import fill, spec as figure_spec
+from report.figures import spec as figure_spec
 from report.tables import spec
 from records.results_tree import Tree
 
@@ -7,7 +7,7 @@ from records.results_tree import Tree
 TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
 TREE = Tree(RESULTS.root)
 TREE.matrix = matrix.matrix(config)  # as matrix.json will say
-FIGURES = [figure.key for figure in fill.offered(TREE)]
+FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 
 
 localrules:
@@ -66,12 +66,19 @@ rule figure:
     input:
         lambda wc: [
             f"{RESULTS.run(run)}/{name}"
-            for run in fill.runs(figure_spec.figure(wc.figure), TREE)
+            for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
             for name in ("run.json", "curve.csv")
         ],
         matrix=RESULTS.matrix,
     output:
-        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".csv", ".seeds.csv"),
+        multiext(
+            f"{RESULTS.figures}/{{figure}}",
+            ".svg",
+            ".png",
+            ".json",
+            ".csv",
+            ".seeds.csv",
+        ),
     log:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
@@ -90,7 +97,15 @@ rule convergence:
         matrix=RESULTS.matrix,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
     output:
-        multiext(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", ".md"),
+        multiext(
+            f"{RESULTS.figures}/convergence",
+            ".csv",
+            "_methods.csv",
+            "_runs.csv",
+            "_readings.csv",
+            "_curves.csv",
+            ".md",
+        ),
     log:
         f"{LOGS}/convergence.log",
     conda:

@@ -1,0 +1,156 @@
+"""The first and the last view of the page: warnings, what was run with which code, benchmarks, versions and hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from records.results_tree import Tree
+from report.site.runs import UNKNOWN, Summary, commit, machine
+from report.tables.fill import FilledTable
+
+FEW = 8  # methods that the front page still names one by one
+SHARED = ("base", "prompts", "code")  # inputs of a run that all runs of a model have in common
+# Verdicts that hide a right answer rather than show a wrong one.
+HIDING = {
+    "timeout": "graded as wrong because grading ran out of time",
+    "error": "graded as wrong because the grader failed",
+    "unparsed_gold": "could not be right: the reference answer is not readable",
+}
+
+
+def warnings(tree: Tree, tables: Sequence[FilledTable], runs: Sequence[Summary]) -> list[str]:
+    """Everything a reader should know before believing a number, most serious first."""
+    sentences = [
+        f"{s.run.path.as_posix()}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped."
+        for s in runs
+        if s.collapsed_at is not None
+    ]
+    sentences += [
+        f"{s.run.path.as_posix()}: not finished: its folder has no run.json." for s in runs if s.record is None
+    ]
+    sentences += [note for table in tables for note in table.notes if note.startswith("Missing")]
+    sentences += _hidden_answers(tree)
+    sentences += _unequal_runs(runs)
+    if any(s.environment.get("dirty") for s in runs):
+        sentences.append(
+            "Trained from a working tree with uncommitted changes: the commit alone does not give the code."
+        )
+    return list(dict.fromkeys(sentences))
+
+
+def _hidden_answers(tree: Tree) -> list[str]:
+    """One sentence per verdict of HIDING that occurs, over all scored responses."""
+    benchmarks = {str(benchmark["key"]) for benchmark in tree.benchmarks}
+    sentences = []
+    for verdict, meaning in HIDING.items():
+        counts = {
+            (checkpoint.run.method, key): count
+            for (checkpoint, key), score in tree.scores.items()
+            if key in benchmarks and (count := score.counts[verdict])
+        }
+        if counts:
+            method, benchmark = max(counts, key=lambda place: counts[place])
+            most = f"most: {method} on {benchmark}, {counts[method, benchmark]}"
+            sentences.append(f"{sum(counts.values())} responses {meaning} ({most}).")
+    return sentences
+
+
+def _unequal_runs(runs: Sequence[Summary]) -> list[str]:
+    """Runs that share less than they should: a difference between their rows is then not only the method's."""
+    sentences = []
+    finished = [s for s in runs if s.record is not None]
+    for model, variant in dict.fromkeys((s.run.model, s.run.variant) for s in finished):
+        records = [s.record for s in finished if (s.run.model, s.run.variant) == (model, variant) and s.record]
+        inputs = [record.get("inputs") or {} for record in records]
+        for what, values in (
+            ("base weights", [one.get("base") for one in inputs]),
+            ("prompts", [one.get("prompts") for one in inputs]),
+            ("training code", [one.get("code") for one in inputs]),
+            ("training settings", [record["spec"].get("training") for record in records]),
+        ):
+            if any(value != values[0] for value in values):
+                sentences.append(f"{model}: runs differ in {what}: their rows differ in more than the method.")
+    for what, words in (("commit", "code (commits)"), ("packages", "package versions")):
+        if len({repr(s.environment.get(what)) for s in finished}) > 1:
+            sentences.append(f"Runs were made with different {words}.")
+    return sentences
+
+
+def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
+    """What was run, when, on what, with which code: the first thing a reader asks."""
+    finished = [s for s in runs if s.record is not None]
+    seconds = [s.wall_seconds for s in finished if s.wall_seconds is not None]
+    titles = [str(method["title"]) for method in tree.methods.values()]
+    methods = ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed under Runs"
+    return [
+        ("Models", ", ".join(_model(model) for model in tree.models)),
+        ("Methods", methods),
+        ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
+        ("Training", _training(tree.matrix.get("training") or {})),
+        ("Runs", f"{len(finished)} of {len(runs)} finished, {sum(seconds):.0f} s of wall time in all"),
+        ("When", _when(tree, finished)),
+        ("On", "; ".join(dict.fromkeys(machine(s.environment) for s in finished)) or UNKNOWN),
+        ("Code", "; ".join(dict.fromkeys(commit(s.environment) for s in finished)) or UNKNOWN),
+    ]
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    return f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
+
+
+def _training(training: Mapping[str, Any]) -> str:
+    if not training:
+        return UNKNOWN
+    updates = int(training.get("minibatches", 0)) * int(training.get("passes", 1))
+    text = f"{training.get('rollouts')} rollouts of {training.get('prompts_per_rollout')} prompts × "
+    text += f"{training.get('samples_per_prompt')} responses, {updates} updates per rollout"
+    rate = training.get("learning_rate")
+    return text if rate is None else f"{text}, learning rate {rate:g}"
+
+
+def _when(tree: Tree, finished: Sequence[Summary]) -> str:
+    """From the run records' file times: the latest moment each can have been written."""
+    moments = [(tree.layout.run(s.run) / "run.json").stat().st_mtime for s in finished]
+    if not moments:
+        return "no run is finished"
+    first, last = (datetime.fromtimestamp(m, tz=UTC).strftime("%Y-%m-%d %H:%M") for m in (min(moments), max(moments)))
+    return f"runs finished {first} UTC" if first == last else f"runs finished {first} to {last} UTC"
+
+
+def benchmarks(tree: Tree, tables: Sequence[FilledTable]) -> list[dict[str, Any]]:
+    """The benchmarks of the scale, and the paper's in whose place each stands."""
+    stands_for = {column.benchmark: column.stands_for for table in tables for column in table.columns}
+    return [
+        {
+            "key": entry["key"],
+            "title": entry["title"],
+            "place": stands_for.get(str(entry["key"])) or entry.get("stands_for") or "itself",
+            "problems": "–" if entry.get("items") is None else str(entry["items"]),
+            "samples": "–" if entry.get("samples") is None else str(entry["samples"]),
+        }
+        for entry in tree.benchmarks
+    ]
+
+
+def provenance(runs: Sequence[Summary]) -> dict[str, Any]:
+    """Versions and hashes; where runs differ, all of them."""
+    finished = [(s, s.record) for s in runs if s.record is not None]
+    packages: dict[str, set[str]] = {}
+    for summary, _ in finished:
+        for name, version in (summary.environment.get("packages") or {}).items():
+            if version is not None:
+                packages.setdefault(str(name), set()).add(str(version))
+    pythons = dict.fromkeys(str(summary.environment.get("python") or UNKNOWN) for summary, _ in finished)
+    inputs = [record.get("inputs") or {} for _, record in finished]
+    return {
+        "packages": [(name, ", ".join(sorted(versions))) for name, versions in sorted(packages.items())],
+        "python": "; ".join(pythons) or UNKNOWN,
+        "inputs": sorted({(key, str(one[key])) for one in inputs for key in SHARED if key in one}),
+        "outputs": [
+            (summary.run.path.as_posix(), str(name), str(digest))
+            for summary, record in finished
+            for name, digest in sorted((record.get("outputs") or {}).items())
+        ],
+    }

@@ -1,0 +1,162 @@
+"""What results say to the paper: claims with their verdicts, readings with their effects, the audit of its tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from methods.readings import READINGS, Reading
+from paper.claims import entries
+from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
+from records.csv_files import read_csv
+from records.errors import MissingInputError, written_by
+from records.results_tree import Tree
+from report.site import assets, links
+
+DECIDED = ("supported", "contradicted")
+WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
+PRINTED = "printed numbers"
+MEASURE = "area under the reward curve"  # what convergence_readings.csv compares
+MARGIN = 0.06  # of the range that a small picture shows, left and right
+
+
+def claims(tree: Tree) -> dict[str, Any]:
+    """For the template: `bars`, one per source of numbers, `decided` for the overview, and every claim."""
+    with written_by(f"python -m paper.claims --results {tree.root}"):
+        verdicts = entries.read(tree.root / "claims.csv")
+    printed = [entry for entry in verdicts if entry.ledger == "paper"]
+    ours = [entry for entry in verdicts if entry.ledger == "ours"]
+    bars = [_bar(PRINTED, printed)]
+    for name in dict.fromkeys(setting(entry) for entry in ours if entry.reading is None):
+        bars.append(_bar(f"runs, {name}", [e for e in ours if e.reading is None and setting(e) == name]))
+    views: list[dict[str, Any]] = []
+    for claim in printed:
+        lines = [_line(claim, PRINTED, tree)]
+        lines += [_line(entry, f"runs, {setting(entry)}", tree) for entry in ours if entry.id == claim.id]
+        quote = " ".join(claim.quote.split())
+        views.append({"id": claim.id, "quote": quote, "where": claim.where, "lines": lines})
+    return {
+        "bars": bars,
+        "meaning": [(WORDS[verdict], meaning) for verdict, meaning in MEANING.items()],
+        "decided": [view for view in views if any(line["verdict"] in DECIDED for line in view["lines"])],
+        "claims": views,
+    }
+
+
+def _bar(name: str, verdicts: Sequence[Entry]) -> dict[str, Any]:
+    """How many claims got which verdict, and their share of the bar in percent."""
+    counts = Counter(entry.verdict for entry in verdicts)
+    parts = [(WORDS[v], counts[v], round(100 * counts[v] / len(verdicts), 2)) for v in VERDICTS if counts[v]]
+    return {"name": name, "parts": parts}
+
+
+def _line(entry: Entry, name: str, tree: Tree) -> dict[str, Any]:
+    """What one source of numbers says to a claim."""
+    planned = {f"runs/{run.path.as_posix()}": run for run in tree.runs}
+    runs = [planned[path] for path in entry.runs if path in planned]
+    notes = []
+    if entry.p_holm is not None:
+        notes.append(f"p {entry.p_holm:.2g} after Holm over {entry.tests}")
+    if entry.verdict == "undecided" and entry.detectable is not None:
+        notes.append(f"{amount(entry.detectable, entry.unit)} {entry.unit} would have been seen")
+    return {
+        "name": name,
+        "verdict": WORDS[entry.verdict],
+        "statement": entry.statement,
+        "tested": entry.tested,
+        "figure": figure(entry),
+        "null": "" if entry.null is None else f"claimed {entry.claimed} {amount(entry.null, entry.unit)}",
+        "notes": notes,
+        "how": entry.how,
+        "reason": entry.reason if entry.reason not in entry.how else "",
+        "picture": _picture(entry),
+        "runs": [
+            {"href": links.run(run), "title": f"{tree.methods[run.method]['title']}, {run.model}, seed {run.seed}"}
+            for run in runs
+        ],
+        "rows": [] if runs else list(entry.runs),
+    }
+
+
+def _picture(entry: Entry) -> dict[str, float] | None:
+    """Places (percent of the width) of interval, estimate and null."""
+    if entry.estimate is None or entry.low is None or entry.high is None or entry.null is None:
+        return None
+    shown = (entry.low, entry.high, entry.estimate, entry.null)
+    low, high = min(shown), max(shown)
+    room = MARGIN * (high - low) or 1.0
+    low, high = low - room, high + room
+
+    def place(value: float) -> float:
+        return round(100 * (value - low) / (high - low), 2)
+
+    return {
+        "low": place(entry.low),
+        "width": round(place(entry.high) - place(entry.low), 2),
+        "dot": place(entry.estimate),
+        "null": place(entry.null),
+    }
+
+
+# Where the paper can be read in more than one way: what was chosen, and what another choice changed here.
+
+
+def readings(tree: Tree) -> dict[str, Any]:
+    """For the template: `tried`, the readings that some run takes otherwise; the rest by who holds them."""
+    with written_by(f"python -m report.convergence --results {tree.root}"):
+        rows = read_csv(
+            tree.layout.figures / "convergence_readings.csv",
+            "what other readings changed",
+            ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how"),
+            allow_empty=True,
+        )
+    entries = [_reading(reading, [row for row in rows if row["reading"] == reading.name], tree) for reading in READINGS]
+    return {
+        "measure": MEASURE,
+        "tried": [entry for entry in entries if entry["effects"]],
+        "rest": [entry for entry in entries if not entry["effects"] and entry["room"] == "methods"],
+        "elsewhere": [entry for entry in entries if entry["room"] != "methods"],
+    }
+
+
+def _reading(reading: Reading, rows: Sequence[Mapping[str, str]], tree: Tree) -> dict[str, Any]:
+    return {
+        "id": reading.id,
+        "name": reading.name,
+        "room": reading.room,
+        "why": reading.why,
+        "default": reading.default,
+        "values": list(reading.values.items()),
+        "effects": [_effect(row, tree) for row in rows],
+    }
+
+
+def _effect(row: Mapping[str, str], tree: Tree) -> dict[str, Any]:
+    """One line: a method that takes another reading, against the method that takes the default."""
+    runs = [run for run in tree.runs if (run.model, run.method) == (row["model"], row["method"])]
+    collapsed = [(tree.record(run) or {}).get("collapsed_at") for run in runs]
+    change = ""
+    if row["difference"]:
+        change = f"{float(row['difference']):+.3f}"
+        if row["low"] and row["high"]:
+            change += f" [{float(row['low']):+.3f}, {float(row['high']):+.3f}]"
+    return {
+        "value": row["value"],
+        "title": tree.methods[row["method"]]["title"],
+        "model": links.model_title(row["model"], tree),
+        "runs": [{"href": links.run(run), "seed": run.seed} for run in runs],
+        "collapsed": [rollout for rollout in collapsed if rollout is not None],
+        "against": tree.methods[row["versus"]]["title"] if row["versus"] else None,
+        "change": change,
+        "how": row["how"],
+    }
+
+
+def audit(tree: Tree) -> str:
+    """The audit of the printed tables as HTML."""
+    path = tree.root / "paper/audit.md"
+    with written_by(f"python -m paper.audit --out {path.with_suffix('.csv')} --page {path}"):
+        if not path.is_file():
+            raise MissingInputError(f"{path}: the audit of the printed tables is missing")
+    return assets.html(path.read_text(encoding="utf-8"))
