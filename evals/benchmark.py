@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from records.errors import ConfigError, unknown
 
@@ -106,6 +106,9 @@ class KnownBad:
 @dataclass(frozen=True)
 class Benchmark:
     """One benchmark. Raises ConfigError, on construction, for a value that is not allowed."""
+
+    # Text for people: it decides no number, so a change of it draws no response again (`records.code_hashes`).
+    PROSE: ClassVar = frozenset({"title", "licence", "checked_against", "notes"})
 
     key: str
     title: str

@@ -5,27 +5,36 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.workflow.conftest import copy_of
 
-ASK = """
-import json
+# Run in the copy: for each line on standard input, the hashes of all stages as they are now.
+WORKER = """
+import json, sys
+from models import recipe as recipes
+from records import code_hashes as files
 from workflow import code_hashes
 from workflow.matrix import REWARD
-stages = "benchmarks generate grade score matrix table figure convergence audit claims report manifest".split()
-hashes = {stage: getattr(code_hashes, stage)() for stage in stages}
-for method in ("grpo", "tepo"):
-    for trainer in ("trl", "verl"):
-        hashes[f"{method} by {trainer}"] = code_hashes.train(method, trainer, REWARD)
-hashes["recipe"] = code_hashes.recipe("tiny_qwen2", "quick")
-hashes["prompts"] = code_hashes.prompts("arithmetic")
-print(json.dumps(hashes))
+STAGES = "benchmarks generate grade score matrix table figure convergence audit claims report manifest".split()
+for _ in sys.stdin:
+    for module in (files, recipes, code_hashes):
+        for function in vars(module).values():
+            getattr(function, "cache_clear", lambda: None)()
+    hashes = {stage: getattr(code_hashes, stage)() for stage in STAGES}
+    for method in ("grpo", "tepo"):
+        for trainer in ("trl", "verl"):
+            hashes[f"{method} by {trainer}"] = code_hashes.train(method, trainer, REWARD)
+    hashes["recipe"] = code_hashes.recipe("tiny_qwen2", "quick")
+    hashes["prompts"] = code_hashes.prompts("arithmetic")
+    print(json.dumps(hashes), flush=True)
 """
 RUNS = {"grpo by trl", "grpo by verl", "tepo by trl", "tepo by verl"}
 MEASURED = {"benchmarks", "generate", "grade", "score", "recipe", "prompts", *RUNS}  # dear: all that is not a page
+# What is appended to a file; an edit may also be a pair: old text, new text.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
 
 
@@ -35,13 +44,26 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def before(copy: Path) -> dict[str, str]:
-    return hashes(copy)
+def hashes(copy: Path) -> Iterator[Callable[[], dict[str, str]]]:
+    """What the hashes in the copy are now."""
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER], cwd=copy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def ask() -> dict[str, str]:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        return json.loads(worker.stdout.readline())
+
+    yield ask
+    worker.communicate(timeout=10)
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    done = subprocess.run([sys.executable, "-c", ASK], cwd=folder, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+@pytest.fixture(scope="module")
+def before(hashes: Callable[[], dict[str, str]]) -> dict[str, str]:
+    return hashes()
 
 
 @pytest.mark.parametrize(
@@ -57,6 +79,11 @@ def hashes(folder: Path) -> dict[str, str]:
         ("evals/grading/normalise.py", CODE, {"grade"}, set()),
         ("evals/stats/intervals.py", CODE, {"score"}, {"table"}),
         ("evals/tasks/amc.py", CODE, {"benchmarks", "generate"}, {"matrix"}),
+        ("evals/tasks/amc.py", ('title="', 'title="The '), set(), {"matrix", "report"}),
+        ("methods/readings.py", ("min(w A, clip(w) A)", "the usual one"), set(), {"report"}),
+        ("methods/catalog/tepo.py", ('title="', 'title="The '), set(), {"matrix", "report"}),
+        ("records/errors.py", CODE, set(), set()),
+        ("paper/audit.py", CODE, set(), {"audit"}),
         ("models/batches.py", CODE, {"recipe"}, set()),
         ("report/tables.yaml", COMMENT, set(), {"table", "report"}),
         ("report/captions/tables.rst", COMMENT, set(), {"report"}),
@@ -66,13 +93,21 @@ def hashes(folder: Path) -> dict[str, str]:
     ids=lambda value: value if isinstance(value, str) and "/" in value else None,
 )
 def test_an_edit_makes_again_what_depends_on_it(
-    copy: Path, before: dict[str, str], file: str, edit: str, again: set[str], pages: set[str]
+    copy: Path,
+    hashes: Callable[[], dict[str, str]],
+    before: dict[str, str],
+    file: str,
+    edit: str | tuple[str, str],
+    again: set[str],
+    pages: set[str],
 ) -> None:
     """again: all that is measured again; pages: pages that are made again at least, since others may read them."""
     original = (copy / file).read_text()
-    (copy / file).write_text(original + edit)
+    edited = original + edit if isinstance(edit, str) else original.replace(*edit)
+    assert edited != original
+    (copy / file).write_text(edited)
     try:
-        after = hashes(copy)
+        after = hashes()
     finally:
         (copy / file).write_text(original)
     changed = {stage for stage in before if after[stage] != before[stage]}
