@@ -74,33 +74,33 @@ def main() -> None:
     parser.add_argument("--method", default="tepo")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--rollouts", type=int, default=12)
-    given = parser.parse_args()
+    args = parser.parse_args()
     curves = {
         (trainer, seed): train(
-            specification(given.method, trainer, seed, given.rollouts), given.out.resolve() / trainer / f"seed{seed}"
+            specification(args.method, trainer, seed, args.rollouts), args.out.resolve() / trainer / f"seed{seed}"
         )
-        for seed in given.seeds
+        for seed in args.seeds
         for trainer in TRAINERS
     }
-    print(f"{given.method}, {len(given.seeds)} seeds, {given.rollouts} rollouts; verl - trl with its 95 % interval\n")
+    print(f"{args.method}, {len(args.seeds)} seeds, {args.rollouts} rollouts; verl - trl with its 95 % interval\n")
     print("| figure | rollouts | trl | verl | difference | interval | spread of trl's seeds |")
     print("|---|---|---|---|---|---|---|")
     rows = []
     for figure in FIGURES:
-        parts = {run: windows(curve, figure, given.rollouts) for run, curve in curves.items()}
+        parts = {run: windows(curve, figure, args.rollouts) for run, curve in curves.items()}
         for window in range(WINDOWS):
-            ends = [given.rollouts * w // WINDOWS for w in (window, window + 1)]
-            trl, verl = ({seed: parts[trainer, seed][window] for seed in given.seeds} for trainer in TRAINERS)
-            found = over.compare_seeds(verl, trl, bounds=(float("-inf"), float("inf")))
+            ends = [args.rollouts * w // WINDOWS for w in (window, window + 1)]
+            trl, verl = ({seed: parts[trainer, seed][window] for seed in args.seeds} for trainer in TRAINERS)
+            difference = over.compare_seeds(verl, trl, bounds=(float("-inf"), float("inf")))
             spread = stdev(trl.values()) if len(trl) > 1 else float("nan")
-            interval = "-" if found.low is None else f"{found.low:+.3f} to {found.high:+.3f}"
+            interval = "-" if difference.low is None else f"{difference.low:+.3f} to {difference.high:+.3f}"
             means = fmean(trl.values()), fmean(verl.values())
             print(
                 f"| {figure} | {ends[0] + 1}-{ends[1]} | {means[0]:.3f} | {means[1]:.3f} | {means[1] - means[0]:+.3f} "
                 f"| {interval} | {spread:.3f} |"
             )
             rows.append({"figure": figure, "from": ends[0] + 1, "to": ends[1], "trl": trl, "verl": verl})
-    write_json(given.out / "agreement.json", {"method": given.method, "rollouts": given.rollouts, "rows": rows})
+    write_json(args.out / "agreement.json", {"method": args.method, "rollouts": args.rollouts, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -91,15 +91,15 @@ def specification(folder: Path, method: str, rollouts: int, tokens: int) -> dict
 
 def ours(folder: Path, method: str, rollouts: int, tokens: int) -> Any:
     """Our trainer, ready to train, writing its curve to a folder that is thrown away."""
-    from methods import catalog
     from methods.adapters import trl
+    from methods.adapters.trl.trainer import build_trainer
     from methods.training.run_folder import RunFolder
     from methods.training.spec import check
 
     spec = check(specification(folder, method, rollouts, tokens))
     run = RunFolder(Path(tempfile.mkdtemp(dir=folder)), spec)
     run.open()
-    trainer = trl.build_trainer(spec, run, lambda: False, trl.plan(spec), catalog.parse(method), even)
+    trainer = build_trainer(spec, run, lambda: False, trl.preflight(spec), even)
     trainer.recorder.write_weights = lambda _: None
     return trainer
 
@@ -111,13 +111,12 @@ def stock(folder: Path, rollouts: int, tokens: int) -> Any:
     from trl import GRPOConfig, GRPOTrainer
 
     from methods import catalog
-    from methods.adapters.trl import config as trl_config
+    from methods.adapters import trl
     from methods.training.spec import check
 
     spec = check(specification(folder, "grpo", rollouts, tokens))
     method = catalog.parse("grpo")
-    plan = trl_config.sizes(spec.training, method)
-    arguments = trl_config.arguments(spec, plan, method, Path(tempfile.mkdtemp(dir=folder)))
+    arguments = trl.arguments(spec, trl.plan(spec.training, method), method, Path(tempfile.mkdtemp(dir=folder)))
     rows = [json.loads(line) for line in (folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()]
 
     def reward(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float]:
@@ -147,25 +146,25 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rollouts", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=20, help="response length")
-    given = parser.parse_args()
+    args = parser.parse_args()
     logging.disable(logging.WARNING)
     spent: dict[str, list[float]] = {name: [] for name in ("stock", *METHODS)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         world(folder)
-        for repeat in range(-1, given.repeats):  # the first round warms up
+        for repeat in range(-1, args.repeats):  # the first round warms up
             arms = list(spent)
             for arm in arms[repeat % 3 :] + arms[: repeat % 3]:
-                make = (folder, given.rollouts, given.tokens)
-                trainer = stock(*make) if arm == "stock" else ours(folder, arm, given.rollouts, given.tokens)
-                took = seconds(trainer, given.tokens)
+                make = (folder, args.rollouts, args.tokens)
+                trainer = stock(*make) if arm == "stock" else ours(folder, arm, args.rollouts, args.tokens)
+                took = seconds(trainer, args.tokens)
                 if repeat >= 0:
                     spent[arm].append(took)
     base = sum(spent["stock"])
     print(f"{'trainer':8} CPU s per rollout   ratio to stock (each repeat)")
     for arm, times in spent.items():
         each = " ".join(f"{mine / theirs:.2f}" for mine, theirs in zip(times, spent["stock"], strict=True))
-        print(f"{arm:8} {sum(times) / len(times) / given.rollouts:17.3f}   {sum(times) / base:.3f} ({each})")
+        print(f"{arm:8} {sum(times) / len(times) / args.rollouts:17.3f}   {sum(times) / base:.3f} ({each})")
     worst = max(sum(spent[arm]) / base for arm in METHODS)
     print(f"worst {worst:.3f}, bound {BOUND}: {'holds' if worst <= BOUND else 'BROKEN'}")
     sys.exit(worst > BOUND)

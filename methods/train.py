@@ -1,6 +1,6 @@
 """Train one run: `python -m methods.train --spec JSON_OR_FILE --out RUN_DIR`.
 
-The same command goes on after a kill at any moment and ends with the same curve and weights, bit for bit. Exit codes:
+After a kill at any moment the same command resumes and ends with the same curve and weights, bit for bit. Exit codes:
 0 finished (or was already), 2 wrong input, 75 run again to go on (stopped by SIGTERM or SIGUSR1 after saving, or
 another process still trained this run after `--wait` seconds).
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from methods.method import Method
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
-FULL = 64 * 2**20  # bytes free, below which a failure is put down to the disk
+FULL = 64 * 2**20  # bytes: with less free, a failure is reported as a full disk
 
 
 class StopRequest:
-    """Set by a signal, asked by the trainer between updates."""
+    """Set by a signal; the trainer asks between updates. A handler that raised would leave half an update behind."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -60,26 +60,29 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
     from methods import adapters, catalog
-    from methods.training import lock, run_folder, spec
+    from methods.training.run_folder import RunFolder
+    from methods.training.spec import read
+    from records import lock
 
-    spec_ = spec.read(text)
-    run = run_folder.RunFolder(out, spec_)
+    spec = read(text)
+    run = RunFolder(out, spec)
     if not plan_only and run.finished():
         print(f"{out}: finished already, outputs verified")
         return 0
-    method = catalog.parse(spec_.method)
-    adapter = adapters.adapter(spec_.trainer)
-    plan = adapter.plan(spec_)
+    method = catalog.parse(spec.method)
+    adapter = adapters.adapter(spec.trainer)
+    plan = adapter.preflight(spec)
     if plan_only:
         print("\n".join(plan.lines()))
         return 0
-    with lock.held(run.state / "lock", wait):
-        if run.finished() or run.restore():
+    with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
+        if run.finished() or run.restore():  # again: the process that held the lock may have finished it
             print(f"{out}: finished already, outputs verified")
             return 0
         try:
-            outcome = adapter.train(spec_, run, stop)
-        except Exception as error:  # a full disk has many names: torch calls it an unexpected position
+            outcome = adapter.train(spec, run, stop)
+        except Exception as error:
+            # A full disk has many names (torch calls it an unexpected position), so the disk itself is asked.
             free = shutil.disk_usage(out).free
             if free > FULL:
                 raise
@@ -94,11 +97,11 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
                 f"{out}: stopped by {name} at update {outcome.updates}; run the same command to go on", file=sys.stderr
             )
             return STOPPED
-        run.finish(described(method), outcome.updates, outcome.collapsed_at)
+        run.finish(method_entry(method), outcome.updates, outcome.collapsed_at)
     return 0
 
 
-def described(method: Method) -> dict[str, Any]:
+def method_entry(method: Method) -> dict[str, Any]:
     """The `method` entry of run.json."""
     return {
         "key": method.key,
@@ -112,11 +115,11 @@ def described(method: Method) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    given = arguments(argv)
+    args = arguments(argv)
     stop = StopRequest()
     stop.install()
     try:
-        return execute(given.spec, given.out, stop, wait=given.wait, plan_only=given.plan)
+        return execute(args.spec, args.out, stop, wait=args.wait, plan_only=args.plan)
     except BusyError as error:
         print(f"error: {error}", file=sys.stderr)
         return STOPPED

@@ -7,7 +7,6 @@ clean checkpoint of an interrupted build. A finished base is checked against its
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import random
 import shutil
@@ -23,8 +22,8 @@ from evals.arithmetic import LADDERS
 from models import measure, tokenizer
 from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
 from models.recipe import RECORD, WEIGHTS, BaseRecord, Recipe, finished, folder, hash_of, recipe, record
-from records import errors
-from records.errors import BusyError, ConfigError
+from records import errors, lock
+from records.errors import ConfigError
 from records.files import read_json, write_json
 from records.progress import Progress
 from records.provenance import environment, sha256_file
@@ -239,12 +238,9 @@ def _save(model: Any, folder: Path) -> None:
 def _workplace(out: Path) -> Iterator[Path]:
     """`.<name>.building` beside `out`, locked; removed after success, else kept with its clean checkpoint."""
     work = out.parent / f".{out.name}.building"
-    work.mkdir(parents=True, exist_ok=True)
-    with open(work / "lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(f"{work}: another process is building this base") from error
+    # Beside the folder, not in it: the folder is removed while the lock is still held.
+    with lock.held(out.parent / f".{out.name}.lock", f"{work}: another process is building this base"):
+        work.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work / "ready", ignore_errors=True)
         yield work
         shutil.rmtree(work)

@@ -60,6 +60,18 @@ def arguments_model(function: Callable[..., Any]) -> type[Declared]:
     return create_model(function.__name__, __base__=Declared, **fields)
 
 
+class KeyProblemError(ValueError):
+    """Raised by a model's own validator that looks at several keys: says which one the user should change.
+
+    >>> str(KeyProblemError("minibatches", "3 does not divide prompts_per_rollout 4"))
+    'minibatches: 3 does not divide prompts_per_rollout 4'
+    """
+
+    def __init__(self, key: str, problem: str):
+        super().__init__(f"{key}: {problem}")
+        self.key, self.problem = key, problem
+
+
 def validated(
     model: type[M], value: object, where: str | Where, at: str = "", error: type[BenchError] = ConfigError
 ) -> M:
@@ -92,6 +104,8 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
     if first["type"] == "literal_error":
         return str(unknown(where, key, first["input"], typing.get_args(_annotation_at(model, path))))
     if first["type"] == "value_error":  # raised by a validator of ours: its message is the sentence
+        if isinstance(problem := first["ctx"]["error"], KeyProblemError):
+            return f"{where}: {key + '.' if key else ''}{problem}"
         return f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}"
     got = first["input"]
     shown = repr(got) if not isinstance(got, Mapping | list) else type(got).__name__

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from methods.training import lock
+from records import lock
 from records.layout import BASE, Run
 from records.results_tree import Tree
 
@@ -95,7 +93,7 @@ def _status(tree: Tree, run: Run, planned: int | None) -> Status:
         return Status(run, "waiting", None, planned, None)
     rows = _rows(curve) if curve.is_file() else []
     done, each = _pace(rows)
-    if not _held(state / "lock"):
+    if not lock.is_held(state / "lock"):
         return Status(run, "stopped", done, planned, None)
     left = None if planned is None or each is None else max(0.0, planned - done) * each
     return Status(run, "running", done, planned, left)
@@ -122,16 +120,6 @@ def _pace(rows: Sequence[dict[str, str]]) -> tuple[float, float | None]:
     done = len(rows) / len(whole)
     seconds = sum(float(row[name] or 0) for row in rows for name in ("seconds_rollout", "seconds_update"))
     return done, seconds / done
-
-
-def _held(path: Path) -> bool:
-    try:
-        owner, touched = json.loads(path.read_text(encoding="utf-8")), path.stat().st_mtime
-    except FileNotFoundError:
-        return False
-    except json.JSONDecodeError:  # its writer is between creating and writing it
-        return True
-    return not (lock.gone(owner) or lock.implausible(time.time() - touched))
 
 
 def _far(one: Status) -> str:

@@ -185,7 +185,7 @@ def prompts_name(config: Mapping[str, Any], model: str) -> str:
     digest = code_hashes.prompts(given["source"])
     if given["source"] == "arithmetic":
         return f"{config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
-    limit = config["training"].get("max_prompt_tokens", Training.max_prompt_tokens)
+    limit = config["training"].get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default)
     return f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}/{base_name(config, model)}.jsonl"
 
 

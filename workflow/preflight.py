@@ -74,7 +74,7 @@ def _runs(world: World) -> Iterator[str]:
     for planned in world.planned:
         try:
             run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
-            adapter(run.trainer).sizes(run.training, catalog.parse(run.method))
+            adapter(run.trainer).plan(run.training, catalog.parse(run.method))
         except BenchError as error:
             refusals.setdefault(str(error), f"run {planned.run.path}: {error}")
     yield from refusals.values()

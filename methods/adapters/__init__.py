@@ -1,20 +1,20 @@
 """Trainer adapters: a trainer samples, scores and steps; the loss is always `Method.loss`, never written again here.
 
-An adapter is a module `methods.adapters.<trainer>` with four functions:
+An adapter is a module `methods.adapters.<trainer>` with three functions:
 
-    sizes(training, method) -> Plan
+    plan(training, method) -> Plan
         What the trainer will do, with every derived number, and every refusal that settings alone allow: a method whose
         scope forbids the split asked for, a setting this trainer cannot follow. No torch, no file.
-    plan(spec) -> Plan
+    preflight(spec) -> Plan
         The same for a run about to start, with every refusal that can be made without loading a model: wrong trainer
         version, missing or too few inputs. No torch.
     train(spec, run, stop) -> Outcome
         Train until the end, a collapse or `stop`; write every row to `run.curve`, every requested checkpoint to
         `run.checkpoint(step)`, and states to resume from to `run.state`. Going on after a kill at any moment gives the
         same rows and weights as if nothing had happened.
-    loss(method, batch, parts=1) -> Tensor
-        The loss of `batch` as this trainer computes it, through the code that training runs, in `parts` micro-batches.
-        Conformance tests hold it against `method.loss(batch)`.
+
+Its tests add a conformance function: the loss of ready-made tensors, sent through the code that training runs and cut
+into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, docs/add-a-trainer.md).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from methods.training.spec import TRAINERS
 from records.errors import unknown
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from methods.batch import Batch
     from methods.method import Method
     from methods.training.run_folder import RunFolder
     from methods.training.spec import Spec, Training
+
+# The adapters override private methods of exactly these versions; tests/adapters/test_*_canary.py pin what they use.
+TRL_VERSION = "1.16.0"
+VERL_VERSION = "0.9.1"
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,18 @@ class Outcome:
 
 
 class Adapter(Protocol):
-    def sizes(self, training: Training, method: Method) -> Plan: ...
+    def plan(self, training: Training, method: Method) -> Plan: ...
 
-    def plan(self, spec: Spec) -> Plan: ...
+    def preflight(self, spec: Spec) -> Plan: ...
 
     def train(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome: ...
 
-    def loss(self, method: Method, batch: Batch, parts: int = 1) -> Tensor: ...
-
 
 def adapter(trainer: str) -> Adapter:
-    """The adapter of that name; `ConfigError` for a trainer that has none."""
+    """The adapter of that name; `ConfigError` for a trainer that has none.
+
+    Imported by name, and not at the top of this module: neither trainer's package needs the other's to be installed.
+    """
     if trainer not in TRAINERS:
         raise unknown("adapters", "trainer", trainer, TRAINERS)
     module: Any = import_module(f"methods.adapters.{trainer}")

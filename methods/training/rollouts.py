@@ -14,9 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from methods.adapters import Plan
 from methods.batch import Batch
-from methods.training.run_folder import require_rows
 from methods.training.spec import Spec
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.files import read_jsonl
@@ -137,12 +135,6 @@ class Refill:
         return drawn
 
 
-def check_count(count: int, drawn: int, path: str) -> None:
-    """A prompt may come once per rollout only: its samples are one group."""
-    if count < drawn:
-        raise ConfigError(f"{path}: holds {count} prompts, one rollout draws {drawn} different ones")
-
-
 def check_readable(
     prompts: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
@@ -187,13 +179,18 @@ def rows_of(prompts: list[dict[str, Any]], indices: Iterable[int]) -> list[dict[
 def prompts(spec: Spec) -> list[dict[str, Any]]:
     """The run's training prompts, in the order of their file."""
     rows = read_jsonl(spec.prompts, "training prompts")
-    require_rows(rows, spec.prompts)
+    for number, row in enumerate(rows, 1):
+        for key in ("prompt", "answer"):
+            if not isinstance(row.get(key), str):
+                raise CorruptInputError(f"{spec.prompts}: line {number}: {key}: must be text, got {row.get(key)!r}")
     return rows
 
 
-def check(spec: Spec, made: Plan) -> None:
+def check_inputs(spec: Spec, prompts_drawn: int) -> None:
     """`MissingInputError` for a folder that holds no model, `ConfigError` for fewer prompts than a rollout draws."""
     for name in ("config.json", "tokenizer_config.json"):
         if not (Path(spec.base) / name).is_file():
             raise MissingInputError(f"{spec.base}: {name} is missing: not a model folder")
-    check_count(len(prompts(spec)), made.prompts_drawn, spec.prompts)
+    count = len(prompts(spec))
+    if count < prompts_drawn:  # a prompt may come once per rollout only: its samples are one group
+        raise ConfigError(f"{spec.prompts}: holds {count} prompts, one rollout draws {prompts_drawn} different ones")

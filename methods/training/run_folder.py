@@ -244,7 +244,7 @@ class RunFolder:
             aside = self.state / f"aside-{number}"
             aside.mkdir()
             for item in self.state.iterdir():
-                if item.name not in ("lock", "events.jsonl") and not item.name.startswith("aside-"):
+                if item.name != "events.jsonl" and not item.name.startswith(("lock", "aside-")):
                     item.rename(aside / item.name)
             print(
                 f"{self.state}: belongs to a run with other {', '.join(changed)}; moved to {aside}, starting anew",
@@ -335,11 +335,3 @@ def _digest(path: Path) -> str | None:
 def _copy(source: Path, target: Path) -> None:
     with atomic(target) as temporary:
         shutil.copyfile(source, temporary)
-
-
-def require_rows(rows: list[dict[str, Any]], path: str) -> None:
-    """Raise unless every row of a prompt file has a text `prompt` and a text `answer`."""
-    for number, row in enumerate(rows, 1):
-        for key in ("prompt", "answer"):
-            if not isinstance(row.get(key), str):
-                raise CorruptInputError(f"{path}: line {number}: {key}: must be text, got {row.get(key)!r}")

@@ -161,7 +161,7 @@ def _run(record: Mapping[str, Any], environment: str | None) -> dict[str, Any]:
     return {
         **{name: inputs.get(name) for name in ("spec", "code", "method_code", "base", "prompts")},
         "trainer": spec.get("trainer"),
-        "device": (spec.get("training") or {}).get("device", Training.device),
+        "device": (spec.get("training") or {}).get("device", Training.model_fields["device"].default),
         "environment": environment,
         **{name: record.get(name) for name in ("finished_at", "wall_seconds", "cpu_seconds", "collapsed_at")},
     }

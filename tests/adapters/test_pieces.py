@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from methods.adapters.trl.microbatches import Rows, join, slices
+from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.training import rollouts
 from methods.training.rollouts import choose, deal, derive, informative
 from methods.training.run_folder import COLUMNS, Curve, read
@@ -72,8 +72,8 @@ def test_informative_groups_have_two_rewards() -> None:
     assert informative(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0]), 2) == [False, True, False]
 
 
-def test_slices_keep_groups_whole_and_know_their_minibatch() -> None:
-    made = slices(rows([3, 1, 2, 2, 5, 4], [0, 1, 0, 1, 0, 1]), samples=2, minibatches=2, parts=2)
+def test_micro_batches_keep_groups_whole_and_know_their_minibatch() -> None:
+    made = micro_batches(rows([3, 1, 2, 2, 5, 4], [0, 1, 0, 1, 0, 1]), samples=2, minibatches=2, parts=2)
     assert [s.rows.group.tolist() for s in made] == [[0, 0], [2, 2], [1], [1]]
     assert [(s.tokens, s.sequences, s.groups) for s in made] == [(13, 4, 2), (13, 4, 2), (4, 2, 1), (4, 2, 1)]
     assert [s.group_tokens.tolist() for s in made] == [[4, 4], [9, 9], [4], [4]]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from methods.adapters import trl
-from methods.adapters.trl import config
 from methods.training import spec as specs
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from tests.adapters import worlds
@@ -24,12 +23,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown filter": ({"filter": "mas"}, "training.filter: unknown value 'mas'.*nearest: mask"),
     "unknown training key": ({"learning_rat": 1.0}, "training.learning_rat: unknown key;.*nearest: learning_rate"),
     "checkpoint beyond rollouts": ({"checkpoints": [3]}, r"checkpoints: 3 is not a rollout of this run \(1 to 2\)"),
-    "no checkpoint": ({"checkpoints": []}, "checkpoints: must be a list of rollouts"),
-    "text for a number": ({"rollouts": "2"}, "training.rollouts: must be int, got '2'"),
-    "true for a number": ({"passes": True}, "training.passes: must be int, got True"),
-    "nothing to train": ({"rollouts": 0}, "training.rollouts: 0 is not positive"),
-    "groups of one": ({"samples_per_prompt": 1}, "training.samples_per_prompt: 1 is less than 2"),
-    "undersampling": ({"oversample": 0.5}, "training.oversample: 0.5 is less than 1"),
+    "no checkpoint": ({"checkpoints": []}, "checkpoints: names no rollout"),
+    "text for a number": ({"rollouts": "2"}, "training.rollouts: must be a whole number, got '2'"),
+    "true for a number": ({"passes": True}, "training.passes: must be a whole number, got True"),
+    "nothing to train": ({"rollouts": 0}, "training.rollouts: must be greater than 0, got 0"),
+    "groups of one": (
+        {"samples_per_prompt": 1},
+        "training.samples_per_prompt: must be greater than or equal to 2, got 1",
+    ),
+    "undersampling": ({"oversample": 0.5}, "training.oversample: must be greater than or equal to 1, got 0.5"),
     "half a group per minibatch": ({"minibatches": 3}, "training.minibatches: 3 does not divide prompts_per_rollout 4"),
     "uneven parts": ({"micro_batches": 3}, "training.micro_batches: 3 does not divide a minibatch of 8 sequences"),
     "bf16 on cpu": ({"precision": "bfloat16"}, "training.precision: bfloat16 needs device cuda"),
@@ -47,7 +49,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"cov_scope": "batch"},
         "training.cov_scope: unknown value 'batch'; allowed: microbatch, minibatch",
     ),
-    "negative seed": ({"seed": -1}, "seed: -1 is negative"),
+    "negative seed": ({"seed": -1}, "seed: must be greater than or equal to 0, got -1"),
 }
 
 
@@ -71,7 +73,7 @@ def test_missing_and_unknown_top_level_keys(tmp_path: Path) -> None:
 def test_specification_from_a_file_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(worlds.spec(tmp_path, seed=-1)))
-    with pytest.raises(ConfigError, match=f"{re.escape(str(path))}: seed: -1"):
+    with pytest.raises(ConfigError, match=f"{re.escape(str(path))}: seed: must be .* got -1"):
         specs.read(str(path))
     path.write_text("{")
     with pytest.raises(ConfigError, match="not valid JSON"):
@@ -87,7 +89,7 @@ def test_what_the_architecture_page_shows_is_accepted() -> None:
 
 
 def planned(world: Path, **changes: Any) -> Any:
-    return trl.plan(specs.check(worlds.spec(world, **changes)))
+    return trl.preflight(specs.check(worlds.spec(world, **changes)))
 
 
 def test_plan_derives_trls_sizes(world: Path) -> None:
@@ -123,7 +125,7 @@ def test_trl_refuses_what_takes_more_than_one_device(world: Path, changes: dict[
 
 
 def test_other_trl_is_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "version", lambda _: "1.17.0")
+    monkeypatch.setattr(trl, "version", lambda _: "1.17.0")
     with pytest.raises(ConfigError, match=r"trl: version '1.17.0' is installed; allowed: 1.16.0"):
         planned(world)
 

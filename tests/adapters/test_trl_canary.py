@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from methods.adapters.trl.config import TRL_VERSION
+from methods.adapters import TRL_VERSION
 
 SIGNATURES = {
     "_get_per_token_logps_and_entropies": [

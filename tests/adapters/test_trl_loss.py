@@ -7,7 +7,6 @@ from dataclasses import fields
 import pytest
 
 from methods import catalog
-from methods.adapters import trl
 from methods.batch import Batch
 from methods.method import Method
 
@@ -43,7 +42,9 @@ def loss_and_gradients(method: Method, batch: Batch, parts: int | None) -> list[
 
         loss = method.loss(batch, generator=torch.Generator().manual_seed(derive(0, "selection", 0)))
     else:
-        loss = trl.loss(method, batch, parts)
+        from tests.adapters.trl_conformance import through_trainer
+
+        loss = through_trainer(method, batch, parts)
     wanted = [batch.logp, batch.entropy, batch.full_logp]
     return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
 

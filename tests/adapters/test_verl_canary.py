@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from methods.adapters.verl import versions
+from methods.adapters import VERL_VERSION
+from methods.adapters.verl import check_versions
 
 # Methods of verl's trainer that ours overrides or calls, with their parameters.
 TRAINER = {
@@ -52,8 +53,8 @@ def source(owner: Any, name: str) -> str:
 def test_versions_are_the_pinned_ones() -> None:
     from records.provenance import version
 
-    assert version("verl") == versions.VERL_VERSION
-    versions.check("cpu")
+    assert version("verl") == VERL_VERSION
+    check_versions("cpu")
 
 
 @pytest.mark.parametrize("name", TRAINER)
@@ -120,7 +121,7 @@ def test_filling_rows_have_an_empty_mask_and_a_numbered_key() -> None:
 
 
 def test_verl_still_imports_what_trl_no_longer_has() -> None:
-    """When it does not, `plugin` needs no shim."""
+    """When it does not, `worker` needs no shim."""
     import verl.models.transformers.monkey_patch as patch
     import verl.utils.model as model
 

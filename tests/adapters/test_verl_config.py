@@ -9,8 +9,7 @@ import pytest
 
 from methods import catalog
 from methods.adapters.verl import config as verl_config
-from methods.adapters.verl import keys
-from methods.adapters.verl.plan import plan, sizes
+from methods.adapters.verl import plan, preflight
 from methods.training import spec as specs
 from methods.training.spec import Spec
 from records.errors import BenchError, ConfigError, MissingInputError
@@ -72,7 +71,7 @@ TRAPS: dict[str, tuple[Any, Any, str]] = {
     f"{A}.fsdp_config.seed": (42, 2, "the run's seed is not threaded"),
     f"{A}.data_loader_seed": (42, 2, "the run's seed is not threaded"),
     f"{M}.use_remove_padding": (True, False, "needs flash-attn, which no environment of ours holds"),
-    f"{M}.external_lib": (None, "methods.adapters.verl.plugin", "the engine build dies beside TRL 1.x"),
+    f"{M}.external_lib": (None, "methods.adapters.verl.worker", "the engine build dies beside TRL 1.x"),
     f"{R}.n": (1, 8, "groups of one"),
     f"{R}.temperature": (1.0, 1.0, "printed"),
     f"{R}.top_p": (1, 1.0, "sampling is from the policy itself"),
@@ -97,7 +96,7 @@ TRAPS: dict[str, tuple[Any, Any, str]] = {
     "trainer.logger": (["console", "wandb"], ["file"], "asks a service on the internet"),
     "trainer.resume_mode": ("auto", "disable", "a stale folder goes on in silence"),
     "trainer.save_freq": (-1, 4, "nothing to resume from"),
-    "trainer.total_epochs": (30, keys.ENDLESS, "the run ends early and saves nothing"),
+    "trainer.total_epochs": (30, 1_000_000, "the run ends early and saves nothing"),
     "trainer.total_training_steps": (None, 72, "decided by epochs"),
     "trainer.val_before_train": (True, False, "an evaluation that is not ours"),
     "trainer.use_v1": (True, True, "V0 drops old entropies"),
@@ -106,6 +105,44 @@ TRAPS: dict[str, tuple[Any, Any, str]] = {
     "trainer.n_gpus_per_node": (8, 8, "from `cluster`"),
     "trainer.device": ("cuda", "cuda", "from the specification"),
 }  # fmt: skip
+
+
+# Sections that are off: section -> (the key that turns it off, its value). What else they hold is never read.
+OFF: dict[str, tuple[str, Any]] = {
+    "critic": ("critic.enable", False),
+    "distillation": ("distillation.enabled", False),
+    "reward.reward_model": ("reward.reward_model.enable", False),
+    "reward.reward_manager.module": ("reward.reward_manager.source", "register"),
+    "reward.sandbox_fusion": ("reward.sandbox_fusion.url", None),
+    "reward_model": ("reward_model.enable", None),  # the old names of `reward`, kept by verl: null is unset
+    "custom_reward_function": ("custom_reward_function.path", None),
+    "sandbox_fusion": ("sandbox_fusion.url", None),
+    "global_profiler": ("global_profiler.tool", None),
+    "actor_rollout_ref.actor.profiler": ("actor_rollout_ref.actor.profiler.enable", False),
+    "actor_rollout_ref.ref.profiler": ("actor_rollout_ref.ref.profiler.enable", False),
+    "actor_rollout_ref.rollout.profiler": ("actor_rollout_ref.actor.profiler.enable", False),
+    "actor_rollout_ref.actor.qat": ("actor_rollout_ref.actor.qat.enable", False),
+    "actor_rollout_ref.actor.fsdp_config.qat": ("actor_rollout_ref.actor.fsdp_config.qat.enable", False),
+    "actor_rollout_ref.ref.fsdp_config.qat": ("actor_rollout_ref.ref.fsdp_config.qat.enable", False),
+    "actor_rollout_ref.actor.fsdp_config.turbo_config": ("actor_rollout_ref.actor.strategy", "fsdp2"),
+    "actor_rollout_ref.ref.fsdp_config.turbo_config": ("actor_rollout_ref.actor.strategy", "fsdp2"),
+    "actor_rollout_ref.model.lora": ("actor_rollout_ref.model.lora.rank", 0),
+    "actor_rollout_ref.model.mtp": ("actor_rollout_ref.model.mtp.enable", False),
+    "actor_rollout_ref.model.tiled_mlp": ("actor_rollout_ref.model.tiled_mlp.enabled", False),
+    "actor_rollout_ref.model.fused_kernel_options": ("actor_rollout_ref.model.use_fused_kernels", False),
+    "actor_rollout_ref.rollout.multi_turn": ("actor_rollout_ref.rollout.multi_turn.enable", False),
+    "actor_rollout_ref.rollout.prometheus": ("actor_rollout_ref.rollout.prometheus.enable", False),
+    "actor_rollout_ref.rollout.trace": ("actor_rollout_ref.rollout.trace.backend", None),
+    "actor_rollout_ref.rollout.disaggregation": ("actor_rollout_ref.rollout.disaggregation.enabled", False),
+    "algorithm.kl_ctrl": ("algorithm.use_kl_in_reward", False),
+    "algorithm.pf_ppo": ("algorithm.use_pf_ppo", False),
+    "transfer_queue.backend.MooncakeStore": ("transfer_queue.backend.storage_backend", "SimpleStorage"),
+    "trainer.v1.colocate_async": ("trainer.v1.trainer_mode", "methods"),
+    "trainer.v1.separate_async": ("trainer.v1.trainer_mode", "methods"),
+    "skip.rollout": ("skip.rollout.enable", False),
+    "skip.rollout_tq": ("skip.rollout_tq.enable", False),
+    "skip.async_rollout": ("skip.async_rollout.enable", False),
+}
 
 
 def defaults() -> dict[str, Any]:
@@ -133,10 +170,10 @@ def test_no_key_that_acts_is_left_to_verl(device: str) -> None:
         and key not in groups
         and not key.endswith("_target_")
         and not (isinstance(value, str) and value.startswith("${"))
-        and not any(key.startswith(f"{section}.") for section in keys.OFF)
+        and not any(key.startswith(f"{section}.") for section in OFF)
     ]
     assert left == ["model_engine"]  # which YAML files Hydra takes, not a setting
-    for section, (switch, value) in keys.OFF.items():
+    for section, (switch, value) in OFF.items():
         assert ours[switch] == value, section
         assert any(key.startswith(f"{section}.") for key in defaults()), f"verl has no section {section}"
 
@@ -146,7 +183,7 @@ def test_no_key_that_acts_is_left_to_verl(device: str) -> None:
 def test_verl_accepts_every_run_of_the_paper(name: str) -> None:
     spec = paper_spec(name)
     made = verl_config.compose(verl_config.overrides(spec, FILES))
-    planned = sizes(spec.training, catalog.parse(spec.method))
+    planned = plan(spec.training, catalog.parse(spec.method))
     assert made.actor_rollout_ref.actor.ppo_mini_batch_size * made.actor_rollout_ref.rollout.n == 128
     assert planned.updates_per_rollout == 4
     assert made.trainer.nnodes * made.trainer.n_gpus_per_node == (16 if "14b" in name else 8)
@@ -207,12 +244,12 @@ def test_plan_refuses_with_one_line(case: str) -> None:
     name, changes, message = REFUSED[case]
     spec = paper_spec(name, **changes)
     with pytest.raises(ConfigError, match=message) as caught:
-        sizes(spec.training, catalog.parse(spec.method))
+        plan(spec.training, catalog.parse(spec.method))
     assert "\n" not in str(caught.value)
 
 
 def test_plan_reads_what_is_there_without_torch(world: Path) -> None:
-    made = plan(specs.check(worlds.spec(world, trainer="verl", filter="none", prompts_per_rollout=4)))
+    made = preflight(specs.check(worlds.spec(world, trainer="verl", filter="none", prompts_per_rollout=4)))
     assert (made.prompts_drawn, made.sequences_drawn, made.updates) == (4, 16, 8)
     assert made.trainer["ppo_mini_batch_size"] == 2
 
@@ -227,4 +264,4 @@ def test_plan_reads_what_is_there_without_torch(world: Path) -> None:
 )
 def test_plan_names_missing_inputs(world: Path, changes: dict[str, Any], kind: type[BenchError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        plan(specs.check(worlds.spec(world, trainer="verl", **changes)))
+        preflight(specs.check(worlds.spec(world, trainer="verl", **changes)))

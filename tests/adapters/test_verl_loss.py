@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from methods import catalog
-from methods.adapters import trl
 from methods.batch import Batch
 from records.errors import ConfigError
 from tests.adapters.test_trl_loss import KEYS as TRL_KEYS
@@ -42,10 +41,12 @@ def same(one: list[object], other: list[object], **tolerance: float) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_verls_loss_is_trls_bit_for_bit(key: str, double: bool, captured: list[Batch]) -> None:
     """And TRL's is `Method.loss` bit for bit (test_trl_loss.py)."""
+    from tests.adapters.trl_conformance import through_trainer
+
     method = catalog.parse(key)
     for batch in captured:
         one, other = leaves(batch, double), leaves(batch, double)
-        same(through(key, one), gradients(trl.loss(method, other), other), rtol=0, atol=0)
+        same(through(key, one), gradients(through_trainer(method, other), other), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("parts", "ranks"), [(2, 1), (4, 1), (1, 2), (2, 2)])
@@ -91,9 +92,9 @@ def test_statistics_over_a_minibatch_refuse_a_part_of_it(key: str, captured: lis
 
 def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
     """Counted by the rows seen: the second minibatch of a rollout draws other tokens than the first."""
-    from methods.adapters.verl.worker import PART, MethodLoss
+    from methods.adapters.verl.worker import RESULT, MethodLoss
     from tests.adapters.verl_conformance import as_verl
 
     loss = MethodLoss("clip_cov", 0, 4, whole_minibatch=True)
-    seen = [loss(*as_verl(batch, slice(None)))[1][PART][0] for batch in captured]
+    seen = [loss(*as_verl(batch, slice(None)))[1][RESULT].update for batch in captured]
     assert seen == [0, 1, 2, 3]

@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 
 from methods import catalog
-from methods.adapters.verl import checkpoint, rewards, versions
-from methods.adapters.verl import train as verl_train
-from methods.adapters.verl.plan import plan
-from methods.adapters.verl.processes import StalledError, Watch, environment
+from methods.adapters import verl
+from methods.adapters.verl import checkpoint, dataset
+from methods.adapters.verl.processes import StalledError, Watchdog, environment
 from methods.training.spec import check
 from records.errors import BenchError, ConfigError, MissingInputError
 from records.provenance import ROOT
@@ -59,9 +58,9 @@ REWARDS = {
 def test_a_reward_scores_or_says_what_went_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never an exception: verl would take the sample out of its group in silence. Never a wait without end."""
     if "hangs" in name:
-        monkeypatch.setattr(rewards, "SECONDS", 0.2)
+        monkeypatch.setattr(dataset, "SECONDS", 0.2)
     score, error = REWARDS[name]
-    found = asyncio.run(rewards.compute_score(name, "2", "3", {"prompt": "1+1?"}, anything="else"))
+    found = asyncio.run(dataset.compute_score(name, "2", "3", {"prompt": "1+1?"}, anything="else"))
     assert (found["score"], found["acc"]) == (score, score)
     assert (found["error"] is None) == (error is None)
     if error is not None:
@@ -111,7 +110,7 @@ def alarm() -> Any:
 
 
 def test_a_wait_without_end_is_ended(alarm: Any) -> None:
-    watch = Watch(0.2)
+    watch = Watchdog(0.2)
 
     def wait() -> None:
         with watch.watching():
@@ -134,7 +133,7 @@ HANGING = {
 def test_what_hangs_all_the_same_is_ended_and_says_why(case: str) -> None:
     program = (
         "import signal, threading; from methods.adapters.verl import processes; processes.LAST_SECONDS = 0.2\n"
-        "watch, wait = processes.Watch(0.2), lambda: threading.Event().wait(60)\n"
+        "watch, wait = processes.Watchdog(0.2), lambda: threading.Event().wait(60)\n"
         f"with watch.watching():\n    {HANGING[case]}"
     )
     line = [sys.executable, "-c", program]
@@ -145,7 +144,7 @@ def test_what_hangs_all_the_same_is_ended_and_says_why(case: str) -> None:
 
 def test_a_wait_that_is_restarted_has_its_whole_time_again(alarm: Any) -> None:
     lasts = []
-    with (watch := Watch(100.0)).watching():
+    with (watch := Watchdog(100.0)).watching():
         for number in range(3):
             signal.setitimer(signal.ITIMER_REAL, 50.0)  # half of it is over
             watch.restart(f"rollout {number}")
@@ -174,28 +173,28 @@ def test_an_environment_that_cannot_run_verl_is_one_line(
     case: str, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed, device, kind, message = VERSIONS[case]
-    right = versions.version
-    monkeypatch.setattr(versions, "version", lambda name: changed[name] if name in changed else right(name))
+    right = verl.version
+    monkeypatch.setattr(verl, "version", lambda name: changed[name] if name in changed else right(name))
     with pytest.raises(kind, match=message) as error:
-        versions.check(device)
+        verl.check_versions(device)
     assert "\n" not in str(error.value)
 
 
 def test_versions_are_asked_before_anything_starts(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "version", lambda name: "0.9.2")
+    monkeypatch.setattr(verl, "version", lambda name: "0.9.2")
     with pytest.raises(ConfigError, match="environment: verl"):
-        verl_train(check(worlds.spec(world, trainer="verl")), None, lambda: False)  # type: ignore[arg-type]
+        verl.train(check(worlds.spec(world, trainer="verl")), None, lambda: False)  # type: ignore[arg-type]
 
 
 def test_without_trl_verl_needs_no_shim(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = versions.version
-    monkeypatch.setattr(versions, "version", lambda name: None if name == "trl" else right(name))
-    versions.check("cpu")
+    right = verl.version
+    monkeypatch.setattr(verl, "version", lambda name: None if name == "trl" else right(name))
+    verl.check_versions("cpu")
 
 
 def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None:
     with pytest.raises(ConfigError, match=r"spec: method: tepo\+kl-estimator=full needs the whole distribution"):
-        plan(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
+        verl.preflight(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
 
 
 @pytest.mark.parametrize("under", [(), ("quick",)], ids=["embedded", "quick"])
@@ -267,10 +266,10 @@ def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
 
     run = RunFolder(tmp_path / "run", check(worlds.spec(world, trainer="verl")))
     run.open()
-    keeper = checkpoint.Keeper(run)
+    writer = checkpoint.CheckpointWriter(run)
     for rollout in (1, 2, 3):
-        (keeper.begin(rollout) / f"global_step_{rollout}").mkdir()
-        keeper.complete(rollout, 0)
+        (writer.begin(rollout) / f"global_step_{rollout}").mkdir()
+        writer.complete(rollout, 0)
     assert sorted(path.name for path in run.state.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-8"]
     assert run.mark.rollout == 3
     run.curve.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from methods.adapters.trl.microbatches import Rows, Slice
+from methods.adapters.trl.microbatches import MicroBatch, Rows
 from methods.adapters.trl.trainer import MethodTrainer
 from methods.batch import Batch
 from methods.method import Method
@@ -15,7 +15,7 @@ from methods.method import Method
 class _Silent:
     """Takes what a recorder is told."""
 
-    def part(self, *_: object) -> None: ...
+    def micro_batch(self, *_: object) -> None: ...
 
     def empty(self, *_: object) -> None: ...
 
@@ -24,7 +24,7 @@ class _State:
     global_step = 0
 
 
-def through_trainer(method: Method, batch: Batch, parts: int) -> torch.Tensor:
+def through_trainer(method: Method, batch: Batch, parts: int = 1) -> torch.Tensor:
     """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`."""
     trainer: Any = object.__new__(MethodTrainer)
     trainer.method, trainer.recorder, trainer.run_seed, trainer.state = method, _Silent(), 0, _State()
@@ -50,7 +50,8 @@ def through_trainer(method: Method, batch: Batch, parts: int) -> torch.Tensor:
             old_entropy=piece.old_entropy,
             old_full_logp=piece.old_full_logp,
         )
-        whole = Slice(rows, batch.tokens, batch.sequences, parts, tokens_K[index][at], int(tokens_K.count_nonzero()))
+        groups = int(tokens_K.count_nonzero())
+        micro_batch = MicroBatch(rows, batch.tokens, batch.sequences, parts, tokens_K[index][at], groups)
         trainer._score = lambda _model, _rows, piece=piece: (piece.logp, piece.entropy, piece.full_logp)
-        total = total + trainer._compute_loss(None, whole)
+        total = total + trainer._compute_loss(None, micro_batch)
     return total

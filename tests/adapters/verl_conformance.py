@@ -16,7 +16,7 @@ from methods.method import Method
 PROMPT = 2  # tokens; a loss reads none of them
 
 
-def through_workers(method: Method, batch: Batch, parts: int, ranks: int = 1) -> torch.Tensor:
+def through_workers(method: Method, batch: Batch, parts: int = 1, ranks: int = 1) -> torch.Tensor:
     """The workers' loss over `parts` micro-batches on each of `ranks`, averaged over ranks as FSDP does; its gradient
     reaches `batch.logp` and `batch.entropy`."""
     losses = [MethodLoss(method.key, 0, 1, whole_minibatch=True) for _ in range(ranks)]
@@ -44,7 +44,7 @@ def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Te
         "old_log_probs": _cut(piece.old_logp, lengths),
         "entropy": _cut(piece.old_entropy, lengths),
         "advantages": _cut(piece.advantage.unsqueeze(1) * piece.mask, lengths),
-        tensors.ROW_FIELD: torch.tensor(_shares(batch)[at]),
+        tensors.TOTALS_FIELD: torch.tensor(_totals(batch)[at]),
     }
     if piece.ref_logp is not None:
         rows[tensors.REFERENCE] = _cut(piece.ref_logp, lengths)
@@ -62,10 +62,10 @@ def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Te
     return {name: _shifted(x, lengths) for name, x in output.items() if x is not None}, data
 
 
-def _shares(batch: Batch) -> list[list[int]]:
+def _totals(batch: Batch) -> list[list[int]]:
     tokens = {int(g): int(batch.lengths_B[batch.group == g].sum()) for g in batch.group.unique()}
     groups, rows = sum(n > 0 for n in tokens.values()), batch.sequences
-    return [tensors.Shares(int(g), tokens[int(g)], groups, rows).row() for g in batch.group]
+    return [tensors.MinibatchTotals(int(g), tokens[int(g)], groups, rows).row() for g in batch.group]
 
 
 def _cut(x_BT: torch.Tensor | None, lengths: list[int]) -> torch.Tensor:

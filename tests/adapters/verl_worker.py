@@ -17,9 +17,8 @@ import torch
 
 from methods import catalog
 from methods.adapters.verl import checkpoint
-from methods.adapters.verl.config import compose, overrides
-from methods.adapters.verl.files import Files
-from methods.adapters.verl.worker import PART, MethodLoss
+from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.worker import RESULT, MethodLoss
 from methods.batch import Batch
 from methods.training.rollouts import derive
 from methods.training.spec import Spec, check
@@ -108,7 +107,7 @@ def through_engine(actor: Any, data: Any, loss: MethodLoss) -> tuple[float, list
         engine.optimizer_zero_grad()
         output = engine.forward_backward_batch(data, loss)
         gradients = [p.grad.full_tensor().clone() for p in engine.module.parameters()]
-    return sum(output["loss"]), gradients, output["metrics"][PART]
+    return sum(output["loss"]), gradients, output["metrics"][RESULT]
 
 
 def relative(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:

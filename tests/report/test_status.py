@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from methods.training import lock
+from records import lock
 from records.layout import Run
 from records.results_tree import Tree
 from report import show, status
@@ -35,7 +35,7 @@ def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
 def busy(scored_copy: Tree) -> Iterator[Tree]:
     """GRPO done, TEPO running in this process after 6 of 12 rollouts, GSPO stopped, TEPO without KL waiting."""
     with ExitStack() as held:
-        held.enter_context(lock.held(begun(scored_copy, TEPO, 24, torn=True)))
+        held.enter_context(lock.held(begun(scored_copy, TEPO, 24, torn=True), "busy"))
         begun(scored_copy, GSPO, 5)
         (scored_copy.layout.run(NOKL) / "run.json").unlink()
         yield scored_copy
@@ -55,13 +55,13 @@ def test_time_left_is_the_pace_so_far_times_the_rollouts_to_come(busy: Tree) -> 
 
 
 def test_no_time_is_told_before_a_rollout_is_complete(scored_copy: Tree) -> None:
-    with lock.held(begun(scored_copy, TEPO, 3)):
+    with lock.held(begun(scored_copy, TEPO, 3), "busy"):
         assert next(one.seconds for one in status.progress(scored_copy).runs if one.run == TEPO) is None
 
 
 def test_a_lock_whose_process_is_gone_is_no_running_run(scored_copy: Tree) -> None:
     path = begun(scored_copy, TEPO, 8)
-    with lock.held(path):
+    with lock.held(path, "busy"):
         owner = json.loads(path.read_text())
     path.write_text(json.dumps(owner | {"pid": 2**22 + 1}))
     assert next(one.state for one in status.progress(scored_copy).runs if one.run == TEPO) == "stopped"

@@ -1,6 +1,6 @@
 """Between sampling and the first update: constant groups go, the rest is dealt into minibatches.
 
-TRL shuffles single sequences and cuts equal slices. Here prompt groups stay whole, as in verl and in the paper's
+TRL shuffles single sequences and cuts equal parts. Here prompt groups stay whole, as in verl and in the paper's
 mini-batches of 16 prompts, and sequences left out are not computed at all. Rows of a rollout always lie group by group,
 so `group` is row // samples_per_prompt. Pure functions and records on tensors; nothing here knows a trainer.
 """
@@ -54,16 +54,17 @@ class Rows:
 
 
 def _is_completion(name: str, rows: Rows) -> bool:
+    """Whether that field is there and has a column for each completion token."""
     return not name.startswith("prompt_") and getattr(rows, name) is not None and getattr(rows, name).ndim >= 2
 
 
 @dataclass(frozen=True)
-class Slice:
+class MicroBatch:
     """What one forward and backward pass sees: a minibatch, or a part of one, and the minibatch's totals."""
 
     rows: Rows
     tokens: int  # of the whole minibatch
-    sequences: int
+    sequences: int  # likewise
     parts: int  # micro-batches the minibatch is cut into
     group_tokens: Tensor  # (n,) tokens that each row's group has in the minibatch
     groups: int  # in the minibatch
@@ -95,47 +96,47 @@ class Slice:
         )
 
 
-def join(parts: Sequence[Rows], pad: int) -> Rows:
+def join(draws: Sequence[Rows], pad: int) -> Rows:
     """One `Rows` of several draws: prompts padded on the left, completions on the right, groups numbered on."""
     import torch
     from torch.nn.functional import pad as padded
 
-    if len(parts) == 1:
-        return parts[0]
-    prompt = max(p.prompt_ids.shape[1] for p in parts)
-    width = max(p.completion_ids.shape[1] for p in parts)
+    if len(draws) == 1:
+        return draws[0]
+    prompt = max(draw.prompt_ids.shape[1] for draw in draws)
+    width = max(draw.completion_ids.shape[1] for draw in draws)
     columns: dict[str, list[Tensor]] = {}
-    offset = 0
-    for part in parts:
-        for f in fields(part):
-            x = getattr(part, f.name)
+    groups_before = 0
+    for draw in draws:
+        for f in fields(draw):
+            x = getattr(draw, f.name)
             if x is None:
                 continue
             if f.name.startswith("prompt_"):
                 x = padded(x, (prompt - x.shape[1], 0), value=pad if f.name == "prompt_ids" else 0)
-            elif _is_completion(f.name, part):
+            elif _is_completion(f.name, draw):
                 x = padded(x, (0, width - x.shape[1]), value=pad if f.name == "completion_ids" else 0)
             elif f.name == "group":
-                x = x + offset
+                x = x + groups_before
             columns.setdefault(f.name, []).append(x)
-        offset += int(part.group.max()) + 1
+        groups_before += int(draw.group.max()) + 1
     return Rows(**{name: torch.cat(values) for name, values in columns.items()})
 
 
-def slices(rows: Rows, samples: int, minibatches: int, parts: int) -> list[Slice]:
-    """The kept rows, dealt into minibatches and each cut into `parts`; all slices of one minibatch know its totals."""
+def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> list[MicroBatch]:
+    """The kept rows, dealt into minibatches and each cut into `parts`; every part knows its minibatch's totals."""
     import torch
 
-    made = []
+    result = []
     groups = rows.group.view(-1, samples)
     for members in deal(range(len(groups)), minibatches):
-        at = (torch.tensor(members, dtype=torch.long).unsqueeze(1) * samples + torch.arange(samples)).flatten()
-        whole = rows.take(at.to(rows.group.device))
-        lengths_KG = whole.lengths.view(-1, samples)
+        index = (torch.tensor(members, dtype=torch.long).unsqueeze(1) * samples + torch.arange(samples)).flatten()
+        minibatch = rows.take(index.to(rows.group.device))
+        lengths_KG = minibatch.lengths.view(-1, samples)
         group_tokens = lengths_KG.sum(1).repeat_interleave(samples)
-        tokens = int(whole.lengths.sum())
-        size = max(1, -(-len(whole) // parts))
+        tokens = int(minibatch.lengths.sum())
+        size = max(1, -(-len(minibatch) // parts))
         for part in range(parts):
-            piece = slice(part * size, (part + 1) * size)
-            made.append(Slice(whole.take(piece), tokens, len(whole), parts, group_tokens[piece], len(members)))
-    return made
+            at = slice(part * size, (part + 1) * size)
+            result.append(MicroBatch(minibatch.take(at), tokens, len(minibatch), parts, group_tokens[at], len(members)))
+    return result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from methods.adapters.trl.microbatches import Slice
+from methods.adapters.trl.microbatches import MicroBatch
 from methods.diagnostics import NAMES
 from methods.training.rollouts import RolloutFigures, collapsed, together
 from records.progress import Progress
@@ -37,33 +37,34 @@ class Recorder(TrainerCallback):
         start = run.mark.rollout
         self.progress = Progress(run.spec.name, self.training.rollouts, start=start)
         self._figures: RolloutFigures
-        self._rollout_seconds: float | None = None
-        self._parts: list[Batch] = []
+        self._entropy: float | None = None  # of the last update that had a gradient
+        # Of the present update:
+        self._rollout_seconds: float | None = None  # sampling before it; None if no rollout was due
+        self._batches: list[Batch] = []
         self._loss: float | None = None
-        self._totals = (0, 0)
-        self._norm: float | None = None
-        self._entropy: float | None = None
+        self._totals = (0, 0)  # tokens and sequences of the minibatch
+        self._gradient_norm: float | None = None
         self._began = time.perf_counter()
 
-    # --- said by the trainer --------------------------------------------------------------------------------------
+    # --- called by our trainer ------------------------------------------------------------------------------------
 
     def rollout(self, figures: RolloutFigures, seconds: float) -> None:
         self._figures, self._rollout_seconds = figures, seconds
 
-    def rollout_takes(self, seconds: float) -> None:
+    def add_rollout_seconds(self, seconds: float) -> None:
         self._rollout_seconds = (self._rollout_seconds or 0.0) + seconds
 
-    def part(self, batch: Batch, loss: Tensor, piece: Slice) -> None:
-        """One forward pass. Parts of a minibatch are kept until its update: diagnostics are the minibatch's."""
-        self._parts.append(batch)
+    def micro_batch(self, batch: Batch, loss: Tensor, micro_batch: MicroBatch) -> None:
+        """One forward pass. Its batch is kept until the update: diagnostics are those of the whole minibatch."""
+        self._batches.append(batch)
         self._loss = float(loss.detach()) + (self._loss or 0.0)
-        self._totals = (piece.tokens, piece.sequences)
+        self._totals = (micro_batch.tokens, micro_batch.sequences)
 
-    def empty(self, piece: Slice) -> None:
-        self._totals = (piece.tokens, piece.sequences)
+    def empty(self, micro_batch: MicroBatch) -> None:
+        self._totals = (micro_batch.tokens, micro_batch.sequences)
 
     def gradient_norm(self, norm: float) -> None:
-        self._norm = norm
+        self._gradient_norm = norm
 
     def saved(self, update: int, refill_position: int) -> None:
         rollout, inside = divmod(update, self.training.updates_per_rollout)
@@ -74,15 +75,16 @@ class Recorder(TrainerCallback):
         state = self.run.state / f"checkpoint-{update}"
         self.run.save_mark(state, update=update, rollout=rollout, refill_position=refill_position)
 
-    # --- called by the trainer's loop -----------------------------------------------------------------------------
+    # --- called by TRL's loop (transformers' callbacks) -----------------------------------------------------------
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._began = time.perf_counter()
-        self._parts, self._loss, self._norm, self._rollout_seconds = [], None, None, None
+        self._batches, self._loss, self._gradient_norm, self._rollout_seconds = [], None, None, None
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        if not self._parts:
-            # A minibatch without an informative group says nothing: AdamW must not move on momentum alone.
+        if not self._batches:
+            # A minibatch without an informative group says nothing, and AdamW must not move on momentum alone: it skips
+            # parameters that have no gradient at all, but not those whose gradient is zero.
             for parameter in kwargs["model"].parameters():
                 parameter.grad = None
 
@@ -99,17 +101,17 @@ class Recorder(TrainerCallback):
         return control
 
     def _write(self, update: int, learning_rate: float, seconds: float) -> None:
-        batch = together(self._parts) if self._parts else None
+        batch = together(self._batches) if self._batches else None
         figures = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = figures["entropy"] if batch else self._entropy
-        self._parts = []  # frees the graph
+        self._batches = []  # frees the graph
         self.run.curve.append(
             {
                 **asdict(self._figures),
                 "update": update,
                 "minibatch": update % self.training.updates_per_rollout,
                 "loss": self._loss,
-                "grad_norm": self._norm if batch else None,
+                "grad_norm": self._gradient_norm if batch else None,
                 "learning_rate": learning_rate,
                 **figures,
                 "tokens": self._totals[0],

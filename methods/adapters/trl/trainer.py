@@ -3,28 +3,43 @@
 Imported only when a run starts: it imports TRL. What differs from stock TRL:
 
 - loss and advantages are `Method.loss` and `Method.advantage`;
-- constant groups are filtered, with or without refill (`trl_rollout`); prompt groups stay whole in a minibatch;
-- old log-probs and old entropies are computed on the very slices that are trained, after the filter: at the first
-  update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped;
+- constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
+- old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
+  first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped;
 - each rollout samples from its own seed: methods share the sampling noise, and going on needs no generator state.
+
+TRL has no public place for any of this: it advises to override private methods. Their signatures, and the attributes
+used below, are pinned by tests/adapters/test_trl_canary.py.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
-from trl import GRPOTrainer
+import transformers
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
 
-from methods.adapters.trl.microbatches import Rows, Slice, join, slices
+from methods import catalog
+from methods.adapters import Plan
+from methods.adapters.trl import arguments
+from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.adapters.trl.recorder import Recorder
 from methods.method import Method
+from methods.training import rollouts
 from methods.training.rollouts import Refill, RolloutFigures, choose, derive, informative, rows_of
-from methods.training.spec import Training
+from methods.training.run_folder import RunFolder
+from methods.training.spec import Spec, Training
+from records.errors import ConfigError, CorruptInputError
 
-Reward = Callable[[list[str], list[str], list[str]], list[float]]
+Reward = Callable[..., list[float]]
 
 
 class MethodTrainer(GRPOTrainer):
@@ -43,9 +58,9 @@ class MethodTrainer(GRPOTrainer):
     ):
         self.method, self.training_sizes, self.recorder = method, training, recorder
         self.prompts, self.run_seed, self.refill = prompts, run_seed, refill
-        self._defers_old = False  # inside a rollout: TRL asks for old log-probs before the filter has spoken
-        self._rewards: torch.Tensor | None = None
-        self._kept: Rows | None = None
+        self._skip_old_logp = False  # while TRL samples: it asks for old log-probs before groups are filtered
+        self._rewards: torch.Tensor | None = None  # (N,) of the last draw
+        self._kept: Rows | None = None  # of the rollout just sampled
         super().__init__(**trainer)
 
     @property
@@ -56,9 +71,13 @@ class MethodTrainer(GRPOTrainer):
     # --- 1. log-probs ---------------------------------------------------------------------------------------------
 
     def _get_per_token_logps_and_entropies(self, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._defers_old and model is self.model:
-            # TRL's old pass covers all that was sampled. `_prepare_inputs` makes it on what is kept.
-            self._defers_old = False
+        """TRL's computation, except for its pass over the old policy, which covers all that was sampled.
+
+        `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: padded
+        otherwise, the same tokens give other last bits, and dH would not be 0 at the first update.
+        """
+        if self._skip_old_logp and model is self.model:  # the reference model, if there is one, is another object
+            self._skip_old_logp = False
             logits_to_keep = kwargs["logits_to_keep"] if "logits_to_keep" in kwargs else args[1]
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
@@ -81,6 +100,7 @@ class MethodTrainer(GRPOTrainer):
     # --- 2. rewards -----------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Keeps what TRL itself only hands to its own advantages."""
         rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)  # (N, 1)
         self._rewards = rewards[:, 0]
         return rewards
@@ -88,32 +108,33 @@ class MethodTrainer(GRPOTrainer):
     # --- 3. sampling, filter, advantages --------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """One rollout: draw, draw again if groups are missing, filter. `_prepare_inputs` finds it in `_kept`."""
         began = time.perf_counter()
         t = self.training_sizes
-        output, drawn = self._draw(inputs, 0)
-        parts = [drawn]
+        output, first = self._draw(inputs, 0)
+        draws = [first]
         used = {example["index"] for example in inputs}
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
-            missing = t.prompts_per_rollout - sum(sum(informative(p.reward, t.samples_per_prompt)) for p in parts)
+            missing = t.prompts_per_rollout - sum(sum(informative(draw.reward, t.samples_per_prompt)) for draw in draws)
             indices = self.refill.draw(min(2 * missing, t.prompts_per_rollout), used) if missing > 0 else []
             if not indices:
                 break
             used.update(indices)
             examples = [row for row in rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
-            parts.append(self._draw(examples, nth)[1])
-        sampled = join(parts, self._tokenizer.pad_token_id)
+            draws.append(self._draw(examples, nth)[1])
+        sampled = join(draws, self._tokenizer.pad_token_id)
         kept = choose(informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter)
         self._kept = self._with_advantage(sampled, kept)
         self.recorder.rollout(self._figures(sampled, self._kept), time.perf_counter() - began)
-        return output  # TRL shuffles and slices it; `_prepare_inputs` puts our slices in their place
+        return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
 
     def _draw(self, examples: list[dict[str, Any]], nth: int) -> tuple[dict[str, Any], Rows]:
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
-        self._defers_old = True
+        self._skip_old_logp = True
         with torch.random.fork_rng():
             torch.manual_seed(derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
-        self._defers_old = False
+        self._skip_old_logp = False  # TRL makes no old pass if there is one update per rollout
         assert self._rewards is not None
         count = len(examples)
         return output, Rows(
@@ -129,10 +150,9 @@ class MethodTrainer(GRPOTrainer):
     def _with_advantage(self, sampled: Rows, kept: list[int]) -> Rows:
         """The rows of the kept groups, with the method's advantages over exactly these."""
         size = self.num_generations
-        at = [row for k in kept for row in range(k * size, (k + 1) * size)]
-        rows = sampled.take(torch.tensor(at, dtype=torch.long, device=sampled.reward.device))
-        advantage = self.method.advantage(rows.reward, rows.group) if at else rows.reward
-        return Rows(**{**vars(rows), "advantage": advantage})
+        index = [row for group in kept for row in range(group * size, (group + 1) * size)]
+        rows = sampled.take(torch.tensor(index, dtype=torch.long, device=sampled.reward.device))
+        return replace(rows, advantage=self.method.advantage(rows.reward, rows.group) if index else rows.reward)
 
     def _figures(self, sampled: Rows, kept: Rows) -> RolloutFigures:
         groups = len(sampled) // self.num_generations
@@ -149,40 +169,49 @@ class MethodTrainer(GRPOTrainer):
             truncated_fraction=float((~ended).double().mean()),
         )
 
-    # --- 4. slices ------------------------------------------------------------------------------------------------
+    # --- 4. micro-batches -----------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """Puts our micro-batches in the place of TRL's.
+
+        TRL calls this before every forward pass, and samples in it when a rollout is due. It reads the buffer at
+        `_step % steps_per_generation`, which is the number of our micro-batches.
+        """
         self._kept = None
         inputs = super()._prepare_inputs(generation_batch)
         if self._kept is None:  # no rollout was due
             return inputs
         began = time.perf_counter()
         t = self.training_sizes
-        made = slices(self._kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
-        if t.updates_per_rollout > 1:
-            made = [self._with_old(piece) for piece in made]
-        self._buffered_inputs = made
-        self.recorder.rollout_takes(time.perf_counter() - began)
-        return made[self._step % len(made)]
+        buffer = micro_batches(self._kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
+        if t.updates_per_rollout > 1:  # with one update the old policy is the current one, see MicroBatch.batch
+            buffer = [self._with_old_policy(micro_batch) for micro_batch in buffer]
+        self._buffered_inputs = buffer
+        self.recorder.add_rollout_seconds(time.perf_counter() - began)
+        return buffer[self._step % len(buffer)]
 
-    def _with_old(self, piece: Slice) -> Slice:
-        """The slice with log-probs and entropies of the policy that sampled it, which is still the current one."""
-        rows = piece.rows
+    def _with_old_policy(self, micro_batch: MicroBatch) -> MicroBatch:
+        """With log-probs and entropies of the policy that sampled it, which is still the current one."""
+        rows = micro_batch.rows
         if len(rows) == 0:
-            return piece
+            return micro_batch
         with torch.no_grad():
             logp, entropy, full = self._score(self.model, rows)
-        rows = Rows(**{**vars(rows), "old_logp": logp, "old_entropy": entropy, "old_full_logp": full})
-        return Slice(**{**vars(piece), "rows": rows})
+        return replace(micro_batch, rows=replace(rows, old_logp=logp, old_entropy=entropy, old_full_logp=full))
 
     # --- 5. loss --------------------------------------------------------------------------------------------------
 
-    def _compute_loss(self, model: Any, inputs: Slice) -> torch.Tensor:
-        if len(inputs.rows) == 0:  # no informative group left for this slice: no gradient, see Recorder.before_step
+    def _compute_loss(self, model: Any, inputs: MicroBatch) -> torch.Tensor:
+        """Entirely ours: TRL's is a chain over its `loss_type` and has no place for another."""
+        if len(inputs.rows) == 0:
+            # No informative group is left for this micro-batch. The loop wants something to differentiate; the zero
+            # gradient is taken away again before the step (Recorder.on_pre_optimizer_step).
             self.recorder.empty(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
         logp, entropy, full = self._score(model, inputs.rows)
         batch = inputs.batch(logp, entropy, self.method.key, full)
+        # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
+        # minibatch are normalised by the minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
         generator = torch.Generator().manual_seed(derive(self.run_seed, "selection", int(self.state.global_step)))
         loss = self.method.loss(
@@ -191,7 +220,7 @@ class MethodTrainer(GRPOTrainer):
             sequences=inputs.sequences if split else None,
             generator=generator,
         )
-        self.recorder.part(batch, loss, inputs)
+        self.recorder.micro_batch(batch, loss, inputs)
         return loss
 
     # --- 6. what the curve and a resumed run need -----------------------------------------------------------------
@@ -204,3 +233,88 @@ class MethodTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         self.recorder.saved(int(self.state.global_step), self.refill.position)
+
+
+# --- Building one -----------------------------------------------------------------------------------------------------
+
+
+def build_trainer(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, reward: Reward) -> MethodTrainer:
+    """The trainer, ready to go."""
+    t, method = spec.training, catalog.parse(spec.method)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if os.environ.get("OMP_NUM_THREADS") == "1":
+        torch.set_num_threads(1)
+    if t.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("spec: training.device: 'cuda' is not available on this machine; allowed: cpu")
+    if t.device == "cuda" and torch.cuda.device_count() > 1:  # transformers would wrap the model in DataParallel
+        raise ConfigError("environment: CUDA_VISIBLE_DEVICES: several devices are visible; the trl adapter uses one")
+    prompts = rollouts.prompts(spec)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
+    positions = getattr(transformers.AutoConfig.from_pretrained(spec.base), "max_position_embeddings", None)
+    rollouts.check_readable(
+        [p["prompt"] for p in prompts],
+        tokenizer,
+        positions,
+        t.max_completion_tokens,
+        spec.prompts,
+        limit=t.max_prompt_tokens,
+    )
+    recorder = Recorder(run, method, stop)
+    drawn = rollouts.order(len(prompts), t.rollouts * sizes.prompts_drawn, spec.seed)
+    trainer = MethodTrainer(
+        method=method,
+        training=t,
+        recorder=recorder,
+        prompts=prompts,
+        run_seed=spec.seed,
+        refill=Refill(len(prompts), spec.seed, run.mark.refill_position),
+        model=str(spec.base),
+        reward_funcs=_checked(spec.reward, reward),
+        args=GRPOConfig(**arguments(spec, sizes, method, run.state)),
+        train_dataset=Dataset.from_list(rows_of(prompts, drawn)),  # the whole run's prompts, in order: one epoch
+        processing_class=tokenizer,
+        callbacks=[recorder],
+    )
+    trainer.remove_callback(transformers.PrinterCallback)
+
+    def write_weights(folder: Path) -> None:
+        """An ordinary model folder: weights, configs, tokenizer."""
+        trainer.model.save_pretrained(str(folder))
+        trainer.processing_class.save_pretrained(str(folder))
+
+    recorder.write_weights = write_weights
+    return trainer
+
+
+def resolve_reward(dotted: str) -> Reward:
+    """`package.module:function`, imported."""
+    module, colon, name = dotted.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"spec: reward: {dotted!r} is not of the form package.module:function")
+    try:
+        function: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"spec: reward: {dotted!r} cannot be imported ({error})") from error
+    if not callable(function):
+        raise ConfigError(f"spec: reward: {dotted!r} is a {type(function).__name__}, not a function")
+    reward: Reward = function
+    return reward
+
+
+def _checked(name: str, reward: Reward) -> Reward:
+    """The reward as TRL calls it. TRL would turn None into advantage 0 in silence; here it is an error."""
+
+    def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float]:
+        values = reward(prompts, completions, answer)
+        if len(values) != len(completions):
+            raise CorruptInputError(f"reward {name}: returned {len(values)} values for {len(completions)} responses")
+        for index, value in enumerate(values):
+            if value is None or not float("-inf") < float(value) < float("inf"):
+                raise CorruptInputError(
+                    f"reward {name}: returned {value!r} for response {index}: {completions[index][:60]!r}"
+                )
+        return [float(value) for value in values]
+
+    scored.__name__ = name  # TRL names its metrics after the function
+    return scored

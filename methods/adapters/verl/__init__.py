@@ -1,4 +1,7 @@
-"""The verl adapter: PPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`."""
+"""The verl adapter: PPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`.
+
+What differs from stock verl, and why, stands at the top of `trainer`. This module imports neither verl nor torch.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,118 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from methods.adapters.verl.plan import plan, sizes
+from methods import catalog
+from methods.adapters import TRL_VERSION, VERL_VERSION, Plan
+from methods.adapters.verl.config import micro_batch_rows, packs_by_tokens
+from methods.method import Method
+from methods.training import rollouts
+from methods.training.spec import Spec, Training
+from records.errors import ConfigError, MissingInputError
+from records.provenance import version
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from methods.adapters import Outcome
-    from methods.batch import Batch
-    from methods.method import Method
     from methods.training.run_folder import RunFolder
-    from methods.training.spec import Spec
 
-__all__ = ["loss", "plan", "sizes", "train"]
+# verl needs these to run, but installs four of them only with extras that also bring packages which do not fit ours.
+PACKAGES = (
+    "ray", "tensordict", "torchdata", "hydra-core", "transformers", "pyarrow", "TransferQueue", "cachetools", "uvicorn",
+    "fastapi",
+)  # fmt: skip
+
+
+def plan(training: Training, method: Method) -> Plan:
+    """verl's sizes for ours, or a `ConfigError` for what verl cannot do."""
+    t = training
+    if "full_logp" in method.needs:
+        raise ConfigError(
+            f"spec: method: {method.key} needs the whole distribution at every token, which verl's engine does not "
+            "hand to a loss; allowed: another kl-estimator, or trainer: trl"
+        )
+    if t.rows_per_minibatch % t.gpus:
+        raise ConfigError(
+            f"spec: training.nodes: {t.nodes} x {t.gpus_per_node} GPUs do not divide a minibatch of "
+            f"{t.rows_per_minibatch} sequences"
+        )
+    if t.device == "cuda" and t.micro_batches > 1:
+        raise ConfigError(
+            f"spec: training.micro_batches: {t.micro_batches}: on cuda verl cuts a minibatch by max_tokens_per_gpu; "
+            "allowed: 1"
+        )
+    longest = t.max_prompt_tokens + t.max_completion_tokens
+    if t.device == "cuda" and t.max_tokens_per_gpu < longest:
+        raise ConfigError(
+            f"spec: training.max_tokens_per_gpu: {t.max_tokens_per_gpu} is less than the longest sequence "
+            f"({t.max_prompt_tokens} + {t.max_completion_tokens} = {longest})"
+        )
+    if method.scope == "batch" and t.cov_scope == "minibatch" and (t.gpus > 1 or t.micro_batches > 1):
+        parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
+        raise ConfigError(
+            f"spec: training.cov_scope: minibatch: {method.key} takes statistics over all of a minibatch, which "
+            f"{parts} would share; allowed: microbatch"
+        )
+    if packs_by_tokens(t, method):
+        micro_batch = {"ppo_max_token_len_per_gpu": t.max_tokens_per_gpu}
+    else:
+        micro_batch = {"ppo_micro_batch_size_per_gpu": micro_batch_rows(t, method)}
+    return Plan(
+        prompts_drawn=t.prompts_drawn,
+        sequences_drawn=t.prompts_drawn * t.samples_per_prompt,
+        sequences_per_minibatch=t.rows_per_minibatch,
+        updates_per_rollout=t.updates_per_rollout,
+        updates=t.updates,
+        trainer={
+            "nnodes": t.nodes,
+            "n_gpus_per_node": t.gpus_per_node,
+            "train_batch_size": t.prompts_per_rollout,
+            "ppo_mini_batch_size": t.prompts_per_rollout // t.minibatches,
+            "ppo_epochs": t.passes,
+            "sequences_per_minibatch_and_gpu": t.rows_per_minibatch // t.gpus,
+            **micro_batch,
+            "total_training_steps": t.rollouts,
+        },
+    )
+
+
+def preflight(spec: Spec) -> Plan:
+    """Raises `ConfigError` or `MissingInputError` with one line: what verl cannot do, what is not there.
+
+    verl's version is not asked here but in `train`: `--plan` must work where verl is not installed.
+    """
+    sizes = plan(spec.training, catalog.parse(spec.method))
+    rollouts.check_inputs(spec, sizes.prompts_drawn)
+    return sizes
+
+
+def check_versions(device: str) -> None:
+    """`ConfigError` for a version we are not written for, `MissingInputError` for a package that is not there.
+
+    Asked before Ray starts: its workers would hide the reason in their logs.
+    """
+    installed = version("verl")
+    if installed is None:
+        raise MissingInputError("environment: verl: the package is not installed; see docs/environments.md")
+    if installed != VERL_VERSION:
+        raise ConfigError(f"environment: verl: version {installed!r} is installed; allowed: {VERL_VERSION}")
+    trl = version("trl")
+    if trl not in (None, TRL_VERSION):  # verl imports TRL when it is there; the shim in `worker` is for this version
+        raise ConfigError(
+            f"environment: trl: version {trl!r} is installed beside verl; allowed: {TRL_VERSION}, or none"
+        )
+    for name in (*PACKAGES, *(("vllm",) if device == "cuda" else ())):
+        if version(name) is None:
+            raise MissingInputError(f"environment: {name}: the package is not installed, and verl {installed} needs it")
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
-    from methods.adapters.verl import versions
     from methods.adapters.verl.processes import environment
 
-    plan(spec)
-    versions.check(spec.training.device)
-    # read when verl, Ray and datasets are imported; the latter would copy every prompt table into the home folder
+    preflight(spec)
+    check_versions(spec.training.device)
+    # Set before verl, Ray and datasets are imported: they read their variables once. Without the last one, datasets
+    # would copy every prompt table into the home folder.
     os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(run.state / "datasets")})
     from methods.adapters.verl.driver import drive
 
     return drive(spec, run, stop)
-
-
-def loss(method: Method, batch: Batch, parts: int = 1) -> Tensor:
-    """`batch`'s loss through the function verl's workers call, in `parts` micro-batches; for conformance tests."""
-    from tests.adapters.verl_conformance import through_workers
-
-    return through_workers(method, batch, parts)

@@ -1,7 +1,7 @@
-"""Sampling one rollout: draw, wait for all of it, keep informative groups. verl's own filter depends on timing.
+"""Sampling one rollout: draw, wait for all of it, keep informative groups.
 
-Every draw is waited for before groups are judged, so which prompts a run sees does not depend on which response was
-first. Groups are kept by `methods.training.rollouts`: one rule for both trainers.
+verl's own filter takes groups as they finish, so what a run trains on depends on timing. Here every response is waited
+for before groups are judged. Groups are chosen by `methods.training.rollouts`: one rule for both trainers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from records.errors import CorruptInputError
 if TYPE_CHECKING:
     from transfer_queue import KVBatchMeta
 
-POLL_SECONDS, POLL_LONGEST = 0.05, 2.0  # a twentieth of the wait so far, between these
+# Seconds between two looks at the queue: a twentieth of the wait so far, between these. verl's fixed 2 s is most of a
+# tiny model's step; a short fixed interval would keep a long rollout's driver busy.
+POLL_SECONDS, POLL_LONGEST = 0.05, 2.0
 
 
 class NothingToLearnError(Exception):
@@ -35,10 +37,10 @@ class NothingToLearnError(Exception):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Rollout:
     """A rollout's responses, group by group in the order drawn, and which groups are trained on."""
 
-    rows: list[tensors.Sampled]
+    rows: list[tensors.Response]
     kept: list[int]  # numbers of groups
     samples: int  # per group
 
@@ -46,21 +48,21 @@ class Drawn:
     def groups(self) -> int:
         return len(self.rows) // self.samples
 
-    def group(self, number: int) -> list[tensors.Sampled]:
+    def group(self, number: int) -> list[tensors.Response]:
         return self.rows[number * self.samples : (number + 1) * self.samples]
 
     @property
-    def kept_rows(self) -> list[tensors.Sampled]:
+    def kept_rows(self) -> list[tensors.Response]:
         return [row for number in self.kept for row in self.group(number)]
 
 
 class GroupBuffer(ReplayBuffer):
-    """`sample` returns the rows of the kept groups; `drawn` tells about all of them."""
+    """`sample` returns the rows of the kept groups; `rollout` tells about all of them."""
 
-    drawn: Drawn
+    rollout: Rollout
 
     def __init__(
-        self, training: Training, ends: Sequence[int], refill: Callable[[int], int], check: Callable[[], None]
+        self, training: Training, end_tokens: Sequence[int], refill: Callable[[int], int], check: Callable[[], None]
     ):
         super().__init__(
             trainer_mode="sync",
@@ -70,35 +72,39 @@ class GroupBuffer(ReplayBuffer):
             sampler_kwargs=None,
             poll_interval=POLL_SECONDS,
         )
-        self.training, self.ends = training, ends
-        self.refill = refill  # asks for so many prompts more; how many there were
+        self.training, self.end_tokens = training, end_tokens
+        self.refill = refill  # asks for so many prompts more; returns how many were sent
         self.check = check  # raises when the wait has been too long or a worker has died
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Replaces verl's own, which waits for `batch_size` groups and no longer."""
         t = self.training
-        rows = self._rows(partition_id)
+        rows = self._wait_for_rows(partition_id)
         for _ in range(t.refill_rounds if t.filter == "refill" else 0):
-            missing = batch_size - len(self._kept(rows, batch_size))
+            missing = batch_size - len(self._choose(rows, batch_size))
             if not missing or not self.refill(min(2 * missing, batch_size)):
                 break
-            rows = self._rows(partition_id)
-        self.drawn = Drawn(rows, self._kept(rows, batch_size), t.samples_per_prompt)
-        kept = {row.uid for row in self.drawn.kept_rows} or {rows[0].uid}
-        self._clear_groups(partition_id, {row.uid for row in rows} - kept)
-        batch = self._materialize_batch(partition_id, sorted(kept), dict(self.partitions[partition_id]))
-        if not self.drawn.kept:
+            rows = self._wait_for_rows(partition_id)
+        self.rollout = Rollout(rows, self._choose(rows, batch_size), t.samples_per_prompt)
+        # One group stays even if none is informative: verl's step must have rows to clear at its end.
+        staying = {row.uid for row in self.rollout.kept_rows} or {rows[0].uid}
+        self._clear_groups(partition_id, {row.uid for row in rows} - staying)
+        batch = self._materialize_batch(partition_id, sorted(staying), dict(self.partitions[partition_id]))
+        if not self.rollout.kept:
             raise NothingToLearnError(batch)
-        at = {key: index for index, key in enumerate(batch.keys)}
-        batch.reorder([at[row.key] for row in self.drawn.kept_rows])
+        # verl gives rows in the order in which they finished; minibatches need the order in which they were drawn.
+        position = {key: index for index, key in enumerate(batch.keys)}
+        batch.reorder([position[row.key] for row in self.rollout.kept_rows])
         return batch, {}
 
-    def _kept(self, rows: list[tensors.Sampled], wanted: int) -> list[int]:
+    def _choose(self, rows: list[tensors.Response], wanted: int) -> list[int]:
+        """Numbers of at most `wanted` groups to train on."""
         import torch
 
         reward = torch.tensor([row.reward for row in rows], dtype=torch.float64)
         return choose(informative(reward, self.training.samples_per_prompt), wanted, self.training.filter)
 
-    def _rows(self, partition_id: str) -> list[tensors.Sampled]:
+    def _wait_for_rows(self, partition_id: str) -> list[tensors.Response]:
         """Wait until nothing is on its way; all responses, in the order of draws, prompts and samples."""
         began = time.monotonic()
         while True:
@@ -110,13 +116,14 @@ class GroupBuffer(ReplayBuffer):
             self._wait_for_next_poll(partition_id, float("inf"))
         keys = sorted(self.partitions[partition_id], key=_place)
         uids = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+        # verl drops a failed sample from its group in silence; a group that is not whole must not be trained on.
         if self.failure_keys[partition_id] or len(keys) != len(uids) * self.training.samples_per_prompt:
             raise CorruptInputError(
                 f"verl: {len(self.failure_keys[partition_id])} of {len(uids)} prompt groups failed while they were "
                 "sampled; the worker's exception stands above in this log"
             )
-        data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(tensors.SAMPLED_FIELDS))
-        rows = tensors.sampled(keys, data, self.training.max_completion_tokens, self.ends)
+        data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(tensors.RESPONSE_FIELDS))
+        rows = tensors.responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
         for row in rows:
             if row.error is not None:
                 raise CorruptInputError(row.error)
@@ -124,5 +131,6 @@ class GroupBuffer(ReplayBuffer):
 
 
 def _place(key: str) -> tuple[str, int]:
+    """Order of a row: its prompt's uid, which sorts as drawn, then its sample as a number (10 comes after 9)."""
     uid, sample, _ = key.rsplit("_", 2)
     return uid, int(sample)

@@ -1,8 +1,6 @@
 """States of a run in verl's layout, and weights to evaluate out of them.
 
 state/checkpoint-<update>/global_step_<rollout>/actor/{model,optim,extra_state}_world_size_<W>_rank_<R>.pt
-
-verl's own merger rounds every weight to bfloat16; what is evaluated here is what was trained.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ if TYPE_CHECKING:
 
     from methods.training.run_folder import RunFolder
 
-KEPT = 2  # states
+KEPT = 2  # states: the last may be damaged by whatever ended the process, and is then not gone on from
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes states and checkpoints of one run into its folder."""
 
     def __init__(self, run: RunFolder):
@@ -57,19 +55,19 @@ def actor_of(state: Path) -> Path:
 
 def step_of(state: Path) -> Path:
     """verl's `global_step_<rollout>` in a state."""
-    found = list(state.glob("global_step_*"))
-    if len(found) != 1:
-        raise CorruptInputError(f"{state}: holds {len(found)} folders global_step_*, expected 1; remove {state}")
-    return found[0]
+    folders = list(state.glob("global_step_*"))
+    if len(folders) != 1:
+        raise CorruptInputError(f"{state}: holds {len(folders)} folders global_step_*, expected 1; remove {state}")
+    return folders[0]
 
 
 def check_world_size(state: Path, ranks: int) -> None:
     """Raise unless the state was written by so many processes: verl can only read it with as many."""
-    found = _ranks(actor_of(state))
-    if found != ranks:
+    saved_by = _ranks(actor_of(state))
+    if saved_by != ranks:
         raise ConfigError(
-            f"{state}: was saved by {found} processes; training.nodes x gpus_per_node = {ranks} cannot go on from it; "
-            f"set them to {found} in all, or remove {state.parent}"
+            f"{state}: was saved by {saved_by} processes; training.nodes x gpus_per_node = {ranks} cannot go on from "
+            f"it; set them to {saved_by} in all, or remove {state.parent}"
         )
 
 
@@ -79,6 +77,7 @@ def _ranks(actor: Path) -> int:
 
 def merged(actor: Path) -> dict[str, Tensor]:
     """Whole weights by name, in the precision they were trained in."""
+    # Not verl.model_merger: it rounds every weight to bfloat16, and what is evaluated must be what was trained.
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -91,8 +90,8 @@ def merged(actor: Path) -> dict[str, Tensor]:
     for name, first in shards[0].items():
         if isinstance(first, DTensor):
             placement: Any = first.placements[-1]
-            locals_ = [shard[name].to_local() for shard in shards]
-            whole[name] = torch.cat(locals_, dim=placement.dim) if placement.is_shard() else locals_[0]
+            pieces = [shard[name].to_local() for shard in shards]
+            whole[name] = torch.cat(pieces, dim=placement.dim) if placement.is_shard() else pieces[0]
         else:
             whole[name] = first
     return whole
@@ -105,6 +104,7 @@ def write_model(actor: Path, base: Path, folder: Path) -> None:
     weights = merged(actor)
     config = AutoConfig.from_pretrained(str(base))
     model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    # Not strict: a weight tied to another (the output layer to the embedding) may stand under one name only.
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:

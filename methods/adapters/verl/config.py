@@ -1,24 +1,39 @@
-"""A run as verl's configuration: every key that acts, with our value; composed and validated as `main_ppo` does it."""
+"""A run as verl's configuration: config.yaml laid over verl's own files, composed and validated as `main_ppo` does it.
+
+Importing this module imports neither verl nor torch: the sizes below are also asked by `plan`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from methods import catalog
-from methods.adapters.verl import actor_keys, keys
-from methods.adapters.verl.files import Files
+from methods.method import Method
+from methods.training.spec import Spec, Training
 from records.errors import ConfigError, MissingInputError, nearest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from methods.training.spec import Spec
+OURS = Path(__file__).parent / "config.yaml"
 
-# Read by verl or by Ray, but not in verl's YAML files.
+# Names under which the adapter's own parts are registered with verl.
+TRAINER = "methods"
+ADVANTAGE = "methods"
+AGENT_LOOP = "methods_prompt"
+CPU_ROLLOUT = "transformers"
+REWARD_FUNCTION = "compute_score"
+REWARD_METRIC = "acc"  # a key that the reward function returns
+
+# Imported by every process of a run before verl builds anything in it (`actor_rollout_ref.model.external_lib`).
+EXTERNAL_LIB = {"cuda": "methods.adapters.verl.worker", "cpu": "methods.adapters.verl.cpu_rollout"}
+
+# verl or Ray reads these, but verl's YAML files do not list them, so they have to be added rather than set.
 _ADDED = (
     "actor_rollout_ref.actor.fsdp_config.mixed_precision",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision",
@@ -27,26 +42,84 @@ _ADDED = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What a run reads and writes outside its specification."""
+
+    train_parquet: Path
+    val_parquet: Path
+    checkpoints: Path  # folder of verl's `global_step_<N>`
+    log: Path  # verl's own metrics
+    reward_module: Path  # verl loads it by path
+    resume: Path | None = None  # the `global_step_<N>` to go on from
+    ray_temp: Path | None = None  # short, because the length of a socket's path is limited
+
+
 def overrides(spec: Spec, files: Files) -> dict[str, Any]:
-    """verl key -> value, for every key that acts. Pure: nothing is read."""
+    """Dotted verl key -> our value, for every key that acts. Reads config.yaml and nothing of verl."""
+    from omegaconf import OmegaConf
+
+    values = OmegaConf.create(
+        {
+            "spec": {"base": spec.base, "seed": spec.seed},
+            "training": spec.training.model_dump(),
+            "files": {name: None if path is None else str(path) for name, path in asdict(files).items()},
+            "derived": derived(spec, files),
+        }
+    )
+    ours = OmegaConf.load(OURS)
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(ours, values), resolve=True)
+    sections = {name: section for name, section in merged.items() if name in ours}
+    start = sections["ray_kwargs"]["ray_init"]
+    if spec.training.device == "cpu":
+        # One pretended GPU, because verl places its workers by GPUs.
+        start |= {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}
+    if files.ray_temp is not None:
+        start["_temp_dir"] = str(files.ray_temp)
+    return dict(_leaves(sections))
+
+
+def derived(spec: Spec, files: Files) -> dict[str, Any]:
+    """The values of config.yaml that are neither constant nor a field of the specification."""
     t, method = spec.training, catalog.parse(spec.method)
-    sections = {
-        "data": keys.data(spec, files),
-        "actor_rollout_ref": {
-            "hybrid_engine": True,
-            "nccl_timeout": 600,
-            "model": actor_keys.model(spec),
-            "actor": actor_keys.actor(spec, method),
-            "ref": actor_keys.reference(spec, method),
-            "rollout": keys.rollout(spec, method),
-        },
-        "algorithm": keys.algorithm(t),
-        "reward": keys.reward(t, files),
-        "trainer": keys.trainer(spec, files),
-        "transfer_queue": keys.transfer_queue(t),
-        "ray_kwargs": keys.ray(t, files),
+    cuda = t.device == "cuda"
+    by_tokens = packs_by_tokens(t, method)
+    longest = t.max_prompt_tokens + t.max_completion_tokens
+    return {
+        "name": spec.name,
+        "cuda": cuda,
+        "trainer": TRAINER,
+        "advantage": ADVANTAGE,
+        "agent_loop": AGENT_LOOP,
+        "reward_function": REWARD_FUNCTION,
+        "reward_metric": REWARD_METRIC,
+        "external_lib": EXTERNAL_LIB[t.device],
+        "rollout_engine": "vllm" if cuda else CPU_ROLLOUT,
+        "workers": 8 if cuda else 1,  # of sampling, of rewards, and storage units of the queue between them
+        "prompts_drawn": t.prompts_drawn,
+        "prompts_per_minibatch": t.prompts_per_rollout // t.minibatches,
+        "packs_sequences": t.attention == "flash_attention_2",  # several in one row: only its kernels can
+        "packs_by_tokens": by_tokens,
+        "micro_batch_rows": None if by_tokens else micro_batch_rows(t, method),
+        "needs_reference": "ref_logp" in method.needs,
+        "pass_dtype": "bf16" if t.precision == "bfloat16" else "fp32",
+        "longest_sequence": longest,
+        "engine_batch_tokens": max(8192, longest),  # vLLM refuses a batch smaller than one sequence
+        "resume_mode": "disable" if files.resume is None else "resume_path",
     }
-    return {**dict(_leaves(sections)), **dict(keys.OFF.values())}
+
+
+def packs_by_tokens(t: Training, method: Method) -> bool:
+    """Whether verl cuts micro-batches by tokens. Not where a method's statistics would follow the cut."""
+    return t.device == "cuda" and method.scope != "batch"
+
+
+def micro_batch_rows(t: Training, method: Method) -> int:
+    """Sequences of a micro-batch on one device: as many as fit on a GPU where statistics are per micro-batch."""
+    if t.device == "cuda" and t.cov_scope == "microbatch":
+        fitting = max(1, t.max_tokens_per_gpu // (t.max_prompt_tokens + t.max_completion_tokens))
+        return min(fitting, t.rows_per_minibatch // t.gpus)
+    return t.rows_per_minibatch // t.micro_batches
 
 
 def compose(overrides: Mapping[str, Any]) -> DictConfig:
@@ -61,6 +134,7 @@ def compose(overrides: Mapping[str, Any]) -> DictConfig:
             known = [name for name, _ in _leaves(OmegaConf.to_container(config, resolve=False))]
             hit = nearest(key, known)
             raise ConfigError(f"verl: {key}: verl has no such key" + (f"; nearest: {hit}" if hit else ""))
+        # Replaced, not merged: an empty mapping of ours must empty verl's.
         OmegaConf.update(config, key, value, merge=False, force_add=added)
     validate(config)
     return config
@@ -95,10 +169,10 @@ def _defaults() -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
-    found = find_spec("verl")
-    if found is None or found.origin is None:
+    package = find_spec("verl")  # finds the folder without importing verl, which takes 15 s
+    if package is None or package.origin is None:
         raise MissingInputError("environment: verl: the package is not installed")
-    with initialize_config_dir(str(Path(found.origin).parent / "trainer" / "config"), version_base=None):
+    with initialize_config_dir(str(Path(package.origin).parent / "trainer" / "config"), version_base=None):
         return hydra_compose("ppo_trainer")
 
 

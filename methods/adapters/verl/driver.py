@@ -13,11 +13,8 @@ from verl.trainer.main_ppo import TaskRunnerV1
 
 from methods import catalog
 from methods.adapters import Outcome
-from methods.adapters.verl import checkpoint, processes, rewards
-from methods.adapters.verl.config import compose, overrides
-from methods.adapters.verl.data import write_parquet
-from methods.adapters.verl.files import Files
-from methods.adapters.verl.plan import plan
+from methods.adapters.verl import checkpoint, dataset, plan, processes
+from methods.adapters.verl.config import Files, compose, overrides
 from methods.adapters.verl.recorder import Recorder
 from methods.adapters.verl.trainer import MethodTrainer
 from methods.training.rollouts import Refill, check_readable
@@ -30,25 +27,25 @@ Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class witho
 
 
 def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
-    """Go on from the run's last state, or begin. Raises what a worker raised, if a user can mend it in one line."""
-    made, t = plan(spec), spec.training
+    """Go on from the run's last state, or begin. Raises what a worker raised if it is one of our one-line errors."""
+    t, method = spec.training, catalog.parse(spec.method)
     prompts = read_jsonl(spec.prompts, "training prompts")
-    ends = _check_model(spec, [row["prompt"] for row in prompts])
+    end_tokens = _check_model(spec, [row["prompt"] for row in prompts])
     start = run.open()
-    recorder = Recorder(run, catalog.parse(spec.method), stop)
-    watch = processes.Watch()
+    recorder = Recorder(run, method, stop)
+    watchdog = processes.Watchdog()
     try:
         if start is not None:
             checkpoint.check_world_size(start, t.gpus)
-        with processes.short_folder() as short, watch.watching():
+        with processes.short_folder() as short, watchdog.watching():
             table = run.state / "prompts.parquet"
-            write_parquet(prompts, spec.reward, table)
+            dataset.write_parquet(prompts, spec.reward, table)
             files = Files(
                 train_parquet=table,
-                val_parquet=table,
+                val_parquet=table,  # verl insists on one; nothing is validated during training
                 checkpoints=run.state,
                 log=run.state / "verl.jsonl",
-                reward_module=Path(rewards.__file__),
+                reward_module=Path(dataset.__file__),
                 resume=None if start is None else checkpoint.step_of(start),
                 ray_temp=short,
             )
@@ -56,13 +53,13 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
             OmegaConf.save(config, run.state / "verl.yaml")
             attributes = {
                 "spec": spec,
-                "method": recorder.method,
-                "drawn_prompts": made.prompts_drawn,
-                "ends": ends,
+                "method": method,
+                "prompts_drawn": plan(t, method).prompts_drawn,
+                "end_tokens": end_tokens,
                 "recorder": recorder,
-                "keeper": checkpoint.Keeper(run),
+                "checkpoints": checkpoint.CheckpointWriter(run),
                 "refill": Refill(len(prompts), spec.seed, run.mark.refill_position),
-                "watch": watch,
+                "watchdog": watchdog,
             }
             for name, value in attributes.items():  # verl builds the trainer from its configuration alone
                 setattr(MethodTrainer, name, value)
@@ -76,8 +73,8 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
             raise error.cause from None
         raise
     except RayActorError as error:
-        said = " ".join(str(error).split())
-        raise processes.WorkerDiedError(f"verl: a worker died ({said}); run the same command to go on") from None
+        message = " ".join(str(error).split())
+        raise processes.WorkerDiedError(f"verl: a worker died ({message}); run the same command to go on") from None
     finally:
         run.curve.close()
         shutil.rmtree(run.state / "datasets", ignore_errors=True)  # a cache
@@ -85,16 +82,18 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
 
 
 def _check_model(spec: Spec, prompts: Sequence[str]) -> list[int]:
-    """The model's end tokens, once its tokenizer and its length are known to bear every prompt."""
+    """The model's end tokens, after a check that its tokenizer and its length fit every prompt."""
     import transformers
 
     t = spec.training
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
     config = transformers.AutoConfig.from_pretrained(spec.base)
-    longest = getattr(config, "max_position_embeddings", None)
-    check_readable(prompts, tokenizer, longest, t.max_completion_tokens, spec.prompts, limit=t.max_prompt_tokens)
-    ends: Any = None
+    positions = getattr(config, "max_position_embeddings", None)
+    check_readable(prompts, tokenizer, positions, t.max_completion_tokens, spec.prompts, limit=t.max_prompt_tokens)
+    # A model may end its text with other tokens than its tokenizer's: the generation config knows them all.
+    end_tokens: Any = None
     if (Path(spec.base) / "generation_config.json").is_file():
-        ends = transformers.GenerationConfig.from_pretrained(spec.base).eos_token_id
-    ends = tokenizer.eos_token_id if ends is None else ends
-    return list(ends) if isinstance(ends, list) else [ends]
+        end_tokens = transformers.GenerationConfig.from_pretrained(spec.base).eos_token_id
+    if end_tokens is None:
+        end_tokens = tokenizer.eos_token_id
+    return list(end_tokens) if isinstance(end_tokens, list) else [end_tokens]

@@ -19,9 +19,10 @@ from records.provenance import ROOT
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-SECONDS = 4 * 3600.0  # for any one wait: starting, sampling a rollout, its updates, a save; TEPO_VERL_WAIT_SECONDS wins
+# For any one wait: starting, sampling a rollout, its updates, a save. TEPO_VERL_WAIT_SECONDS overrides it.
+SECONDS = 4 * 3600.0
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
-# Ray's default, nice 15, leaves its workers a thirtieth of a core that another job keeps busy: they would stand still
+# Ray's default, nice 15, leaves its workers a thirtieth of a core that another job keeps busy: they would stand still.
 SYSTEM = {"worker_niceness": 0}
 
 
@@ -33,8 +34,8 @@ class WorkerDiedError(BenchError, RuntimeError):
     """A process of the run ended that should not have: killed by the system for memory, most often."""
 
 
-class Watch:
-    """A time limit on every wait of the driver, and an eye on workers that it does not wait for by name.
+class Watchdog:
+    """A time limit on every wait of the driver, and a check of workers that it does not wait for by name.
 
     A signal interrupts the wait with `StalledError`. Where Python does not get to see signals, or the way out of the
     wait hangs in its turn (Ray's shutdown can), `last` ends the process LAST_SECONDS later: a job must not hang.
@@ -45,7 +46,7 @@ class Watch:
         self.stalled: StalledError | None = None
         self.last: threading.Timer | None = None
         self._error = StalledError()
-        self._asked: dict[Any, Any] = {}
+        self._pings: dict[Any, Any] = {}  # actor -> its answer to come
         self._armed = threading.current_thread() is threading.main_thread()  # only there can a signal be received
 
     def restart(self, what: str) -> None:
@@ -59,16 +60,17 @@ class Watch:
             self.last.daemon = True
             self.last.start()
 
-    def alive(self, actors: Sequence[Any]) -> None:
+    def check_alive(self, actors: Sequence[Any]) -> None:
         """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
         import ray
 
         for actor in actors:
-            asked = self._asked.setdefault(actor, None) or actor.__ray_ready__.remote()
-            done, _ = ray.wait([asked], timeout=0)
-            if done:
-                ray.get(done)
-            self._asked[actor] = None if done else asked
+            # A ping not yet answered is asked after again: a busy actor would collect one more with every look.
+            ping = self._pings.setdefault(actor, None) or actor.__ray_ready__.remote()
+            answered, _ = ray.wait([ping], timeout=0)
+            if answered:
+                ray.get(answered)
+            self._pings[actor] = None if answered else ping
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -95,7 +97,7 @@ class Watch:
 
 
 def _end(cause: str) -> None:
-    """At once, and not without the cause: nobody else gets to say it."""
+    """End the process at once, after saying why: no other code will run."""
     os.write(2, f"error: {cause}\n".encode())
     os._exit(2)
 
@@ -114,7 +116,7 @@ def workers_cpu_seconds() -> float:
 
 def environment(training: Training) -> dict[str, str]:
     """What every process of the run needs: no network, our code, on a CPU our platform and one thread."""
-    found = {
+    variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
@@ -126,16 +128,17 @@ def environment(training: Training) -> dict[str, str]:
         "VERL_USE_EXTERNAL_PLUGINS": "none",
     }
     if training.device == "cpu":
-        found |= {
+        variables |= {
             "VERL_PLATFORM": "cpu",
-            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu",
+            # imported at the end of `import verl` in every process, before anything asks for the platform
+            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu_platform",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
-            # an idle worker of Ray that spins is a core less on a small machine
+            # an idle worker of Ray that spins would take a core away on a small machine
             "OMP_WAIT_POLICY": "PASSIVE",
             "TQ_NUM_THREADS": "1",
         }
-    return found
+    return variables
 
 
 @contextmanager
@@ -146,8 +149,8 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    given: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
-    runtime, ours = get_ppo_ray_runtime_env(config), given.pop("runtime_env")
+    arguments: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    runtime, ours = get_ppo_ray_runtime_env(config), arguments.pop("runtime_env")
     os.environ.update(ours["env_vars"])
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
     address = os.environ.get("RAY_ADDRESS")
@@ -155,7 +158,7 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
         if address:  # a cluster that a launcher started: its sizes are its own
             ray.init(address=address, runtime_env=runtime)
         else:
-            _start(runtime_env=runtime, **given)
+            _start(runtime_env=runtime, **arguments)
         for number, handler in handlers.items():  # Ray's own would end the process at once, without saving
             signal.signal(number, handler)
         yield
@@ -180,9 +183,9 @@ def _start(**arguments: Any) -> None:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """For Ray's sockets, whose whole path may have 107 characters. Removes those of processes that were killed."""
+    """A folder for Ray's sockets, whose whole path may have 107 characters. Removes those of killed processes."""
     for left in Path("/tmp").glob("tepo-*-*"):
         if not Path(f"/proc/{left.name.split('-')[1]}").exists():
-            shutil.rmtree(left, ignore_errors=True)  # another user's stays: that is the error ignored
+            shutil.rmtree(left, ignore_errors=True)  # another user's cannot be removed: that is the error ignored
     with tempfile.TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

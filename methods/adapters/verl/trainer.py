@@ -27,12 +27,11 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from methods.adapters.verl import tensors
-from methods.adapters.verl.agent import SEED_FIELD, SIZE_FIELD
 from methods.adapters.verl.buffer import GroupBuffer, NothingToLearnError
-from methods.adapters.verl.checkpoint import Keeper
-from methods.adapters.verl.names import ADVANTAGE, TRAINER
-from methods.adapters.verl.recorder import Part, Recorder
-from methods.adapters.verl.worker import PART, MethodLoss
+from methods.adapters.verl.checkpoint import CheckpointWriter
+from methods.adapters.verl.config import ADVANTAGE, TRAINER
+from methods.adapters.verl.recorder import Recorder
+from methods.adapters.verl.worker import RESULT, SEED_FIELD, SIZE_FIELD, MethodLoss, MicroBatchResult
 from methods.method import Method
 from methods.training.rollouts import Refill, deal, order
 from methods.training.spec import Spec
@@ -41,31 +40,32 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transfer_queue import KVBatchMeta
 
-    from methods.adapters.verl.processes import Watch
+    from methods.adapters.verl.processes import Watchdog
 
 
 class MethodTrainer(PPOTrainerSync):
     """Trains `method`; tells `recorder` about every rollout."""
 
+    # Class attributes, set by `driver`: verl itself builds the trainer, from nothing but its configuration.
     spec: Spec
     method: Method
-    drawn_prompts: int  # per rollout, without refills
-    ends: Sequence[int]  # end tokens
+    prompts_drawn: int  # per rollout, without refills
+    end_tokens: Sequence[int]
     recorder: Recorder
-    keeper: Keeper
+    checkpoints: CheckpointWriter
     refill: Refill
-    watch: Watch
+    watchdog: Watchdog
 
     def __init__(self, config: DictConfig):
         config.trainer.v1.trainer_mode = "sync"  # verl compares this name; any other would make it asynchronous
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
-        self._used: set[int] = set()
+        # Of the present rollout:
+        self._used: set[int] = set()  # indices of its prompts: a prompt may come once only
         self._draws = 0
-        self._parts: list[Part] = []
-        self._norms: list[float] = []
-        self._rate = 0.0
-        self._began = self._sampled = self._updated = 0.0
+        self._results: list[MicroBatchResult] = []
+        self._gradient_norms: list[float] = []
+        self._began = self._sampled = self._updated = 0.0  # seconds of a clock
 
     # --- 1. loss --------------------------------------------------------------------------------------------------
 
@@ -75,19 +75,22 @@ class MethodTrainer(PPOTrainerSync):
             self.method.key, self.spec.seed, t.updates_per_rollout, whole_minibatch=t.cov_scope == "minibatch"
         )
         self.actor_rollout_wg.set_loss_fn(loss)
-        self.actor_rollout_wg.update_actor = self._tapped(self.actor_rollout_wg.update_actor)
+        self.actor_rollout_wg.update_actor = self._keeping_results(self.actor_rollout_wg.update_actor)
         super().on_init_end()
 
-    def _tapped(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """verl's call into the workers; what our loss sent back is taken out before verl averages it."""
+    def _keeping_results(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """verl's call into the workers; what our loss sent back is taken out before verl averages its metrics.
+
+        The call is wrapped because `_update_actor` around it averages at once and hands nothing else out.
+        """
 
         def call(batch: KVBatchMeta) -> Any:
-            self.watch.restart(f"rollout {self.global_steps}: updating")
+            self.watchdog.restart(f"rollout {self.global_steps}: updating")
             self._sampled = time.perf_counter()
             output = update(batch)
-            figures = output["metrics"]
-            self._parts = figures.pop(PART)
-            self._norms = [float(norm) for norm in figures["grad_norm"]]
+            metrics = output["metrics"]
+            self._results = metrics.pop(RESULT)
+            self._gradient_norms = [float(norm) for norm in metrics["grad_norm"]]
             self._updated = time.perf_counter()
             return output
 
@@ -96,25 +99,29 @@ class MethodTrainer(PPOTrainerSync):
     # --- 2. prompts, sampling, filter -----------------------------------------------------------------------------
 
     def _build_replay_buffer(self) -> GroupBuffer:
-        return GroupBuffer(self.spec.training, self.ends, self._refill, self._check)
+        return GroupBuffer(self.spec.training, self.end_tokens, self._refill, self._check_workers)
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
-        self.watch.restart(f"rollout {self.global_steps}: sampling")
+        self.watchdog.restart(f"rollout {self.global_steps}: sampling")
         self._began = self._sampled = self._updated = time.perf_counter()
-        self._used, self._draws, self._parts, self._norms = set(), 0, [], []
+        self._used, self._draws = set(), 0
+        self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         """The rollout's prompts, by its number: no position to save, none to restore."""
-        end = self.global_steps * self.drawn_prompts
-        return self._batch(order(len(self.train_dataset), end, self.spec.seed)[end - self.drawn_prompts :])
+        end = self.global_steps * self.prompts_drawn
+        return self._batch(order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
 
     def _refill(self, wanted: int) -> int:
         indices = self.refill.draw(wanted, self._used)
         return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
 
     def _batch(self, indices: Sequence[int]) -> TensorDict:
-        """These prompts as verl dispatches them. Row keys are <uid>_<sample>_<part>, sorted as drawn."""
+        """These prompts as verl dispatches them.
+
+        verl's own uids are random. Ours sort as drawn and hold no underscore, since row keys are <uid>_<sample>_<part>.
+        """
         rows = collate_fn([self.train_dataset[index] for index in indices])
         step, draw = self.global_steps, self._draws
         uids = [f"{step:06d}-{draw:02d}-{position:06d}" for position in range(len(indices))]
@@ -127,25 +134,26 @@ class MethodTrainer(PPOTrainerSync):
         tu.assign_non_tensor_data(batch, "global_steps", step)
         return batch
 
-    def _check(self) -> None:
+    def _check_workers(self) -> None:
         """A dead sampling or reward worker would leave its prompts running for ever."""
-        self.watch.alive(self.agent_loop_manager.agent_loop_workers)
-        self.watch.alive(self.reward_loop_manager.reward_loop_workers)
-        self.watch.alive([server for replica in self.llm_server_manager.get_replicas() for server in replica.servers])
+        servers = [server for replica in self.llm_server_manager.get_replicas() for server in replica.servers]
+        self.watchdog.check_alive(self.agent_loop_manager.agent_loop_workers)
+        self.watchdog.check_alive(self.reward_loop_manager.reward_loop_workers)
+        self.watchdog.check_alive(servers)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except NothingToLearnError as nothing:
             self._sampled = self._updated = time.perf_counter()
-            self.on_sample_end()
+            self.on_sample_end()  # left out by the exception: takes the inference engines off the devices
             return nothing.batch
 
     # --- 3. minibatches -------------------------------------------------------------------------------------------
 
     def _minibatches(self) -> list[list[int]]:
-        """Positions in `drawn.kept` of the groups of each minibatch that has any."""
-        dealt = deal(range(len(self.replay_buffer.drawn.kept)), self.spec.training.minibatches)
+        """Positions in `rollout.kept` of the groups of each minibatch that has any."""
+        dealt = deal(range(len(self.replay_buffer.rollout.kept)), self.spec.training.minibatches)
         return [groups for groups in dealt if groups]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -156,45 +164,49 @@ class MethodTrainer(PPOTrainerSync):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **options: Any) -> KVBatchMeta:
         """verl fills up and balances; then rows go where each rank cuts its minibatches: whole groups, in our order."""
         batch = super()._balance_batch(batch, metrics, **options)
-        at = {key: index for index, key in enumerate(batch.keys)}
-        drawn = self.replay_buffer.drawn
-        real = {row.key: row for row in drawn.kept_rows}
-        filling = iter(sorted((key for key in at if key not in real), key=lambda key: int(key.rsplit("_", 2)[1])))
+        position = {key: index for index, key in enumerate(batch.keys)}
+        rollout = self.replay_buffer.rollout
+        real = {row.key for row in rollout.kept_rows}
+        # Filling rows in the order of their numbers, so that the same ones go into the same minibatch each time.
+        filling = iter(sorted((key for key in position if key not in real), key=lambda key: int(key.rsplit("_", 2)[1])))
         size = self.spec.training.rows_per_minibatch
-        placed: list[tuple[str, tensors.Shares]] = []  # minibatch by minibatch
+        placed: list[tuple[str, tensors.MinibatchTotals]] = []  # minibatch by minibatch
         for members in self._minibatches():
-            groups = {number: drawn.group(drawn.kept[number]) for number in members}
+            groups = {number: rollout.group(rollout.kept[number]) for number in members}
             rows = sum(map(len, groups.values()))
             for number, group in groups.items():
-                shares = tensors.Shares(number, sum(row.tokens for row in group), len(groups), rows)
-                placed += [(row.key, shares) for row in group]
-            placed += [(next(filling), tensors.Shares(-1, 0, len(groups), rows)) for _ in range(size - rows)]
+                totals = tensors.MinibatchTotals(number, sum(row.tokens for row in group), len(groups), rows)
+                placed += [(row.key, totals) for row in group]
+            fill = tensors.MinibatchTotals(-1, 0, len(groups), rows)
+            placed += [(next(filling), fill) for _ in range(size - rows)]
         placed = [placed[index] for index in by_rank(len(placed), size, self._ranks)]
-        batch.reorder([at[key] for key, _ in placed])
-        figures = TensorDict({tensors.ROW_FIELD: torch.tensor([s.row() for _, s in placed])}, batch_size=len(placed))
-        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=figures)
+        batch.reorder([position[key] for key, _ in placed])
+        totals_B4 = torch.tensor([totals.row() for _, totals in placed])
+        fields = TensorDict({tensors.TOTALS_FIELD: totals_B4}, batch_size=len(placed))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
 
     # --- 4. what the curve and a resumed run need -----------------------------------------------------------------
 
     def on_step_end(self) -> None:
+        """The end of a rollout: the only moment at which anything may be saved, because its samples are in no state."""
         super().on_step_end()
         t, step = self.spec.training, self.global_steps
-        rate = self.config.actor_rollout_ref.actor.optim.lr
         self.recorder.rollout(
             step,
-            self.replay_buffer.drawn,
-            by_update(self._parts),
-            self._norms,
-            float(rate),
-            self._sampled - self._began,
-            self._updated - self._sampled,
+            self.replay_buffer.rollout,
+            by_update(self._results),
+            self._gradient_norms,
+            learning_rate=float(self.config.actor_rollout_ref.actor.optim.lr),
+            seconds_rollout=self._sampled - self._began,
+            seconds_updates=self._updated - self._sampled,
         )
-        self.watch.restart(f"rollout {step}: saving")
+        self.watchdog.restart(f"rollout {step}: saving")
         collapsed = self.recorder.collapsed(step)
         if collapsed:
             self.recorder.collapsed_at = step
         self.recorder.stopped = self.recorder.stop() and step < t.rollouts and not collapsed
+        # After a collapse the later checkpoints are published too: evaluation measures what is left of the policy.
         due = [s for s in self.spec.checkpoints if s == step or (collapsed and s > step)]
         if due or self.recorder.stopped or step == t.rollouts or step % t.save_every == 0:
             self._save_state(due)
@@ -203,17 +215,17 @@ class MethodTrainer(PPOTrainerSync):
 
     def _save_state(self, due: Sequence[int]) -> None:
         """Weights to evaluate first, then the state: one that is complete never lacks a checkpoint before it."""
-        self.config.trainer.default_local_dir = str(self.keeper.begin(self.global_steps))
+        self.config.trainer.default_local_dir = str(self.checkpoints.begin(self.global_steps))
         super()._save_checkpoint()
         for step in due:
-            self.keeper.publish(step)
-        self.keeper.complete(self.global_steps, self.refill.position)
+            self.checkpoints.publish(step)
+        self.checkpoints.complete(self.global_steps, self.refill.position)
 
     def _save_checkpoint(self) -> None:
         """verl's own moment for saving is before the rollout's rows are written; ours is `on_step_end`."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
-        if self.replay_buffer.drawn.kept:  # without an update there is nothing that verl's figures could be about
+        if self.replay_buffer.rollout.kept:  # without an update there is nothing that verl's figures could be about
             super()._compute_metrics(batch, metrics, *args, **options)
 
 
@@ -229,14 +241,14 @@ def by_rank(rows: int, size: int, ranks: int) -> list[int]:
     return [index for start in starts for index in range(start, start + share)]
 
 
-def by_update(parts: Sequence[Part]) -> list[list[Part]]:
+def by_update(results: Sequence[MicroBatchResult]) -> list[list[MicroBatchResult]]:
     """The micro-batches of each update, in order."""
-    updates = sorted({update for update, _, _ in parts})
-    return [[part for part in parts if part[0] == update] for update in updates]
+    updates = sorted({result.update for result in results})
+    return [[result for result in results if result.update == update] for update in updates]
 
 
 def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """`Method.advantage` as verl calls an estimator; rows that only fill up have no tokens, and get 0."""
+    """`Method.advantage` as verl calls an estimator; filling rows have no tokens, and get 0."""
 
     def estimate(
         token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Sequence[str], **_: Any
@@ -245,8 +257,8 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
         group_B = np.unique(np.asarray(index, dtype=str)[real.numpy()], return_inverse=True)[1]
         advantage_B = token_level_rewards.new_zeros(len(real))
         advantage_B[real] = method.advantage(token_level_rewards.sum(1)[real], torch.from_numpy(group_B))
-        spread_BT = advantage_B.unsqueeze(1) * response_mask
-        return spread_BT, spread_BT
+        advantage_BT = advantage_B.unsqueeze(1) * response_mask
+        return advantage_BT, advantage_BT  # advantages and returns; nothing reads the returns without a critic
 
     return estimate
 

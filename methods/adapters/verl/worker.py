@@ -1,13 +1,23 @@
-"""The loss that verl's workers call: fill a `Batch`, call `Method.loss`, hand the micro-batch back for the curve."""
+"""What verl's workers run of ours: the loss of a micro-batch, and how one response is sampled.
+
+Every process of a run imports this module before verl builds anything in it (`actor_rollout_ref.model.external_lib`;
+on a CPU through `cpu_rollout`). The import itself registers the agent loop and puts the shim for TRL in place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import verl.models.transformers.monkey_patch
+import verl.utils.model
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
 from methods import catalog
 from methods.adapters.verl import tensors
+from methods.adapters.verl.config import AGENT_LOOP
 from methods.batch import Batch
 from methods.training.rollouts import derive
 from records.errors import ConfigError
@@ -16,7 +26,30 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
     from torch import Tensor
 
-PART = "part"  # name of our one metric; without "max" and "min", by which verl would reduce it
+# --- The shim ---------------------------------------------------------------------------------------------------------
+
+
+def _no_trl() -> bool:
+    """verl imports a class from TRL that TRL 1.x no longer has, whenever TRL is installed; it needs it for critics."""
+    return False
+
+
+# Each of the two modules holds its own reference to the function, so both are replaced.
+verl.models.transformers.monkey_patch.is_trl_available = _no_trl
+verl.utils.model.is_trl_available = _no_trl
+
+# --- The loss ---------------------------------------------------------------------------------------------------------
+
+# Name of our one metric. verl reduces a metric whose name contains "max" or "min"; this one must come back as a list.
+RESULT = "micro_batch"
+
+
+class MicroBatchResult(NamedTuple):
+    """What a worker sends back to the driver for the curve."""
+
+    update: int  # 0-based over the run
+    loss: float  # the micro-batch's share of the minibatch's loss
+    batch: Batch  # without gradient, on the CPU: diagnostics are computed over the whole minibatch
 
 
 class MethodLoss:
@@ -34,36 +67,84 @@ class MethodLoss:
         """The micro-batch's share of the minibatch's loss, times the ranks over which FSDP averages."""
         import torch
 
-        piece = tensors.piece(model_output, data, self.method.key)
-        update = self._update(piece)
-        split = len(piece.batch.mask) < piece.rows
+        micro_batch = tensors.micro_batch(model_output, data, self.method.key)
+        update = self._update(micro_batch)
+        split = len(micro_batch.batch.mask) < micro_batch.rows
         if split and self.whole_minibatch and self.method.scope == "batch":
             raise ConfigError(
-                f"verl: a worker got {len(piece.batch.mask)} of a minibatch's {piece.rows} sequences, but "
+                f"verl: a worker got {len(micro_batch.batch.mask)} of a minibatch's {micro_batch.rows} sequences, but "
                 f"{self.method.key} takes statistics over all of it (scope batch); allowed: one GPU, micro_batches 1"
             )
+        # An unsplit minibatch counts its own tokens, sequences and groups, exactly as the TRL adapter does: the two
+        # trainers then agree bit for bit.
         loss = self.method.loss(
-            piece.batch if split else replace(piece.batch, group_tokens=None, groups=None),
-            tokens=piece.tokens if split else None,
-            sequences=piece.sequences if split else None,
+            micro_batch.batch if split else replace(micro_batch.batch, group_tokens=None, groups=None),
+            tokens=micro_batch.tokens if split else None,
+            sequences=micro_batch.sequences if split else None,
+            # A selection's random numbers depend on run and update only, not on the worker or on what came before.
             generator=torch.Generator().manual_seed(derive(self.run_seed, "selection", update)),
         )
-        part = (update, float(loss.detach()), detached(piece.batch))
-        return loss * piece.ranks, {PART: part}
+        result = MicroBatchResult(update, float(loss.detach()), detached(micro_batch.batch))
+        return loss * micro_batch.ranks, {RESULT: result}
 
-    def _update(self, piece: tensors.Piece) -> int:
-        """0-based over the run, of the minibatches that were trained on."""
-        if piece.rollout != self.rollout:
-            self.rollout, self.rows = piece.rollout, 0
-        nth = self.rows * piece.ranks // piece.rows
-        self.rows += len(piece.batch.mask)
-        return (piece.rollout - 1) * self.updates_per_rollout + nth
+    def _update(self, micro_batch: tensors.MicroBatch) -> int:
+        """0-based over the run, of the minibatches that were trained on, from the rows seen since the rollout began."""
+        if micro_batch.rollout != self.rollout:
+            self.rollout, self.rows = micro_batch.rollout, 0
+        nth = self.rows * micro_batch.ranks // micro_batch.rows
+        self.rows += len(micro_batch.batch.mask)
+        return (micro_batch.rollout - 1) * self.updates_per_rollout + nth
 
 
 def detached(batch: Batch) -> Batch:
     """On the CPU, without gradient: what diagnostics need."""
     import torch
 
-    found = {f.name: getattr(batch, f.name) for f in fields(Batch)}
-    moved: dict[str, Any] = {n: x.detach().cpu() for n, x in found.items() if isinstance(x, torch.Tensor)}
+    values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
+    moved: dict[str, Any] = {n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)}
     return replace(batch, **moved)
+
+
+# --- Sampling ---------------------------------------------------------------------------------------------------------
+
+SEED_FIELD = "run_seed"  # of a prompt's row: put there by the trainer
+SIZE_FIELD = "dispatch_prompts"  # likewise: prompts sent out together with it; read by `cpu_rollout`
+VLLM_SEEDS = 2**31  # vLLM takes 32-bit seeds
+
+
+@register(AGENT_LOOP)
+class PromptLoop(AgentLoopBase):
+    """One prompt, one response, without verl's chat template: our prompts are the very text that a model reads.
+
+    The response's seed depends on run, prompt and sample number, not on the order of arrival.
+    """
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any):
+        # Not the base's: it builds a chat-template renderer and refuses tokenizers that have no template.
+        self.rollout_config = trainer_config.config.actor_rollout_ref.rollout
+        self.server_manager, self.tokenizer = server_manager, tokenizer
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        # The prompt's text is whole, begin token included where the model has one, as evaluation reads it.
+        prompt_ids: list[int] = self.tokenizer(row["raw_prompt"][0]["content"], add_special_tokens=False)["input_ids"]
+        # The sample number is part of the seed: with one seed for a group all its responses would be the same.
+        seed = derive(int(row[SEED_FIELD]), "response", row["uid"], int(row["session_id"])) % VLLM_SEEDS
+        output = await self.server_manager.generate(
+            request_id=uuid4().hex,
+            prompt_ids=prompt_ids,
+            sampling_params={**sampling_params, "seed": seed, **self.extra(row)},
+        )
+        response = output.token_ids[: self.rollout_config.response_length]
+        return AgentLoopOutput(
+            prompt_ids=prompt_ids,
+            response_ids=response,
+            response_mask=[1] * len(response),
+            response_logprobs=output.log_probs[: len(response)] if output.log_probs else None,
+            num_turns=2,
+            metrics={},
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
+        )
+
+    def extra(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Sampling parameters that only some inference engine understands; see `cpu_rollout`."""
+        return {}

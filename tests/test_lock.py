@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from methods.training import lock
+from records import lock
 from records.errors import BusyError
 from records.provenance import ROOT
 
 HERE = socket.gethostname()
+BUSY = "run: another process holds this run"
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def left(folder: Path, *, age: float = 0.0, **owner: object) -> Path:
 def taken(path: Path) -> bool:
     """Whether the lock can be had at once (or after watching a suspect)."""
     try:
-        with lock.held(path):
+        with lock.held(path, BUSY):
             return json.loads(path.read_text())["pid"] == os.getpid()
     except BusyError:
         return False
@@ -59,7 +60,7 @@ def taken(path: Path) -> bool:
 def test_it_is_exclusive_and_names_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "run" / "state" / "lock"
     said = f"run: another process holds this run: pid {os.getpid()} on {HERE}"
-    with lock.held(path), pytest.raises(BusyError, match=said), lock.held(path):
+    with lock.held(path, BUSY), pytest.raises(BusyError, match=said), lock.held(path, BUSY):
         pass
     assert not path.exists()
 
@@ -84,6 +85,13 @@ def test_taken_over_only_from_owners_that_are_gone(case: str, tmp_path: Path, mo
     owner, age, answer, expected = OWNERS[case]
     squeue(tmp_path, monkeypatch, answer or "exit 1")
     assert taken(left(tmp_path, age=age, **owner)) == expected
+
+
+@pytest.mark.parametrize("case", OWNERS)
+def test_who_seems_to_hold_it(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, age, answer, taken_over = OWNERS[case]
+    squeue(tmp_path, monkeypatch, answer or "exit 1")
+    assert lock.is_held(left(tmp_path, age=age, **owner)) == (not taken_over)
 
 
 @pytest.mark.parametrize("age", [20.0, -3600.0], ids=["past", "future"])
@@ -128,14 +136,14 @@ def test_it_waits_as_long_as_told(
 ) -> None:
     monkeypatch.setattr(lock, "PERIOD", 60.0)  # an owner that looks and finds its lock gone would end pytest
     path = tmp_path / "state" / "lock"
-    with lock.held(path):
+    with lock.held(path, BUSY):
         began = time.monotonic()
-        with pytest.raises(BusyError), lock.held(path, 0.3):
+        with pytest.raises(BusyError), lock.held(path, BUSY, 0.3):
             pass
         assert 0.3 <= time.monotonic() - began < 10
         assert capsys.readouterr().err.count("another process holds this run") == 1
         threading.Timer(0.3, path.unlink).start()  # as an owner that ends does
-        with lock.held(path, 10.0):
+        with lock.held(path, BUSY, 10.0):
             assert path.exists()
 
 
@@ -143,8 +151,8 @@ def test_an_owner_whose_lock_was_taken_over_ends(tmp_path: Path) -> None:
     """Its machine slept: it must not write beside the process that went on in its place."""
     path = tmp_path / "state" / "lock"
     program = (
-        "import sys, time; from pathlib import Path; from methods.training import lock; lock.PERIOD = 0.1\n"
-        "with lock.held(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from records import lock; lock.PERIOD = 0.1\n"
+        "with lock.held(Path(sys.argv[1]), ''): print('held', flush=True); time.sleep(60)"
     )
     sleeper = subprocess.Popen(
         [sys.executable, "-c", program, str(path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -161,10 +169,10 @@ def test_an_owner_whose_lock_was_taken_over_ends(tmp_path: Path) -> None:
 def test_many_processes_after_a_dead_owner_hold_it_one_at_a_time(tmp_path: Path) -> None:
     path = left(tmp_path, host=HERE, pid=2**22 + 1, process_started="1")
     program = (
-        "import sys, os, time; from pathlib import Path; from methods.training import lock; lock.POLL = 0.002\n"
+        "import sys, os, time; from pathlib import Path; from records import lock; lock.POLL = 0.002\n"
         "path = Path(sys.argv[1]); inside = path.with_name('inside')\n"
         "for _ in range(20):\n"
-        "    with lock.held(path, 60.0):\n"
+        "    with lock.held(path, '', 60.0):\n"
         "        os.close(os.open(inside, os.O_CREAT | os.O_EXCL))\n"
         "        inside.unlink()"
     )

@@ -1,4 +1,8 @@
-"""A CPU that verl takes for an accelerator."""
+"""A CPU that verl takes for an accelerator: for tests and tiny models, apart from the product path.
+
+Every process of a run on a CPU imports this at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before anything
+asks for the platform (`VERL_PLATFORM=cpu`). What can only be imported later, `cpu_rollout` registers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Stands for what only memory of an accelerator has."""
+    """In place of a call that concerns the memory of an accelerator."""
 
 
 def _zero(*_: Any, **__: Any) -> int:
@@ -76,7 +80,7 @@ class CPU(PlatformBase):
         yield
 
     def ray_resource_name(self) -> str:
-        return "GPU"
+        return "GPU"  # the one that config.py pretends to have: verl's placement knows no other word
 
     def ray_noset_envvars(self) -> list[str]:
         return []
@@ -96,5 +100,6 @@ def _with_gloo(timeout_second: int | None = None, backend: str | None = None) ->
     _initialize(timeout_second, backend or "gloo")
 
 
-if os.environ.get("VERL_PLATFORM") == "cpu":  # before `engine_workers` takes its own reference
+# Here, before `engine_workers` is imported and takes its own reference to the function.
+if os.environ.get("VERL_PLATFORM") == "cpu":
     verl.utils.distributed.initialize_global_process_group_ray = _with_gloo

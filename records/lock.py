@@ -1,9 +1,13 @@
-"""One process per run folder: a lock file that names its owner and is touched while the owner lives.
+"""One process per folder: a lock file that names its owner and is touched while the owner lives.
 
 A lock outlives its owner after `kill -9`, a power cut or a lost node. It is taken over when its owner is gone for
 certain: no such process on this host, or its Slurm job is over. Else times decide, and the clocks of several machines
 cannot be trusted: a lock whose time of touch is implausible (ten periods old, or in the future) is watched for three
 periods, and taken over if nobody touches it. An owner that finds its lock taken over (its machine slept) ends at once.
+
+Why not the library `filelock`: results lie on network file systems. Its `FileLock` (flock) holds between machines on
+only some of them. Its `SoftFileLease` works like this module, but takes over a dead owner's lock by exchanging two file
+names in one step (renameat2), which NFS refuses: after a lost node the lock would have to be removed by hand.
 """
 
 from __future__ import annotations
@@ -34,14 +38,21 @@ LOST = 75  # exit code of an owner whose lock was taken over: sysexits' EX_TEMPF
 
 
 @contextmanager
-def held(path: Path, wait: float = 0.0) -> Iterator[None]:
+def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
     """Hold `path` exclusively, after up to `wait` seconds if another process holds it.
 
-    Raises `BusyError` naming the owner; takes over a lock whose owner is gone.
+    Takes over a lock whose owner is gone. Raises `BusyError`: the sentence `busy`, then the owner.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    mine = json.dumps(_owner(os.getpid()))
-    _acquire(path, mine, wait)
+    owner = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process_started": _started(os.getpid()),
+        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    mine = json.dumps(owner)
+    _acquire(path, mine, busy, wait)
     over = threading.Event()
     thread = threading.Thread(target=_touch, args=(path, mine, over), daemon=True)
     thread.start()
@@ -54,7 +65,19 @@ def held(path: Path, wait: float = 0.0) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def gone(owner: dict[str, Any]) -> bool:
+def is_held(path: Path) -> bool:
+    """Whether a process seems to hold `path`. For people: it compares the last touch with this machine's clock."""
+    try:
+        text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    owner = _parse(text)
+    if not owner:  # its writer is between creating and writing it
+        return True
+    return not (_gone(owner) or _implausible(time.time() - touched))
+
+
+def _gone(owner: dict[str, Any]) -> bool:
     """Whether the owner is gone for certain: no such process on this host, or its job has left Slurm's queue."""
     if _is_here(owner):
         pid = owner.get("pid")
@@ -63,12 +86,12 @@ def gone(owner: dict[str, Any]) -> bool:
     return job is not None and _job_over(str(job))
 
 
-def implausible(age_seconds: float) -> bool:
+def _implausible(age_seconds: float) -> bool:
     """Whether a living owner would not leave its lock untouched so long, or touched so far in the future."""
     return not -PERIOD <= age_seconds <= STALE_AFTER
 
 
-def _acquire(path: Path, mine: str, wait: float) -> None:
+def _acquire(path: Path, mine: str, busy: str, wait: float) -> None:
     began = time.monotonic()
     seen, since = None, began  # the lock as it stands, and since when
     asked, told = -math.inf, False  # when we last asked Slurm after its owner; whether the user knows that we wait
@@ -82,37 +105,28 @@ def _acquire(path: Path, mine: str, wait: float) -> None:
             seen, since = (text, touched), now
         if _is_here(owner) or now - asked >= PERIOD:  # Slurm's controller is not to be asked every second
             asked = now
-            if gone(owner):
+            if _gone(owner):
                 _remove(path, text)
                 continue
-        # an owner that cannot be read is between creating and writing its file, or died there
-        watch = 5 * POLL if not owner else WATCH if implausible(_now(path) - touched) else math.inf
+        if not owner:  # between creating and writing its file, or died there
+            watch = 5 * POLL
+        elif _implausible(_now(path) - touched):
+            watch = WATCH
+        else:
+            watch = math.inf
+        message = (
+            f"{busy}: pid {owner.get('pid')} on {owner.get('host')}, job {owner.get('slurm_job_id')}, since "
+            f"{owner.get('since')}"
+        )
         if now - since > watch:
             _remove(path, text)
         elif watch == math.inf and now - began >= wait:
-            raise BusyError(f"{_busy(path, owner)}; wait for it or remove {path}")
+            raise BusyError(f"{message}; wait for it or remove {path}")
         else:
             if not told:
-                print(f"{_busy(path, owner)}; waiting up to {max(wait, WATCH):.0f} s", file=sys.stderr, flush=True)
+                print(f"{message}; waiting up to {max(wait, WATCH):.0f} s", file=sys.stderr, flush=True)
             told = True
             time.sleep(POLL)
-
-
-def _busy(path: Path, owner: dict[str, Any]) -> str:
-    return (
-        f"{path.parent.parent}: another process holds this run: pid {owner.get('pid')} on {owner.get('host')}, job "
-        f"{owner.get('slurm_job_id')}, since {owner.get('since')}"
-    )
-
-
-def _owner(pid: int) -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "pid": pid,
-        "process_started": _started(pid),
-        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
-        "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
 
 
 def _is_here(owner: dict[str, Any]) -> bool:
@@ -147,15 +161,15 @@ def _job_over(job: str) -> bool:
     if shutil.which("squeue") is None:
         return False
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             ["squeue", "--noheader", "--jobs", job, "--format=%T"],
             capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False
-    if asked.returncode != 0:
-        return "Invalid job id" in asked.stderr  # forgotten; anything else is a controller that does not answer
-    return not asked.stdout.strip()
+    if answer.returncode != 0:
+        return "Invalid job id" in answer.stderr  # forgotten; anything else is a controller that does not answer
+    return not answer.stdout.strip()
 
 
 def _now(path: Path) -> float:

@@ -1,5 +1,8 @@
 """An inference server for tiny models: one Ray actor with a transformers model, whole rollouts in one batch.
 
+`external_lib` of a run on a CPU: importing it registers the engine for this device, the server, and, by importing
+`worker`, what every run needs. Its agent loop takes the place of `worker`'s, so it must be registered after that.
+
 A row's tokens must not depend on which rows happen to share its batch, and rounding in a batched product does. So a
 batch is always the same: all responses that one dispatch asks for, in the order of their keys. And each row draws its
 random numbers from its own seed before generation begins.
@@ -14,11 +17,13 @@ from typing import Any
 import ray
 import torch
 from verl.experimental.agent_loop.agent_loop import register
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
-from methods.adapters.verl.agent import SIZE_FIELD, PromptLoop
-from methods.adapters.verl.names import AGENT_LOOP, CPU_ROLLOUT
+from methods.adapters.verl.config import AGENT_LOOP, CPU_ROLLOUT
+from methods.adapters.verl.worker import SIZE_FIELD, PromptLoop
 
 SERVER = f"{CPU_ROLLOUT}_server"
 
@@ -67,7 +72,7 @@ class Server:
         """Responses with their end token, at most `limit` tokens each."""
         padded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
         noise_BT = torch.stack([_noise(p["seed"], self.limit) for p in params])
-        with torch.no_grad():
+        with torch.no_grad():  # not a decorator of `generate`: on a coroutine it would hide it from Ray
             ids = self.model.generate(
                 **padded,
                 do_sample=False,
@@ -75,9 +80,9 @@ class Server:
                 pad_token_id=self.tokenizer.pad_token_id,
                 logits_processor=[_Draw(noise_BT, params[0]["temperature"])],
             )
-        ends = self.model.generation_config.eos_token_id
-        ends = set(ends if isinstance(ends, list) else [ends])
-        return [_until(row, ends) for row in ids[:, padded["input_ids"].shape[1] :].tolist()]
+        eos = self.model.generation_config.eos_token_id
+        end_tokens = set(eos if isinstance(eos, list) else [eos])
+        return [_until(row, end_tokens) for row in ids[:, padded["input_ids"].shape[1] :].tolist()]
 
     async def update(self, weights: dict[str, torch.Tensor], steps: int) -> None:
         self.model.load_state_dict(weights)
@@ -109,9 +114,9 @@ def _noise(seed: int, length: int) -> torch.Tensor:
     return torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def _until(tokens: list[int], ends: set[int]) -> list[int]:
+def _until(tokens: list[int], end_tokens: set[int]) -> list[int]:
     """Up to and with the first end token."""
-    first = next((i for i, token in enumerate(tokens) if token in ends), len(tokens) - 1)
+    first = next((i for i, token in enumerate(tokens) if token in end_tokens), len(tokens) - 1)
     return tokens[: first + 1]
 
 
@@ -137,5 +142,6 @@ class Adapter(BaseRollout):
         await ray.get_actor(SERVER).update.remote(state, global_steps)
 
 
+EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device="cpu")(FSDPEngineWithLMHead)
 RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: Replica)
 _ROLLOUT_REGISTRY[CPU_ROLLOUT, "async"] = f"{__name__}.{Adapter.__qualname__}"

@@ -1,0 +1,76 @@
+"""What verl reads of a run: the prompts as a parquet table, and the reward of one response.
+
+verl loads this file by its path in reward workers (`reward.custom_reward_function.path`), a second time and under
+another name. So nothing here may register anything with verl, and the module stays light.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from records.files import atomic
+
+SECONDS = 120.0  # for one response; our grader gives up on its own long before
+
+
+def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) -> None:
+    """One row per prompt {prompt, answer}, in the given order; `reward` is the dotted name for `compute_score`.
+
+    Which prompt is drawn when is decided by the trainer (`methods.training.rollouts.order`): verl never shuffles.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": row["prompt"]}],
+            "data_source": reward,
+            "reward_model": {"style": "rule", "ground_truth": row["answer"]},
+            "extra_info": {"index": index, "prompt": row["prompt"]},
+        }
+        for index, row in enumerate(prompts)
+    ]
+    with atomic(path) as temporary:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
+
+
+async def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: object
+) -> dict[str, Any]:
+    """{score, acc, error} of one response; `data_source` is the reward's dotted name. Never raises, never hangs.
+
+    verl silently takes a sample whose reward raised out of its group. So a failure is returned as `error` beside a
+    score, and the trainer ends the run with it before anything is learned from that score.
+    """
+    scoring = asyncio.to_thread(_score, data_source, extra_info["prompt"], solution_str, ground_truth)
+    try:
+        score, error = await asyncio.wait_for(scoring, SECONDS), None
+    except TimeoutError:
+        score, error = 0.0, f"no answer for {SECONDS:g} s"
+    except Exception as problem:  # whatever a reward raises: the trainer raises it again, with the response
+        score, error = 0.0, f"{type(problem).__name__}: {problem}"
+    if error is not None:
+        error = f"reward {data_source}: {error} (response {solution_str[:60]!r})"
+    return {"score": score, "acc": score, "error": error}
+
+
+def _score(dotted: str, prompt: str, response: str, answer: str) -> float:
+    values = _reward(dotted)([prompt], [response], [answer])
+    if len(values) != 1:
+        raise ValueError(f"returned {len(values)} values for 1 response")
+    if values[0] is None or not math.isfinite(values[0]):
+        raise ValueError(f"returned {values[0]!r}")
+    return float(values[0])
+
+
+@cache
+def _reward(dotted: str) -> Callable[..., list[float]]:
+    module, _, name = dotted.partition(":")
+    function: Callable[..., list[float]] = getattr(import_module(module), name)
+    return function
