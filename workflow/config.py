@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from methods.training.spec import TRAINERS
+from methods.training.spec import Trainer
 from records.declared import Declared, validated
 from records.errors import ConfigError, unknown
 from records.yaml_files import read_yaml
@@ -25,10 +25,6 @@ Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Names = Annotated[list[str], Field(min_length=1)]
-if TYPE_CHECKING:
-    Trainer = str
-else:
-    Trainer = Literal[TRAINERS]  # a new trainer is named in one place
 FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
 VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]+$")]
 

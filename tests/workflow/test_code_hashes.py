@@ -74,7 +74,7 @@ def before(hashes: Callable[[], dict[str, str]]) -> dict[str, str]:
         ("methods/parts/reducers.py", CODE, RUNS, set()),
         ("methods/catalog/tepo.py", CODE, {"tepo by trl", "tepo by verl"}, {"matrix", "report"}),
         ("methods/adapters/trl/trainer.py", CODE, {"grpo by trl", "tepo by trl"}, set()),
-        ("methods/training/lock.py", CODE, set(), set()),
+        ("records/lock.py", CODE, set(), set()),
         ("evals/reward.py", CODE, RUNS, set()),
         ("evals/grading/normalise.py", CODE, {"grade"}, set()),
         ("evals/stats/intervals.py", CODE, {"score"}, {"table"}),
