@@ -6,7 +6,7 @@ A printed number is a `Decimal` and keeps its digits ("77.40" is not "77.4"); "-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -20,10 +20,9 @@ from records.errors import ConfigError, CorruptInputError, unknown
 #
 # The denominators are those of the evaluation that the paper describes (samples x problems; AMC has 83 problems; 2811
 # of OMNI-MATH's 2821 rows are problems that occur once, the ten others count in the pool only). Printed cells are
-# truncated or rounded, both occur in one table.
+# truncated or rounded; both occur in one table.
 
-
-COLUMN = {
+COLUMN = {  # responses behind each column
     "aime24": 960,
     "aime25": 960,
     "amc": 2656,
@@ -32,19 +31,8 @@ COLUMN = {
     "olympiadbench": 675,
     "minerva": 272,
 }
-"""Responses behind each column."""
-
-COPIES = 10
-"""Rows of OMNI-MATH that hold a problem twice: in the pool, in no column."""
-
-POOL = {**COLUMN, "omni_math": COLUMN["omni_math"] + COPIES}
-"""Responses of each benchmark in "Avg."; together 8,844."""
-
-
-def weights() -> dict[str, float]:
-    """Share of each benchmark in the pooled average."""
-    total = sum(POOL.values())
-    return {key: count / total for key, count in POOL.items()}
+COPIES = 10  # rows of OMNI-MATH that hold a problem twice: in the pool, in no column
+POOL = {**COLUMN, "omni_math": COLUMN["omni_math"] + COPIES}  # responses of each benchmark in "Avg."; together 8,844
 
 
 def hundredths(percent: str | float) -> int:
@@ -92,14 +80,13 @@ def candidates(percent: str | float, n: int) -> tuple[int, ...]:
 
 TABLES = Path(__file__).resolve().parent / "tables"
 AVERAGE = "avg"
-HEADINGS = dict(
+HEADINGS = dict(  # column key -> printed heading, in printed order
     zip(
         (*COLUMN, AVERAGE),
         ("AIME24", "AIME25", "AMC", "MATH-500", "OMNI-MATH", "OlympiadBench", "Minerva", "Avg."),
         strict=True,
     )
 )
-"""Column key -> printed heading, in printed order."""
 
 # Key of a model in rows.csv -> the paper's name of it.
 MODELS = {
@@ -123,26 +110,26 @@ _CELL = re.compile(r"-?\d{1,3}\.\d\d")
 
 
 class Run(NamedTuple):
-    """What was evaluated. Rows with the same run print the same measurement. seed, steps: None for a base model."""
+    """What was evaluated. Rows with the same run print the same measurement."""
 
     model: str
     method: str
-    seed: int | None
+    seed: int | None  # None for a base model, as steps
     steps: int | None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row. cells: column key (`avg` too) -> value, None for "-". of: the rows a derived row is made of."""
+    """One printed row."""
 
-    id: str
+    id: str  # T1.1 is the first row of Table 1
     label: str
-    kind: str
-    model: str
+    kind: str  # a key of KINDS
+    model: str  # a key of MODELS
     panel: str
-    run: Run | None
-    of: tuple[str, ...]
-    cells: Mapping[str, Decimal | None]
+    run: Run | None  # None for a row made of others
+    of: tuple[str, ...]  # the rows a derived row is made of
+    cells: Mapping[str, Decimal | None]  # column key (`avg` too) -> value, None for "-"
 
     @property
     def table(self) -> str:
@@ -161,8 +148,7 @@ class Row:
         return NOT_RUN if value is None else str(value)
 
 
-Paper = Mapping[str, Row]
-"""Row id -> row, in printed order."""
+Paper = Mapping[str, Row]  # row id -> row, in printed order
 
 
 def read(folder: Path | str = TABLES) -> dict[str, Row]:
@@ -225,24 +211,20 @@ def _by_id(path: Path, what: str, header: Sequence[str]) -> dict[str, dict[str, 
     for column in lines[0]:
         if column not in header:
             raise unknown(str(path), "column", column, header)
-    _once(path, "row", (line["row"] for line in lines))
-    return {line["row"]: line for line in lines}
-
-
-def _once(path: Path, key: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise CorruptInputError(f"{path}: {key} {name} is given twice")
-        seen.add(name)
+    by_id: dict[str, dict[str, str]] = {}
+    for line in lines:
+        if line["row"] in by_id:
+            raise CorruptInputError(f"{path}: row {line['row']} is given twice")
+        by_id[line["row"]] = line
+    return by_id
 
 
 def _row(id: str, about: Mapping[str, str], cells: Mapping[str, str], listed: Path, path: Path) -> Row:
     kind, of = about["kind"], tuple(about["of"].split())
     if kind not in KINDS:
         raise unknown(f"{listed}: row {id}", "kind", kind, KINDS)
-    needs = {"delta": len(of) == 2, "mean": len(of) >= 2}.get(kind, not of and bool(about["method"]))
-    if not needs or not about["model"]:
+    complete = {"delta": len(of) == 2, "mean": len(of) >= 2}.get(kind, not of and bool(about["method"]))
+    if not complete or not about["model"]:
         raise ConfigError(
             f"{listed}: row {id}: a {kind} row needs {'method' if kind in ('base', 'run') else 'rows in of'}"
         )

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.grading.verdict import Verdict
-from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest
-from records.files import read_json
+from evals.store import entry_of, read_record, read_table
+from records.errors import ConfigError, CorruptInputError
 from records.layout import Checkpoint, Results
-from records.provenance import sha256_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,8 +135,6 @@ def same_problems(a: Samples, b: Samples) -> None:
 # grades of other samples, a lost or repeated row.
 
 VERDICTS = tuple(verdict.value for verdict in Verdict)
-GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "seconds", "grader_version")
-SAMPLE_COLUMNS = ("item_id", "sample", "prompt", "prompt_sha256", "response", "stop", "tokens", "seed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,44 +165,26 @@ def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[s
     the samples at hand; columns, verdicts and row counts; keys (item, sample) unique, complete, and equal in both.
     """
     grades, samples = results.grades(checkpoint), results.samples(checkpoint)
-    graded_record = _record(grades / "grades.json", "record of the grades")
-    sample_record = _record(samples / "samples.json", "record of the samples")
+    grade_entries = read_record(grades / "grades.json")
+    sample_entries = read_record(samples / "samples.json")
     return {
         key: _benchmark(
             grades / f"{key}.parquet",
-            _entry(graded_record, grades / "grades.json", key),
+            entry_of(grade_entries, grades / "grades.json", key),
             samples / f"{key}.parquet",
-            _entry(sample_record, samples / "samples.json", key),
+            entry_of(sample_entries, samples / "samples.json", key),
         )
         for key in benchmarks
     }
 
 
-def _record(path: Path, what: str) -> dict[str, Any]:
-    record = read_json(path, what)
-    if not isinstance(record, dict) or not isinstance(record.get("benchmarks"), dict):
-        raise CorruptInputError(f"{path}: {what} has no object 'benchmarks'")
-    return record
-
-
-def _entry(record: dict[str, Any], path: Path, key: str) -> dict[str, Any]:
-    if key not in record["benchmarks"]:
-        hit = nearest(key, record["benchmarks"])
-        known = ", ".join(sorted(record["benchmarks"])) or "none"
-        raise MissingInputError(f"{path}: no benchmark {key!r}; there: {known}" + (f"; nearest: {hit}" if hit else ""))
-    entry = record["benchmarks"][key]
-    if not isinstance(entry, dict):
-        raise CorruptInputError(f"{path}: benchmarks: {key}: expected an object, got {entry!r}")
-    return entry
-
-
 def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[str, Any]) -> Graded:
-    graded = _table(grades, grade, ("item_id", "sample", "verdict", "normalised"))
-    sampled = _table(samples, sample, ("item_id", "sample", "prompt_sha256", "tokens"))
+    graded = read_table(grades, ("item_id", "sample", "verdict", "normalised"), grade)
+    sampled = read_table(samples, ("item_id", "sample", "prompt_sha256", "tokens"), sample)
     if grade.get("samples_sha256") != sample["sha256"]:
         raise CorruptInputError(
-            f"{grades}: graded other samples than {samples} (samples_sha256 {_short(grade.get('samples_sha256'))}, "
-            f"now {_short(sample['sha256'])}); grade again"
+            f"{grades}: graded other samples than {samples} (samples_sha256 {str(grade.get('samples_sha256'))[:12]}, "
+            f"now {sample['sha256'][:12]}); grade again"
         )
     items, grade_order = _grid(graded, grades)
     sampled_items, sample_order = _grid(sampled, samples)
@@ -236,28 +215,6 @@ def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[
     return Graded(Samples(items, right_IK, tuple(prompt_I)), verdict_IK, answer_IK, tokens_IK)
 
 
-def _table(path: Path, entry: dict[str, Any], columns: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise MissingInputError(f"{path}: file is missing")
-    digest = sha256_file(path)
-    if entry.get("sha256") != digest:
-        raise CorruptInputError(f"{path}: sha256 is {_short(digest)}, recorded is {_short(entry.get('sha256'))}")
-    try:
-        schema = pq.read_schema(path)
-        missing = [name for name in columns if name not in schema.names]
-        if missing:
-            raise CorruptInputError(f"{path}: no column {missing[0]!r}; there: {', '.join(schema.names)}")
-        table = pq.read_table(path, columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptInputError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from error
-    if table.num_rows == 0 or entry.get("rows") != table.num_rows:
-        raise CorruptInputError(f"{path}: {table.num_rows} rows, recorded are {entry.get('rows')!r}")
-    return table
-
-
 def _grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:
     """Sorted items, and the order that sorts the rows by (item, sample); error unless items x samples is complete."""
     if table["item_id"].null_count or table["sample"].null_count:
@@ -282,7 +239,3 @@ def _grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp
     if len(wrong):
         raise CorruptInputError(f"{path}: item {items[wrong[0]]!r}: samples must be 0 to {k - 1}")
     return tuple(items.tolist()), order
-
-
-def _short(digest: object) -> str:
-    return digest[:12] if isinstance(digest, str) else repr(digest)

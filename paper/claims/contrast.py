@@ -1,4 +1,4 @@
-"""One tested quantity: its value, the value it is held against, and how sure it is. Or a `Gap`: why there is none."""
+"""One tested quantity: its value, the null it is tested against, and how sure it is. Or a `Gap`: why there is none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-MODELS = "model and seed"
-"""Level of a mean over models: other models of this kind, trained with other seeds."""
+MODELS = "model and seed"  # level of a mean over models: other models of this kind, trained with other seeds
+POWER, ALPHA = 0.8, 0.05
 
 
 class Gap(Exception):  # noqa: N818 - nobody made an error
@@ -20,35 +20,33 @@ class Gap(Exception):  # noqa: N818 - nobody made an error
 
 @dataclass(frozen=True)
 class Contrast:
-    """value: held against `null`. p: two-sided, raw. detectable: the smallest distance from `null` that would be found
-    significant at 5 % in 80 % of repetitions. level: what is imagined drawn again. n: units drawn. runs: folders below
-    the results folder, or printed rows. farthest: how far from `null` a value can lie at all. at_least: the true value
-    may be larger, never smaller. units: what was averaged, by seed or model. Unknown is None, and `how` says why."""
+    """Unknown is None, and `how` says why."""
 
     what: str
     value: float | None
     null: float
-    low: float | None
+    low: float | None  # 95 % interval of the value
     high: float | None
-    p: float | None
-    detectable: float | None
+    p: float | None  # two-sided, raw
+    detectable: float | None  # smallest distance from the null found at 5 % in 80 % of repetitions
     unit: str
-    level: str
+    level: str  # what is imagined drawn again
     how: str
-    n: int
-    runs: tuple[str, ...] = ()
-    farthest: float = math.inf
-    at_least: bool = False
-    units: tuple[tuple[str, float], ...] = ()
+    n: int  # units drawn
+    runs: tuple[str, ...] = ()  # folders below the results folder, or printed rows
+    farthest: float = math.inf  # how far from the null a value can lie at all
+    at_least: bool = False  # the true value may be larger, never smaller
+    units: tuple[tuple[str, float], ...] = ()  # what was averaged, by seed or model
 
     def map(self, function: Callable[[float], float], unit: str) -> Contrast:
-        """The same evidence in another unit; `function` rises, and nothing is the farthest."""
+        """The same evidence in another unit; `function` rises, and no value is too far from the null."""
         value, low, high = (None if x is None else function(x) for x in (self.value, self.low, self.high))
-        far = None if self.detectable is None else function(self.null + self.detectable) - function(self.null)
+        detectable = None
+        if self.detectable is not None:
+            detectable = function(self.null + self.detectable) - function(self.null)
         units = tuple((name, function(x)) for name, x in self.units)
-        return replace(
-            self, value=value, low=low, high=high, null=function(self.null), detectable=far, unit=unit, units=units
-        )
+        null = function(self.null)
+        return replace(self, value=value, low=low, high=high, null=null, detectable=detectable, unit=unit, units=units)
 
 
 def over_runs(
@@ -60,63 +58,77 @@ def over_runs(
     bounds: tuple[float, float],
     runs: Sequence[str],
 ) -> Contrast:
-    """Values by model and seed against `null`: Student-t over the seeds of one model, or over the models' means.
+    """Values by model and seed against `null`, by Student's t over the seeds of one model, or over the models' means.
 
-    Several models: the unit is the model, its seeds are averaged first, so that the interval covers other models too.
-    bounds: between which value - null can lie.
+    Several models: the unit is the model. Its seeds are averaged first, so that the interval covers other models too; all
+    seeds as one sample would only support a claim about these models. bounds: between which value - null lies.
     """
     from evals.stats import compare
 
-    units = _units(by_model)
-    found = compare.compare_seeds(units, dict.fromkeys(units, null), bounds=bounds)
-    value, low, high = (None if x is None else x + null for x in (found.difference, found.low, found.high))
-    made = Contrast(
-        what, value, null, low, high, found.p, found.detectable, unit, "seed", found.how, found.n, tuple(runs),
-        max(map(abs, bounds)), units=tuple((f"seed {seed}", x) for seed, x in units.items()),
-    )  # fmt: skip
     if len(by_model) == 1:
-        return made
+        units = dict(next(iter(by_model.values())))
+    else:
+        units = {place: sum(values.values()) / len(values) for place, values in enumerate(by_model.values())}
+    comparison = compare.compare_seeds(units, dict.fromkeys(units, null), bounds=bounds)
+    value, low, high = (
+        None if x is None else x + null for x in (comparison.difference, comparison.low, comparison.high)
+    )
+    contrast = Contrast(
+        what=what,
+        value=value,
+        null=null,
+        low=low,
+        high=high,
+        p=comparison.p,
+        detectable=comparison.detectable,
+        unit=unit,
+        level="seed",
+        how=comparison.how,
+        n=comparison.n,
+        runs=tuple(runs),
+        farthest=max(map(abs, bounds)),
+        units=tuple((f"seed {seed}", x) for seed, x in units.items()),
+    )
+    if len(by_model) == 1:
+        return contrast
     several = f"{len(by_model)} models, {sum(map(len, by_model.values()))} runs or pairs of runs"
-    how = f"Student-t over {several}" if found.p is not None else f"{several} agree exactly: their spread is unknown"
-    return replace(made, level=MODELS, how=how, units=tuple(zip(by_model, units.values(), strict=True)))
-
-
-def _units(by_model: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
-    if len(by_model) == 1:
-        return dict(next(iter(by_model.values())))
-    return {place: sum(values.values()) / len(values) for place, values in enumerate(by_model.values())}
-
-
-# Is one group of runs steadier between seeds than another? Ratio of standard deviations, by Fisher's F.
-
-
-POWER, ALPHA = 0.8, 0.05
+    how = f"{several} agree exactly: their spread is unknown" if comparison.p is None else f"Student-t over {several}"
+    return replace(contrast, level=MODELS, how=how, units=tuple(zip(by_model, units.values(), strict=True)))
 
 
 def ratio_of_sds(
     what: str, left: Sequence[Sequence[float]], right: Sequence[Sequence[float]], *, runs: Sequence[str]
 ) -> Contrast:
-    """left, right: scores by seed, one group per method and model; the variance within groups is pooled.
+    """Is one side steadier between seeds than the other? Ratio of standard deviations by Fisher's F. Null: 1.
 
-    Interval and p by F with the two sides' degrees of freedom; scores taken as normal. Null: 1.
+    left, right: scores by seed, one group per method and model. The variance within groups is pooled, so that different
+    levels of the groups do not count as spread. Scores are taken as normal.
     """
     from scipy.special import fdtr, fdtri
 
-    (a, n), (b, m) = (_within(side) for side in (left, right))
-    if not (n and m):
+    (variance_a, df_a), (variance_b, df_b) = _within(left), _within(right)
+    if not (df_a and df_b):
         raise Gap("one seed: no spread between seeds")
-    if not (a and b):
+    if not (variance_a and variance_b):
         raise Gap("seeds agree exactly: their spread is unknown")
-    f = a / b
-    low, high = (math.sqrt(f / fdtri(n, m, x)) for x in (1 - ALPHA / 2, ALPHA / 2))
-    below = float(fdtr(n, m, f))
-    # the ratio r < 1 that is seen with 80 %: F < crit where F/r^2 ~ F(n, m)
-    seen = math.sqrt(float(fdtri(n, m, ALPHA / 2)) / float(fdtri(n, m, POWER)))
-    how = f"F with {n} and {m} degrees of freedom"
-    p, seen_runs = min(1.0, 2 * min(below, 1 - below)), n + m + len(left) + len(right)
+    f = variance_a / variance_b
+    below = float(fdtr(df_a, df_b, f))
+    # the ratio r < 1 that is found in 80 %: F < critical value, where F/r^2 is distributed as F(df_a, df_b)
+    found = math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2)) / float(fdtri(df_a, df_b, POWER)))
     return Contrast(
-        what, math.sqrt(f), 1.0, low, high, p, 1 - seen, "ratio", "seed", how, seen_runs, tuple(runs)
-    )  # fmt: skip
+        what=what,
+        value=math.sqrt(f),
+        null=1.0,
+        low=math.sqrt(f / fdtri(df_a, df_b, 1 - ALPHA / 2)),
+        high=math.sqrt(f / fdtri(df_a, df_b, ALPHA / 2)),
+        p=min(1.0, 2 * min(below, 1 - below)),
+        detectable=1 - found,
+        unit="ratio",
+        level="seed",
+        how=f"F with {df_a} and {df_b} degrees of freedom",
+        n=df_a + df_b + len(left) + len(right),
+        runs=tuple(runs),
+    )
 
 
 def _within(groups: Sequence[Sequence[float]]) -> tuple[float, int]:

@@ -22,16 +22,16 @@ from paper.claims.entries import POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, COLUMN, HEADINGS, POOL, Paper, Row, measured
 
-PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}
-"""Benchmarks whose responses are 32 samples of fewer problems."""
-
-LEVEL = "seed"
+PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}  # benchmarks whose responses are 32 samples of fewer problems
 NORMAL = 1e6  # degrees of freedom at which Student's t is the normal law
 
 
 class Prints:
-    """follow_cells: in place of a printed average that does not follow from its row's cells, the middle of what they
-    imply; `replaced` then names the rows where that happened."""
+    """A `Source` (`paper.claims.tests`) that reads the printed tables.
+
+    follow_cells: in place of a printed average that does not follow from its row's cells, take the middle of what they
+    imply; `replaced` then names the rows where that happened.
+    """
 
     def __init__(self, paper: Paper, *, follow_cells: bool = False):
         self.paper = paper
@@ -58,9 +58,9 @@ class Prints:
     def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
         """sd of a single run over printed seeds; F distribution."""
         a, b = listed(steadier), listed(than)
-        sides = [[[self.cell(part, column) for part in self._parts(id)] for id in ids] for ids in (a, b)]
+        scores_a, scores_b = ([[self.cell(part, column) for part in self._parts(id)] for id in ids] for ids in (a, b))
         what = f"sd over seeds of {' '.join(a)} over that of {' '.join(b)}, {HEADINGS[column]}"
-        return ratio_of_sds(what, *sides, runs=[*a, *b])
+        return ratio_of_sds(what, scores_a, scores_b, runs=[*a, *b])
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """The printed average of the collapsed run, with Clopper-Pearson's bound for as many answers as problems."""
@@ -68,10 +68,19 @@ class Prints:
         value = self.cell(row, AVERAGE)
         if value != 0:
             raise Gap(f"{row} prints {self.paper[row].text(AVERAGE)}: no collapse to 0")
-        high, p = 1 - 0.025 ** (1 / problems), min(1.0, 2 * (1 - below) ** problems)
-        how = f"0 right; Clopper-Pearson over {problems} problems; the step is in the row's label only"
         return Contrast(
-            f"{row}, {HEADINGS[AVERAGE]}", 0.0, below, 0.0, high, p, None, POINTS, "problem", how, problems, (row,)
+            what=f"{row}, {HEADINGS[AVERAGE]}",
+            value=0.0,
+            null=below,
+            low=0.0,
+            high=1 - 0.025 ** (1 / problems),
+            p=min(1.0, 2 * (1 - below) ** problems),
+            detectable=None,
+            unit=POINTS,
+            level="problem",
+            how=f"0 right; Clopper-Pearson over {problems} problems; the step is in the row's label only",
+            n=problems,
+            runs=(row,),
         )
 
     def cell(self, id: str, column: str) -> float:
@@ -90,11 +99,11 @@ class Prints:
 
     def factor(self, column: str) -> float:
         """Variance between the seeds of Table 4 over that of generation alone."""
-        shown = [
+        ratios = [
             ((self.cell(a.id, column) - self.cell(b.id, column)) / self._generation(a.id, b.id, column)) ** 2
             for a, b in self.seed_pairs
         ]
-        return math.fsum(shown) / len(shown)
+        return math.fsum(ratios) / len(ratios)
 
     @cached_property
     def outside(self) -> frozenset[str]:
@@ -139,11 +148,22 @@ class Prints:
         n = min(len(self._parts(id)) for id in ids)
         runs = tuple(dict.fromkeys(part for id in ids for part in self._parts(id)))
         if se == 0:
-            return Contrast(what, value, null, None, None, None, None, POINTS, LEVEL, "no spread", n, runs)
+            return Contrast(what, value, null, None, None, None, None, POINTS, "seed", "no spread", n, runs)
+        # Three seed pairs can lie closer together than generation alone allows, by chance; then generation decides.
         laws = ((se, NORMAL, "generation noise of the counts"), (se * math.sqrt(factor), pairs, "Table 4's seed pairs"))
-        s, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1], 0.95)))
-        half, p = float(intervals.quantile(df, 0.95)) * s, float(intervals.p_value(value - null, s, df))
-        how = f"{name}: sd {100 * s:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)"
+        sd, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1], 0.95)))
+        half = float(intervals.quantile(df, 0.95)) * sd
         return Contrast(
-            what, value, null, value - half, value + half, p, detectable(s, df), POINTS, LEVEL, how, n, runs
+            what=what,
+            value=value,
+            null=null,
+            low=value - half,
+            high=value + half,
+            p=float(intervals.p_value(value - null, sd, df)),
+            detectable=detectable(sd, df),
+            unit=POINTS,
+            level="seed",
+            how=f"{name}: sd {100 * sd:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)",
+            n=n,
+            runs=runs,
         )

@@ -18,7 +18,7 @@ from records.errors import unknown
 
 POLICIES = 2000
 ACTIONS = 50
-STEP = 1e-5
+STEP = 1e-5  # of finite differences: small against the logits, large against rounding in float64
 Array = NDArray[np.float64]
 Holds = NDArray[np.bool_]
 
@@ -83,9 +83,19 @@ def share(check: str, null: float) -> Contrast:
     low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
     tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
-    how = f"{hits} of {n} random softmax policies over {ACTIONS} actions, Clopper-Pearson"
-    p = min(1.0, 2 * min(tails))
-    return Contrast(f"{check} holds", hits / n, null, low, high, p, None, "share", "policy", how, n)
+    return Contrast(
+        what=f"{check} holds",
+        value=hits / n,
+        null=null,
+        low=low,
+        high=high,
+        p=min(1.0, 2 * min(tails)),
+        detectable=None,
+        unit="share",
+        level="policy",
+        how=f"{hits} of {n} random softmax policies over {ACTIONS} actions, Clopper-Pearson",
+        n=n,
+    )
 
 
 def policies() -> Array:

@@ -1,8 +1,8 @@
-"""What a claim can say, each as one small function found by its name in `claims.yaml`: numbers in, contrasts out.
+"""The kinds of test that a claim can name in `claims.yaml`: one small function each.
 
-A test asks a `Source` (the printed tables, or a results tree) for contrasts and says on which side of their null the
-claim puts them, and how many may fail. `judge` decides. Rows are ids of printed rows (`paper/tables/rows.csv`);
-a list of rows is one row for each of several models, taken together.
+A test asks a `Source` (the printed tables, or a results tree) for contrasts, and says on which side of their null the
+claim puts them and how many may fail; `paper.claims.ledger` decides. Rows are ids of printed rows
+(`paper/tables/rows.csv`); a list of rows is one row for each of several models, taken together.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from paper.printed import AVERAGE
 
 Side = Literal["above", "below"]
 Rows = str | Sequence[str]
-SCORE = "score"
-"""The measure that has a column: share of right responses."""
+SCORE = "score"  # the measure that has a column: share of right responses
 
 
 class Source(Protocol):
@@ -42,11 +41,9 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The claim puts every contrast on this `side` of its null; `allow` of them may be elsewhere."""
-
     contrasts: tuple[Contrast, ...]
-    side: Side = "above"
-    allow: int = 0
+    side: Side = "above"  # of its null, on which the claim puts every contrast
+    allow: int = 0  # so many contrasts may be elsewhere
 
 
 def difference_of_rows(
@@ -134,13 +131,13 @@ def listed(rows: Rows) -> list[str]:
     return [rows] if isinstance(rows, str) else list(rows)
 
 
-def rows_of(keys: Mapping[str, object]) -> list[str]:
-    """Every row that the keys of a test name."""
-    found: list[str] = []
+def rows_of(arguments: Mapping[str, object]) -> list[str]:
+    """Every row that the arguments of a test name."""
+    rows: list[str] = []
 
     def walk(value: object) -> None:
         if isinstance(value, str):
-            found.append(value)
+            rows.append(value)
         elif isinstance(value, Mapping):
             walk([*value, *value.values()])
         elif isinstance(value, Sequence):
@@ -148,5 +145,5 @@ def rows_of(keys: Mapping[str, object]) -> list[str]:
                 walk(part)
 
     for name in ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than"):
-        walk(keys.get(name, ()))
-    return list(dict.fromkeys(found))
+        walk(arguments.get(name, ()))
+    return list(dict.fromkeys(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evals.stats.responses import GRADE_COLUMNS, SAMPLE_COLUMNS
+from evals.store import Response
 from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import sha256_bytes, sha256_file
 
+SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))
+GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "seconds", "grader_version")
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
 KEEP = {"sampled": "keep", "greedy": "keep"}

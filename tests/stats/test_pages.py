@@ -7,15 +7,19 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from evals.grading.verdict import Grade, Rule, Verdict
 from evals.stats.scorefile import AVERAGES
+from evals.store import SampleFile, write_grades
 from records.files import read_json
+from tests.stats.fixtures import GRADE_COLUMNS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OWNERS = {
-    "samples": ("evals.stats.responses", "SAMPLE_COLUMNS"),
-    "grades": ("evals.stats.responses", "GRADE_COLUMNS"),
+    "samples": ("tests.stats.fixtures", "SAMPLE_COLUMNS"),
+    "grades": ("tests.stats.fixtures", "GRADE_COLUMNS"),
     "scores.csv": ("evals.score", "COLUMNS"),
     "curve.csv": ("methods.training.run_folder", "COLUMNS"),
     "tidy.csv": ("report.tables.render", "TIDY"),
@@ -43,6 +47,12 @@ def test_columns_are_those_of_the_code(word: str) -> None:
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not there")
     assert documented(word) == list(getattr(importlib.import_module(module), constant))
+
+
+def test_the_grades_columns_are_those_that_are_written(tmp_path: Path) -> None:
+    samples = SampleFile(tmp_path, "0" * 64, ("a",), (0,), ("1",), ("stop",))
+    write_grades(tmp_path / "grades.parquet", samples, [Grade(Verdict.CORRECT, "1", "1", Rule.STRING, 0.0)], "1")
+    assert tuple(pq.read_schema(tmp_path / "grades.parquet").names) == GRADE_COLUMNS
 
 
 def test_run_record_keys_are_those_of_a_run() -> None:

@@ -18,14 +18,14 @@ import pytest
 
 from evals import score
 from evals.score import COLUMNS, paired, read_scores, rows, scores
-from evals.stats.responses import GRADE_COLUMNS, VERDICTS
+from evals.stats.responses import VERDICTS
 from evals.stats.scorefile import NOT_CORRECT, write_scores
 from paper.printed import COLUMN, printed
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import ROOT, sha256_file
-from tests.stats.fixtures import GRPO, KEEP, TEPO, beta, responses, table, write
+from tests.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]
 SAMPLED, GREEDY = beta(12, 8, 0.4, seed=1), beta(50, 1, 0.3, seed=2)
