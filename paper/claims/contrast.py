@@ -60,8 +60,8 @@ def over_runs(
 ) -> Contrast:
     """Values by model and seed against `null`, by Student's t over the seeds of one model, or over the models' means.
 
-    Several models: the unit is the model. Its seeds are averaged first, so that the interval covers other models too; all
-    seeds as one sample would only support a claim about these models. bounds: between which value - null lies.
+    Several models: the unit is the model. Its seeds are averaged first, so that the interval covers other models too;
+    all seeds as one sample would only support a claim about these models. bounds: between which value - null lies.
     """
     from evals.stats import compare
 
