@@ -21,9 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from evals import benchmark as registry
 from evals import data
-from evals.benchmark import Item
+from evals.benchmark import Item, select
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
@@ -46,7 +45,7 @@ def responses(folder: Path, seed: int) -> list[Response]:
     """The responses of one full evaluation, shuffled."""
     rng = random.Random(seed)
     answers = []
-    for benchmark in registry.select(["all"]):
+    for benchmark in select(["all"]):
         items = data.load(benchmark, folder)
         for item in items:
             read = gold(item.answer, tolerance=item.tolerance, multiple=item.multiple)

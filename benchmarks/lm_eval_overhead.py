@@ -21,11 +21,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from evals import benchmark as registry
 from evals import data, fetch
+from evals.benchmark import select
 from evals.generate import one_line_per_job
+from evals.generation.draw import Plan, draw, make_plan
 from evals.generation.engine import Settings, engine
-from evals.generation.plan import Plan, plan
 
 LIMIT = 1.5
 FULL = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")
@@ -85,15 +85,13 @@ def main() -> int:
     parser.add_argument("--benchmarks", nargs="+", default=FULL)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    from evals.generation.draw import draw
-
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         generator = engine("hf", Settings(args.model, seed=1234, device="cpu"))
         plans = []
-        for benchmark in registry.select(args.benchmarks):
+        for benchmark in select(args.benchmarks):
             fetch.fetch(benchmark, folder)
-            plans.append(plan(generator, benchmark, data.load(benchmark, folder), seed=1234))
+            plans.append(make_plan(generator, benchmark, data.load(benchmark, folder), seed=1234))
         model: Any = generator.lm(generator.positions)
         tokenizer = generator.tokenizer
 

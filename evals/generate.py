@@ -24,8 +24,8 @@ from evals import data as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, select
 from evals.generation import draw
+from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
-from evals.generation.plan import PROMPT_LIMIT, Plan, plan
 from evals.generation.prompts import TEMPLATES
 from records import errors, provenance
 from records.errors import ConfigError
@@ -101,7 +101,7 @@ def generate(
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
     plans = [
-        plan(
+        make_plan(
             model,
             benchmark,
             items_of.load(benchmark, data, limit),

@@ -6,22 +6,21 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from evals import benchmark
-from evals.benchmark import Benchmark
+from evals.benchmark import Benchmark, benchmark, keys
 from records import errors
 from records.files import write_text
 
 _HEAD = """\
 # Benchmarks
 
-Made from `evals/tasks/` by `python -m report.docs.benchmarks --out docs/benchmarks.md`; a test compares the
-two. How to add one: [add-a-benchmark.md](add-a-benchmark.md).
+Made from `evals/tasks/` by `python -m report.docs.benchmarks --out docs/benchmarks.md`; a test compares the two.
+How to add one: [add-a-benchmark.md](add-a-benchmark.md).
 
 Problems never enter this repository: `python -m evals.fetch --benchmarks all --data DIR` downloads them from the
-sources below, and writes nothing unless row count and sha256 are the registered ones. Offline: `--mirror FOLDER` or
-`--from FILE`. An item's id is a hash of its problem text, so it does not depend on order or numbering upstream.
+sources below and writes nothing unless row count and sha256 are the registered ones. Offline: `--mirror FOLDER` or
+`--from FILE`.
 
-`n x k` is items times samples per item. Decoding `T 0.6` samples at that temperature with top_p 1 and no top_k,
+`n x k` is items times samples per item. Decoding: `T 0.6` samples at that temperature with top_p 1 and no top_k,
 `greedy` takes the likeliest token; `max` bounds the response in tokens. Prompts longer than 2048 tokens lose their
 beginning.
 """
@@ -30,19 +29,19 @@ _SYNTHETIC = """
 ## Synthetic stand-ins
 
 Last-digit arithmetic for tiny models ([evals/arithmetic.py](../evals/arithmetic.py)), drawn from the held-out fifth
-of all prompts, generated and checked at every load. Each stands in the place of one of the paper's sets in a table,
+of all prompts, generated and checked at every load. Each stands in the place of one of the paper's sets in a table
 and says nothing about that set.
 """
 _BAD = """
 ## Known-bad items
 
-Broken upstream. Listed, graded as they are, never repaired silently.
+Broken upstream. They are listed and graded as they are, never silently repaired.
 """
 
 
 def page() -> str:
     """The page as Markdown."""
-    entries = list(map(benchmark.benchmark, benchmark.keys()))
+    entries = [benchmark(key) for key in keys()]
     paper = [entry for entry in entries if not entry.synthetic]
     synthetic = [entry for entry in entries if entry.synthetic]
     return "\n".join(
@@ -97,7 +96,8 @@ def _bad(entries: Iterable[Benchmark]) -> list[tuple[str, ...]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m report.docs.benchmarks", description=__doc__)
     parser.add_argument("--out", required=True, type=Path, metavar="FILE")
-    write_text(parser.parse_args().out, page())
+    args = parser.parse_args()
+    write_text(args.out, page())
     return 0
 
 

@@ -304,15 +304,12 @@ def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data
     """Ours only looks on."""
     from lm_eval.models.huggingface import HFLM
 
-    from evals.generation import plan as task_file
-    from evals.generation.plan import plan
-
     asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
     stock = HFLM(pretrained=str(tiny), batch_size=256, device="cpu", max_length=256, add_bos_token=False)
     for key in QUICK:
         benchmark = few(key)
-        planned = plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
-        task = task_file.load(task_file.write(planned, tmp_path / key, asked.extras))
+        planned = draw.make_plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
+        task = draw.load_task(draw.write_task(planned, tmp_path / key, asked.extras))
         found = draw.ask(stock, task, planned)
         assert [text for own in found.values() for text in own] == [row.response for row in rows(drawn, key)]
 

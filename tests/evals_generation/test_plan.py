@@ -10,9 +10,8 @@ import yaml
 
 from evals import data
 from evals.benchmark import Decoding, benchmark
-from evals.generation import plan as task_file
+from evals.generation.draw import Plan, load_task, make_plan, room, write_task
 from evals.generation.engine import Settings, engine
-from evals.generation.plan import Plan, plan, room
 from records.errors import ConfigError
 from tests.evals_generation.conftest import few
 
@@ -50,7 +49,7 @@ def items() -> list[data.Item]:
 
 
 def made(tiny: Path, items: list[data.Item], seed: int = 1, **given: Any) -> Plan:
-    return plan(engine("hf", Settings(str(tiny), seed=seed)), few("syn_mix3"), items, seed=seed, **given)
+    return make_plan(engine("hf", Settings(str(tiny), seed=seed)), few("syn_mix3"), items, seed=seed, **given)
 
 
 def test_every_deviation_is_said(tiny: Path, items: list[data.Item]) -> None:
@@ -80,8 +79,8 @@ def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(tiny: Pat
     """A seed among the generation arguments made 4 repeats 1 sample (measured)."""
     entry: Any = benchmark(key)
     asked = engine("hf", Settings(str(tiny), seed=1))
-    found = plan(asked, entry, data.items(entry.source.make()), seed=1)
-    path = task_file.write(found, tmp_path, asked.extras)
+    found = make_plan(asked, entry, data.items(entry.source.make()), seed=1)
+    path = write_task(found, tmp_path, asked.extras)
     config = yaml.safe_load(path.read_text())
     wanted = {"do_sample": False, "max_gen_toks": 64, "until": []}
     if not entry.decoding.greedy:
@@ -94,15 +93,15 @@ def test_hf_and_vllm_get_the_same_task_file(tiny: Path, items: list[data.Item], 
     texts = []
     for backend in ("hf", "vllm"):
         asked = engine(backend, Settings(str(tiny), seed=1))
-        found = plan(asked, few("syn_mix3"), items, seed=1)
-        texts.append(task_file.write(found, tmp_path, asked.extras).read_text())
+        found = make_plan(asked, few("syn_mix3"), items, seed=1)
+        texts.append(write_task(found, tmp_path, asked.extras).read_text())
     assert texts[0] == texts[1]
 
 
 def test_lm_eval_itself_reads_the_task_file(tiny: Path, items: list[data.Item], tmp_path: Path) -> None:
     asked = engine("hf", Settings(str(tiny), seed=1))
-    found = plan(asked, few("syn_mix3"), items, seed=1)
-    task = task_file.load(task_file.write(found, tmp_path, asked.extras))
+    found = make_plan(asked, few("syn_mix3"), items, seed=1)
+    task = load_task(write_task(found, tmp_path, asked.extras))
     docs = list(task.test_docs())
     assert [task.doc_to_text(doc) for doc in docs] == [prompt.text for prompt in found.prompts]
     assert task.config.repeats == 8
