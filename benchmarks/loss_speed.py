@@ -4,11 +4,11 @@
     python -m benchmarks.loss_speed --device cuda --dtype bfloat16
     python -m benchmarks.loss_speed --entropy            peak memory of full-vocabulary entropies, whole and in chunks
 
-All candidates take turns in one process and one thread, round after round; a time is the fastest of its rounds, which
-a busy machine disturbs least. Each side is called as a trainer calls it: ours with the construction and checks of
-`Batch` and the loss's finiteness check, verl's and TRL's with the metrics they compute inside. `saved` counts the
-bytes of the distinct storages that autograd keeps for the backward pass beyond the inputs: what a loss adds to the
-peak of a training step.
+All losses take turns in one process and one thread, round after round. A loss's time is its fastest round, which other
+work on the machine disturbs least. Each is called as its trainer calls it: ours with the validation of `Batch` and the
+check that the loss is finite, verl's and TRL's with the metrics they compute inside. `saved` is the size of the
+distinct storages that autograd keeps for the backward pass beyond the inputs: what a loss adds to the peak of a
+training step.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Loss = Callable[[], "Tensor"]
-TARGET = 1.1
-VERL = {  # ours: verl's name, reducer, its settings
+TARGET = 1.1  # times the faster of the other two
+WARM_UP = 3  # rounds not timed: allocator, caches, lazy imports
+VERL = {  # our key: verl's name, reducer, settings
     "grpo": ("vanilla", "token-mean", {}),
     "tepo_nokl": ("gspo", "token-mean", {}),
     "gspo": ("gspo", "seq-mean-token-mean", {}),
@@ -41,7 +42,7 @@ VERL = {  # ours: verl's name, reducer, its settings
     "clip_cov": ("clip_cov", "token-mean", {"clip_cov_ratio": 2e-4, "clip_cov_lb": 1.0, "clip_cov_ub": 5.0}),
     "kl_cov": ("kl_cov", "token-mean", {"kl_cov_ratio": 2e-3, "ppo_kl_coef": 1.0}),
 }
-TRL = {  # ours: loss type, ratio level, beta
+TRL = {  # our key: loss type, level of the ratio, beta
     "grpo": ("dapo", "token", 0.0),
     "tepo_nokl": ("dapo", "sequence", 0.0),
     "gspo": ("grpo", "sequence", 0.0),
@@ -58,7 +59,7 @@ def fields(rows: int, width: int, device: str, dtype: str) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(0)
     lengths = torch.randint(width // 8, width + 1, (rows,), generator=draw)
     old = -torch.rand(rows, width, generator=draw) * 3
-    tensors = {
+    values = {
         "logp": old + 0.1 * torch.randn(rows, width, generator=draw),
         "old_logp": old,
         "ref_logp": old + 0.1 * torch.randn(rows, width, generator=draw),
@@ -66,22 +67,23 @@ def fields(rows: int, width: int, device: str, dtype: str) -> dict[str, Tensor]:
         "old_entropy": torch.rand(rows, width, generator=draw),
         "advantage": torch.randn(rows, generator=draw),
     }
-    kept = {name: x.to(device, getattr(torch, dtype)) for name, x in tensors.items()}
+    moved = {name: x.to(device, getattr(torch, dtype)) for name, x in values.items()}
     mask = torch.arange(width) < lengths[:, None]
-    return {**kept, "mask": mask.to(device), "group": (torch.arange(rows) // 8).to(device)}
+    return {**moved, "mask": mask.to(device), "group": (torch.arange(rows) // 8).to(device)}
 
 
-def ours(key: str, given: dict[str, Any]) -> Loss:
+def ours(key: str, tensors: dict[str, Any]) -> Loss:
     """Checks of `Batch`, loss, finiteness check."""
     from methods.batch import Batch
 
-    half = given["logp"].element_size() == 2 and "old_entropy" in catalog.parse(key).needs
+    # in half precision the entropy change has no default tolerance
+    half = tensors["logp"].element_size() == 2 and "old_entropy" in catalog.parse(key).needs
     method = catalog.parse(f"{key}+dh-tol=0.01" if half else key)
     always = ("logp", "old_logp", "advantage", "mask", "group")
-    return lambda: method.loss(Batch(**{name: given[name] for name in (*always, *method.needs)}))
+    return lambda: method.loss(Batch(**{name: tensors[name] for name in (*always, *method.needs)}))
 
 
-def verl(key: str, given: dict[str, Tensor]) -> Loss:
+def verl(key: str, tensors: dict[str, Tensor]) -> Loss:
     """verl's registered policy loss, as its actor calls it: advantages (B, T), mask in the log-probs' dtype."""
     from verl.trainer.ppo.core_algos import get_policy_loss_fn
     from verl.workers.config import ActorConfig
@@ -92,36 +94,36 @@ def verl(key: str, given: dict[str, Tensor]) -> Loss:
         strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1, clip_ratio=0.2, clip_ratio_low=0.2,
         clip_ratio_high=0.28, clip_ratio_c=1e9, policy_loss=PolicyLossConfig(loss_mode=name, **settings),
     )  # fmt: skip
-    function, mask = get_policy_loss_fn(name), given["mask"].to(given["logp"].dtype)
-    advantages = given["advantage"][:, None] * mask
+    function, mask = get_policy_loss_fn(name), tensors["mask"].to(tensors["logp"].dtype)
+    advantages = tensors["advantage"][:, None] * mask
     return lambda: function(
-        old_log_prob=given["old_logp"], log_prob=given["logp"], advantages=advantages, response_mask=mask,
+        old_log_prob=tensors["old_logp"], log_prob=tensors["logp"], advantages=advantages, response_mask=mask,
         loss_agg_mode=reduce, config=config,
     )[0]  # fmt: skip
 
 
-def trl(key: str, given: dict[str, Tensor]) -> Loss:
-    """`GRPOTrainer._compute_loss`, unbound, with the forward pass replaced by the given log-probs."""
+def trl(key: str, tensors: dict[str, Tensor]) -> Loss:
+    """`GRPOTrainer._compute_loss`, unbound, with the forward pass replaced by these log-probs."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     loss_type, level, beta = TRL[key]
     same = SimpleNamespace(gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x)
     trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (given["logp"], given["entropy"], None),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (tensors["logp"], tensors["entropy"], None),
         _entropy_bonus_enabled=False, _metrics={"train": defaultdict(list)}, aux_loss_enabled=False, beta=beta,
         accelerator=SimpleNamespace(num_processes=1, sync_gradients=True, **vars(same)),
         args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
         current_gradient_accumulation_steps=1, entropy_coef=0.0, epsilon_low=0.2, epsilon_high=0.28,
-        importance_sampling_level=level, loss_type=loss_type, max_completion_length=given["mask"].shape[1],
+        importance_sampling_level=level, loss_type=loss_type, max_completion_length=tensors["mask"].shape[1],
         model=SimpleNamespace(training=True), off_policy_mask_threshold=None, router_aux_loss_coef=0.0,
         top_entropy_quantile=1.0, use_adaptive_entropy=False, use_vllm=False, vllm_importance_sampling_correction=False,
     )  # fmt: skip
-    mask = given["mask"].to(given["logp"].dtype)
-    ids = given["mask"].long()
+    mask = tensors["mask"].to(tensors["logp"].dtype)
+    ids = tensors["mask"].long()
     inputs = {
         "prompt_ids": ids[:, :1], "prompt_mask": ids[:, :1], "completion_ids": ids, "completion_mask": mask,
-        "advantages": given["advantage"], "old_per_token_logps": given["old_logp"],
-        "ref_per_token_logps": given["ref_logp"], "num_items_in_batch": mask.sum(),
+        "advantages": tensors["advantage"], "old_per_token_logps": tensors["old_logp"],
+        "ref_per_token_logps": tensors["ref_logp"], "num_items_in_batch": mask.sum(),
     }  # fmt: skip
     return lambda: GRPOTrainer._compute_loss(trainer, None, inputs)
 
@@ -136,55 +138,58 @@ def milliseconds(loss: Loss, leaves: list[Tensor], wait: Callable[[], Any]) -> f
     return 1000 * (time.perf_counter() - began)
 
 
-def saved_megabytes(loss: Loss, given: dict[str, Tensor]) -> float:
+def saved_megabytes(loss: Loss, tensors: dict[str, Tensor]) -> float:
     """Distinct storages kept for backward, the inputs' own left out."""
     import torch
 
-    inputs = {x.untyped_storage().data_ptr() for x in given.values()}
-    kept: dict[int, int] = {}
+    inputs = {x.untyped_storage().data_ptr() for x in tensors.values()}
+    saved: dict[int, int] = {}
 
     def keep(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
         if storage.data_ptr() not in inputs:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         result = loss()
     del result
-    return sum(kept.values()) / 2**20
+    return sum(saved.values()) / 2**20
 
 
 def compare(rows: int, width: int, rounds: int, threads: int, device: str, dtype: str, keys: list[str]) -> int:
-    """Print the table; the number of methods slower than the target allows."""
+    """Print the table; returns the number of methods that are slower than the target allows."""
     import torch
 
     torch.set_num_threads(threads)
 
-    given = fields(rows, width, device, dtype)
-    leaves = [given["logp"].requires_grad_(), given["entropy"].requires_grad_()]
-    makers = [("ours", ours, keys), ("verl", verl, VERL), ("trl", trl, TRL)]
-    losses = {(key, side): make(key, given) for side, make, has in makers for key in keys if key in has}
+    tensors = fields(rows, width, device, dtype)
+    leaves = [tensors["logp"].requires_grad_(), tensors["entropy"].requires_grad_()]
+    sides = [("ours", ours, keys), ("verl", verl, VERL), ("trl", trl, TRL)]
+    losses: dict[tuple[str, str], Loss] = {}
+    for side, make, available in sides:
+        losses |= {(key, side): make(key, tensors) for key in keys if key in available}
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for turn in range(rounds + 3):
+    for turn in range(WARM_UP + rounds):
         for name, loss in losses.items():
-            spent = milliseconds(loss, leaves, wait)
-            if turn >= 3:
-                times[name].append(spent)
+            elapsed = milliseconds(loss, leaves, wait)
+            if turn >= WARM_UP:
+                times[name].append(elapsed)
     print(f"{rows} x {width} tokens, {dtype}, {device}, torch {torch.__version__}, {torch.get_num_threads()} threads,")
     print(f"fastest of {rounds} rounds, loss + backward in ms, saved for backward in MiB\n")
     print(f"{'method':<14}{'ours':>8}{'verl':>8}{'trl':>8}{'ratio':>8}   {'saved':>7}{'verl':>7}{'trl':>7}")
     slow = 0
     for key in keys:
         best = {s: min(times[key, s]) for s in ("ours", "verl", "trl") if (key, s) in times}
-        memory = {s: saved_megabytes(losses[key, s], given) for s in best}
+        memory = {s: saved_megabytes(losses[key, s], tensors) for s in best}
         rivals = [best[s] for s in ("verl", "trl") if s in best]
         ratio = best["ours"] / min(rivals) if rivals else None
         slow += ratio is not None and ratio > TARGET
-        cells = "".join(f"{best[s]:8.2f}" if s in best else f"{'-':>8}" for s in ("ours", "verl", "trl"))
-        kept = "".join(f"{memory[s]:7.1f}" if s in memory else f"{'-':>7}" for s in ("ours", "verl", "trl"))
-        print(f"{key:<14}{cells}{'       -' if ratio is None else f'{ratio:8.2f}'}   {kept}")
+        times_shown = "".join(f"{best[s]:8.2f}" if s in best else f"{'-':>8}" for s in ("ours", "verl", "trl"))
+        memory_shown = "".join(f"{memory[s]:7.1f}" if s in memory else f"{'-':>7}" for s in ("ours", "verl", "trl"))
+        ratio_shown = "       -" if ratio is None else f"{ratio:8.2f}"
+        print(f"{key:<14}{times_shown}{ratio_shown}   {memory_shown}")
     print(f"\nslower than {TARGET} x the faster rival: {slow}")
     return slow
 
@@ -235,13 +240,13 @@ def main() -> int:
     parser.add_argument("--vocabulary", type=int, default=151_936)
     parser.add_argument("--chunk", type=int, default=32)
     parser.add_argument("--peak-of", type=int, nargs=3, help=argparse.SUPPRESS)
-    a = parser.parse_args()
-    if a.peak_of:
-        peak_of(*a.peak_of)
-    elif a.entropy:
-        entropies(a.vocabulary, a.chunk)
+    args = parser.parse_args()
+    if args.peak_of:
+        peak_of(*args.peak_of)
+    elif args.entropy:
+        entropies(args.vocabulary, args.chunk)
     else:
-        compare(a.rows, a.width, a.rounds, a.threads, a.device, a.dtype, a.methods)
+        compare(args.rows, args.width, args.rounds, args.threads, args.device, args.dtype, args.methods)
     return 0
 
 

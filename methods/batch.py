@@ -1,4 +1,4 @@
-"""What a loss reads: one update minibatch, or a micro-batch of it, response tokens only. Checked at the door."""
+"""What a loss reads: one update minibatch, or a micro-batch of it, response tokens only. Validated on construction."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from records.errors import CorruptInputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Fields by shape: (B, T), (B,) and (B, T, V); B rows, T columns with padding, V words in the vocabulary.
 PER_TOKEN = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp")
 PER_ROW = ("advantage", "group", "dropped", "group_tokens")
 VOCABULARY = ("full_logp", "old_full_logp")
+# Fields that must not carry gradient: with one, the loss would also train whatever produced them.
 CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp")
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Log-probs at the sampling temperature and full-vocabulary entropies, in nats; values on padding are ignored.
+    """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values on padding are ignored.
 
-    Raises `CorruptInputError` naming tensor and shape or index: shapes that disagree, a value that is not finite on a
-    valid token, a constant that carries gradient, a row without a token that `dropped` does not name.
+    Raises `CorruptInputError` with the tensor and its shape or index for shapes that disagree, a value that is not
+    finite on a valid token, a constant that carries gradient, a row without a token that is not marked as dropped.
     """
 
-    logp: Tensor  # (B, T) of the current policy; carries the gradient
-    old_logp: Tensor  # (B, T) of the policy that sampled
-    advantage: Tensor  # (B,)
-    mask: Tensor  # (B, T) bool, True on response tokens
+    logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy; carries the gradient
+    old_logp: Tensor  # (B, T) under the policy that sampled them
+    advantage: Tensor  # (B,) from `Method.advantage`, over whole prompt groups
+    mask: Tensor  # (B, T) bool, True on response tokens; may have holes, such as the output of a tool
     group: Tensor  # (B,) long: rows answering one prompt
     entropy: Tensor | None = None  # (B, T) of the current policy; with gradient where a penalty reads it
     old_entropy: Tensor | None = None  # (B, T)
-    ref_logp: Tensor | None = None  # (B, T) of the frozen reference
-    full_logp: Tensor | None = None  # (B, T, V)
-    old_full_logp: Tensor | None = None  # (B, T, V)
+    ref_logp: Tensor | None = None  # (B, T) under the frozen initial model
+    full_logp: Tensor | None = None  # (B, T, V) of the current policy, for kl-estimator=full
+    old_full_logp: Tensor | None = None  # (B, T, V) of the policy that sampled
     dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; exactly these have an empty mask
     group_tokens: Tensor | None = None  # (B,) tokens of the row's group in the whole minibatch, for agg-scope=group
     groups: int | None = None  # groups in the whole minibatch, for agg-scope=group
-    label: str = "batch"  # how errors call it: the method's key, say
+    label: str = "batch"  # what errors call it, such as the method's key
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -73,70 +75,75 @@ class Batch:
 
     def valid(self, x_BT: Tensor) -> Tensor:
         """`x_BT` with zeros on padding, in value and in gradient, whatever the padding held."""
-        # a product is twenty times faster than masked_fill on a CPU, but 0 * inf is not 0
+        # a product is twenty times faster than masked_fill on a CPU, but 0 * inf is NaN
         return x_BT * self.weight_BT if self._clean else x_BT.masked_fill(self.padding_BT, 0.0)
 
     def rows(self, index: slice | Tensor) -> Batch:
-        """The micro-batch of the given rows; the caller passes the whole's `tokens` and `sequences` to the loss."""
+        """The micro-batch of these rows; the caller passes the minibatch's `tokens` and `sequences` to the loss."""
         names = [f.name for f in fields(self) if f.name not in ("groups", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
 
-    def _refuse(self, name: str, problem: str) -> CorruptInputError:
+    def _error(self, name: str, problem: str) -> CorruptInputError:
         return CorruptInputError(f"{self.label}: {name}: {problem}")
 
     def _check_shapes(self) -> None:
         if self.logp.ndim != 2:
-            raise self._refuse("logp", f"shape {tuple(self.logp.shape)}, expected (B, T)")
+            raise self._error("logp", f"shape {tuple(self.logp.shape)}, expected (B, T)")
         rows, width = self.logp.shape
         expected: dict[str, tuple[int, ...]] = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
         expected |= dict.fromkeys(PER_ROW, (rows,))
         for name, shape in expected.items():
             x = getattr(self, name)
             if x is not None and tuple(x.shape) != shape:
-                raise self._refuse(name, f"shape {tuple(x.shape)}, expected {shape} as logp is {(rows, width)}")
+                raise self._error(name, f"shape {tuple(x.shape)}, expected {shape} as logp is {(rows, width)}")
         for name in VOCABULARY:
             x = getattr(self, name)
             if x is not None and (x.ndim != 3 or tuple(x.shape[:2]) != (rows, width)):
-                raise self._refuse(name, f"shape {tuple(x.shape)}, expected ({rows}, {width}, V)")
+                raise self._error(name, f"shape {tuple(x.shape)}, expected ({rows}, {width}, V)")
         full, old = self.full_logp, self.old_full_logp
         if full is not None and old is not None and full.shape != old.shape:
-            raise self._refuse("old_full_logp", f"shape {tuple(old.shape)}, expected {tuple(full.shape)} as full_logp")
+            raise self._error("old_full_logp", f"shape {tuple(old.shape)}, expected {tuple(full.shape)} as full_logp")
         for name in ("mask", "dropped"):
             x = getattr(self, name)
             if x is not None and str(x.dtype) != "torch.bool":
-                raise self._refuse(name, f"dtype {x.dtype}, expected torch.bool")
+                raise self._error(name, f"dtype {x.dtype}, expected torch.bool")
         for name in CONSTANT:
             x = getattr(self, name)
             if x is not None and x.requires_grad:
-                raise self._refuse(name, "carries gradient; it is a constant of the loss, detach it")
+                raise self._error(name, "carries gradient; it is a constant of the loss, detach it")
 
     def _check_rows(self) -> None:
         empty = self.lengths_B == 0
         if self.dropped is None:
             if bool(empty.any()):
-                raise self._refuse(
+                raise self._error(
                     "mask", f"row {int(empty.nonzero()[0])} has no token (rows left out go into `dropped`)"
                 )
         elif bool((empty != self.dropped).any()):
             row = int((empty != self.dropped).nonzero()[0])
             state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
-            raise self._refuse("mask", f"row {row} {state}")
+            raise self._error("mask", f"row {row} {state}")
 
     @cached_property
     def _clean(self) -> bool:
-        """Whether all per-token values are finite, those on padding included. A sum is finite only if its terms are."""
-        given = [x.detach().sum() for x in (getattr(self, n) for n in (*PER_TOKEN, "advantage")) if x is not None]
-        return math.isfinite(sum(given[1:], given[0]))
+        """Whether all per-token values are finite, those on padding included.
+
+        A sum is finite only if its terms are. One sum per tensor and one transfer to the host cost far less than a mask
+        of finite values; only when a sum is not finite are the elements looked at.
+        """
+        tensors = [getattr(self, name) for name in (*PER_TOKEN, "advantage")]
+        sums = [x.detach().sum() for x in tensors if x is not None]
+        return math.isfinite(sum(sums[1:], sums[0]))
 
     def _check_finite(self) -> None:
-        suspects = () if self._clean else (*PER_TOKEN, "advantage")
-        for name in (*suspects, *VOCABULARY):
+        names = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
+        for name in names:
             x = getattr(self, name)
             if x is None:
                 continue
             bad = ~x.detach().isfinite()
-            if x.ndim > 1:
+            if x.ndim > 1:  # padding may hold anything
                 bad &= self.mask.view(*self.mask.shape, *[1] * (x.ndim - 2))
             if bool(bad.any()):
                 index = tuple(bad.nonzero()[0].tolist())
-                raise self._refuse(name, f"{float(x.detach()[index])} at {list(index)}")
+                raise self._error(name, f"{float(x.detach()[index])} at {list(index)}")

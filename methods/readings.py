@@ -42,8 +42,8 @@ READINGS: tuple[Reading, ...] = (
             "eq4": "min(w, clip(w)) A, as eq. 4 prints it: bounded above at 1 + high for either sign, never below",
             "none": 'w A, as Algorithm 1 line 15 ("unclipped")',
         },
-        why="Eq. 4 has no A inside the minimum; literally, its bound is on the wrong side for A < 0. Equal to ppo for "
-            "A > 0.",
+        why="Eq. 4 prints A outside the minimum. Taken literally, its bound is on the wrong side where A < 0; where A "
+            "> 0 it is equal to ppo.",
     ),
     Reading(
         id="R2", name="gradient", room="methods",
@@ -56,7 +56,7 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         id="R3", name="kl-anchor", room="methods",
         values={"old": "the policy that sampled", "ref": "the initial model"},
-        why="Eq. 4 prints KL(pi || pi_old); Algorithm 1 calls pi_old the reference; the lineage's KL is to the "
+        why="Eq. 4 prints KL(pi || pi_old); Algorithm 1 calls pi_old the reference; in the lineage the KL is to the "
             "initial model.",
     ),
     Reading(
@@ -69,7 +69,7 @@ READINGS: tuple[Reading, ...] = (
             "k3_is": "r (exp(-d) + d - 1)",
             "full": "exact, summed over the vocabulary; needs both distributions (tests and embedded runs)",
         },
-        why="Never stated. The lineage uses k3 for its KL loss and abs in KL-Cov. d = log pi/pi_anchor at the sampled "
+        why="Not stated. The lineage uses k3 for its KL loss and abs in KL-Cov. d = log pi/pi_anchor at the sampled "
             "token.",
     ),
     Reading(
@@ -80,14 +80,14 @@ READINGS: tuple[Reading, ...] = (
             "first_order": "-A (log p + H): own-state change to first order",
             "theorem": "-A: what Theorem 3.1 claims, so that the mask is A > 0",
         },
-        why="Delta H is never defined. In sign, the second and third agree with the first on about 90 % of sampled "
-            "tokens, the fourth on about 60 %.",
+        why="The paper does not define Delta H. The signs of cov_sign and first_order agree with entropy_diff on "
+            "about 90 % of sampled tokens, the sign of theorem on about 60 %.",
     ),
     Reading(
         id="R6", name="dh-tol", room="methods",
-        values={"auto": "0 in float64, 1e-6 in float32; half precision must say"},
-        why="A number of nats up to which |dH| counts as 0. In the first minibatch dH is 0 by construction; without a "
-            "tolerance the mask would be rounding noise.",
+        values={"auto": "0 in float64, 1e-6 in float32; in half precision a number must be set"},
+        why="Changes of at most this many nats count as 0. In the first minibatch dH is 0 by construction, and "
+            "without a tolerance the mask would be rounding noise.",
     ),
     Reading(
         id="R7", name="mask-norm", room="methods",
@@ -104,8 +104,8 @@ READINGS: tuple[Reading, ...] = (
             "own_token": "the own token's path only, weight kept",
             "stop": "none through the weight: sg[clip(w_t)] A log pi",
         },
-        why="Unsaid. Line 21's chain rule implies a gradient through w. With `through`, early tokens weigh more even "
-            "on-policy.",
+        why="Not stated. Line 21's chain rule implies a gradient through w. With `through`, early tokens weigh more "
+            "than late ones even on-policy.",
     ),
     Reading(
         id="R9", name="seq-eps", room="methods",
@@ -114,15 +114,15 @@ READINGS: tuple[Reading, ...] = (
             "symmetric": "low .2, high .2",
             "gspo": "low 3e-4, high 4e-4, GSPO's own",
         },
-        why="For TEPO, GSPO and prefix: section 4.1 adopts Clip-Higher, eq. 4 prints one epsilon, GSPO's own is tiny. "
-            "GSPO shares TEPO's because its row is Panel D's reducer ablation, digit for digit.",
+        why="For TEPO, GSPO and prefix. Section 4.1 adopts Clip-Higher, eq. 4 prints one epsilon, and GSPO's own "
+            "values are tiny. GSPO takes TEPO's because its row has the digits of the reducer ablation in Panel D.",
         settings={"symmetric": {"high": 0.2}, "gspo": {"low": 0.0003, "high": 0.0004}},
     ),
     Reading(
         id="R10", name="beta", room="methods",
         values={"0.001": "Qwen2.5-7B, and Table 2, where it is not stated", "1": "Qwen3-14B"},
-        why="Any number. Section 4.1 prints .001 for 7B and 1 for 14B, never swapped: two extra runs would tell what "
-            "matters.",
+        why="Section 4.1 prints .001 for 7B and 1 for 14B but never swaps them: two more runs would tell whether the "
+            "model or the coefficient matters. Any number is allowed.",
     ),
     Reading(
         id="R11", name="adv-std", room="methods",
@@ -136,8 +136,8 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         id="R12", name="entropy-alpha", room="methods",
         values={"original": "alpha .4", "printed": "alpha 4e-4"},
-        why='Printed 4e-4, "adopted from their original papers", where it is .4; at 4e-4 the method is GRPO within '
-            "noise.",
+        why='The paper prints 4e-4, "adopted from their original papers", where it is .4. At 4e-4 the method equals '
+            "GRPO within noise.",
         settings={"printed": {"alpha": 0.0004}},
     ),
     Reading(
@@ -148,12 +148,13 @@ READINGS: tuple[Reading, ...] = (
             "informative": "alpha = B/(B - M), M responses in groups of equal reward",
             "inverse-accuracy": "alpha = B / rewarded responses, verl's rule",
         },
-        why="Groups of equal reward are filtered, so M = 0 and alpha = 1; the official code has alpha off by default.",
+        why="Groups of equal reward are filtered out, so that M = 0 and alpha = 1. The official code has alpha off by "
+            "default.",
     ),
     Reading(
         id="R14", name="cov-clip", room="methods",
         values={"official": "Clip-Cov low 1, high 1; KL-Cov none", "clip-higher": "low .2, high .28"},
-        why="The official scripts; the paper says only which ratio of tokens is clipped by covariance.",
+        why="From the official scripts. The paper states only the ratio of tokens that are clipped by covariance.",
         settings={"clip-higher": {"low": 0.2, "high": 0.28}},
     ),
     Reading(
@@ -179,7 +180,7 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         id="R17", name="ent-coef", room="methods",
         values={"1e-3": "coefficient .001", "1e-4": "coefficient .0001", "5e-3": "coefficient .005"},
-        why="Unstated. The customary value; the lineage's own ablation tried 1e-4 to 1e-2.",
+        why="Not stated. The customary value; the lineage's own ablation tried 1e-4 to 1e-2.",
         settings={"1e-4": {"coefficient": 0.0001}, "5e-3": {"coefficient": 0.005}},
     ),
     Reading(
@@ -189,7 +190,7 @@ READINGS: tuple[Reading, ...] = (
             "grpo": "all on GRPO's token ratio",
             "tepo": "all on TEPO's sequence ratio",
         },
-        why="The caption says TEPO, but the last three rows are Table 1's, digit for digit.",
+        why="The caption says TEPO, but the last three rows have the digits of Table 1.",
         settings={"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}},
     ),
     Reading(
@@ -210,17 +211,17 @@ READINGS: tuple[Reading, ...] = (
             "group": "N of each prompt's group, then the mean over groups, as eq. 4 and DAPO print it",
             "microbatch": "N of the micro-batch, weighted by its share of sequences, as the lineage's code does",
         },
-        why="Aggregation is the paper's claim, so whose token count divides is part of it.",
+        why="Aggregation is what the paper claims to improve, so whose token count divides is part of the method.",
     ),
     Reading(
         id="R21", name="dual-clip", room="methods",
-        values={"off": "no bound for A < 0 above", "3": "verl's default", "10": "DAPO's script"},
-        why="The lineage has the dual clip's lines commented out, so that the 10 its scripts pass does nothing.",
+        values={"off": "no upper bound where A < 0", "3": "verl's default", "10": "DAPO's script"},
+        why="In the lineage the lines of the dual clip are commented out, so that the 10 in its scripts has no effect.",
     ),
     Reading(
         id="R22", name="overlong", room="training",
         values={"off": "no length penalty", "dapo": "DAPO's soft penalty over the last 4096 tokens"},
-        why="Off in the lineage; the paper does not mention it.",
+        why="Off in the lineage; not mentioned in the paper.",
     ),
     Reading(
         id="R23", name="updates", room="training",
@@ -229,12 +230,12 @@ READINGS: tuple[Reading, ...] = (
             "8-mini-8": "minibatches of 8",
             "8-passes-2": "two passes",
         },
-        why='The paper prints "8 times" and also 64 prompts and minibatch 16, which give 4.',
+        why='The paper prints "8 times", but also 64 prompts and a minibatch of 16, which give 4.',
     ),
     Reading(
         id="R24", name="prompt-max", room="training",
         values={"2048": "1024 * 2 in the lineage", "2024": "as printed"},
-        why="The printed 2024 is taken for a slip.",
+        why="The printed 2024 is probably a slip.",
     ),
     Reading(
         id="R25", name="data", room="training",
@@ -242,7 +243,7 @@ READINGS: tuple[Reading, ...] = (
             "subset": "a fixed seeded 5120 prompts of DAPO-Math-17k, group filter with refill",
             "full": "all of it",
         },
-        why="The paper: approximately 80 x 64 = 5120. Refill uses more than 64 prompts per step.",
+        why="The paper prints approximately 80 x 64 = 5120. With refill a step uses more than 64 prompts.",
     ),
     Reading(
         id="R26", name="steps", room="training",
@@ -250,37 +251,38 @@ READINGS: tuple[Reading, ...] = (
             "checkpoint": "72; 132 in Table 4 only, its 72-step rows as checkpoints",
             "separate": "separate 72-step runs",
         },
-        why="Other rows' steps are unstated. At a constant learning rate a checkpoint at 72 is the 72-step run.",
+        why="Not stated for other rows. At a constant learning rate the checkpoint at step 72 equals a run of 72 "
+            "steps.",
     ),
     Reading(
         id="R27", name="optimiser", room="training",
         values={"lineage": "AdamW, 5e-7 constant, no warm-up, weight decay 0, gradient clip 1.0"},
-        why="Weight decay, warm-up and clip are unstated; trainers' defaults are none of these.",
+        why="Weight decay, warm-up and gradient clip are not stated; no trainer defaults to these values.",
     ),
     Reading(
         id="R28", name="reward", room="training",
         values={"0/1": "1 for a correct last box, else 0", "+-1": "1 or -1"},
-        why="No format reward is mentioned. Matters for GPG only: the others normalise by the group's deviation.",
+        why="No format reward is mentioned. Matters for GPG only, since the others divide by the group's deviation.",
     ),
     Reading(
         id="R29", name="prompt", room="training",
         values={"E3": "as in evaluation, see E3"},
-        why="The template is not stated.",
+        why="The paper does not state the template.",
     ),
     Reading(
         id="R30", name="qwen3-14b", room="training",
         values={"base": "Qwen3-14B-Base", "post-trained": "Qwen3-14B"},
-        why="The printed base scores fit the base model (assumed).",
+        why="The printed base scores fit the base model. An assumption.",
     ),
     Reading(
         id="E1", name="average", room="evals",
         values={"both": "pooled over responses; mean of columns"},
-        why="The printed are pooled.",
+        why="The paper prints the pooled average.",
     ),
     Reading(
         id="E2", name="duplicates", room="evals",
         values={"paper": "items counted as in the paper's pool", "unique": "each problem once"},
-        why="Some items occur in two benchmarks; the paper's column and pool differ.",
+        why="Some problems are in two benchmarks; the paper's column and its pool count them differently.",
     ),
     Reading(
         id="E3", name="eval-prompt", room="evals",
@@ -289,12 +291,12 @@ READINGS: tuple[Reading, ...] = (
             "suffix": "the same text after the problem",
             "none": "the problem alone",
         },
-        why="Unknown in the paper; the Qwen convention. The prompt's hash is recorded.",
+        why="Not stated; the Qwen convention. The prompt's hash is recorded.",
     ),
     Reading(
         id="E4", name="top-p", room="evals",
         values={"1.0": "top_k off"},
-        why="The paper is silent; the lineage uses 1.0.",
+        why="Not stated; the lineage uses 1.0.",
     ),
     Reading(
         id="E5", name="extraction", room="evals",
@@ -304,27 +306,31 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         id="E6", name="grader", room="evals",
         values={"ours": "the repository's", "lineage": "the lineage's rules"},
-        why="Both can be reported, with the table of disagreements.",
+        why="Both can be reported, with a table of their disagreements.",
     ),
     Reading(
         id="E7", name="timeouts", room="evals",
         values={"wrong": "wrong, and shown", "excluded": "left out"},
-        why="Grades that time out.",
+        why="For answers whose comparison times out.",
     ),
     Reading(
         id="E8", name="tolerance", room="evals",
-        values={"half-unit": "half a unit of the gold's last printed digit", "exact": "none", "relative": "1e-2"},
-        why="For decimal and e-notation golds.",
+        values={
+            "half-unit": "half a unit of the last digit of the reference answer",
+            "exact": "none",
+            "relative": "1e-2",
+        },
+        why="For answers that are decimal or in e-notation.",
     ),
     Reading(
         id="E9", name="checkpoint", room="evals",
         values={"last": "the last step", "best": "the best on validation (its bias shown)"},
-        why="The paper is silent.",
+        why="Not stated.",
     ),
     Reading(
         id="E10", name="missing-set", room="evals",
         values={"none": "unknown", "zero": "zero in the pool, as the paper's Mistral rows"},
-        why="A benchmark without results.",
+        why="For a benchmark without results.",
     ),
 )  # fmt: skip
 

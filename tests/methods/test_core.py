@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +17,10 @@ import torch
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import NAMES
+from methods.entry import CatalogEntry
+from methods.options import Option
 from methods.parts.entropy import logp_and_entropy
-from methods.readings import NAMED, READINGS
+from methods.readings import NAMED, READINGS, Reading
 from records.errors import ConfigError, CorruptInputError
 from records.provenance import ROOT
 from report.docs import methods
@@ -57,6 +62,19 @@ def test_the_catalog_needs_no_torch() -> None:
         "methods.pages(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "methods" / "catalog").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_a_catalog_file_is_read_without_another(path: Path) -> None:
+    """An edit of one method reruns its own runs only, and its loss is whole on one screen."""
+    imported = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    assert [node.module for node in imported if "catalog" in (node.module or "")] == []
+
+
+@pytest.mark.parametrize("kind", [CatalogEntry, Option, Reading])
+def test_prose_is_passed_by_keyword_so_that_hashes_of_code_can_leave_it_out(kind: Any) -> None:
+    keyword_only = {field.name for field in dataclasses.fields(kind) if field.kw_only}
+    assert keyword_only >= kind.PROSE
 
 
 # ---- keys ----
