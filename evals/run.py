@@ -19,10 +19,10 @@ from typing import Any
 from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, select
 from evals.fetch import explain, fetch
-from evals.stats.scorefile import read_scores, write_scores
 from records import errors
 from records.errors import ConfigError, MissingInputError
 from records.layout import Checkpoint, Results
+from records.scores import read_scores, write_scores
 
 
 def checkpoint(model: Path | str) -> Checkpoint:

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.stats.scorefile import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, frame, read_scores
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Results
+from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, frame, read_scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="CSV")
     args = parser.parse_args(arguments)
 
-    from evals.stats.scorefile import write_scores
+    from records.scores import write_scores
 
     missing = []
     for text in args.missing:

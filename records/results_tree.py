@@ -1,4 +1,4 @@
-"""A results tree as the report sees it: what should be there (matrix.json) and what is (scores, run records, curves).
+"""A results tree: what should be there (matrix.json) and what is (scores, run records).
 
 Reading is strict: a missing or broken file is an error naming it. What the matrix plans and nobody has run yet is
 not an error: the report shows it as missing.
@@ -6,21 +6,75 @@ not an error: the report shows it as missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pydantic import Field
+
+from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest
 from records.files import read_json
 from records.layout import BASE, Checkpoint, Results, Run
-from report import captions
+from records.scores import NOT_CORRECT, read_rows
 
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison
 
-MATRIX_KEYS = ("scale", "title", "schema", "models", "methods", "benchmarks", "runs", "checkpoints", "table_step")
+class PlannedModel(Declared):
+    key: str
+    title: str
+    stands_for: str | None = None  # the paper's model
+
+
+class PlannedMethod(Declared):
+    key: str  # canonical, with variant
+    row: str  # as the configuration names it
+    title: str
+    variant: str | None = None
+
+
+class PlannedBenchmark(Declared):
+    key: str
+    title: str
+    stands_for: str | None = None  # the paper's benchmark
+    items: int | None = None
+    samples: int | None = None
+
+
+class PlannedRun(Declared):
+    model: str
+    method: str
+    row: str = ""
+    seed: int
+    steps: Tuple[int] = ()
+
+
+class PlannedCheckpoint(Declared):
+    model: str
+    method: str
+    seed: int
+    step: int
+
+
+class Matrix(Declared):
+    """matrix.json, as `workflow.matrix` writes it."""
+
+    scale: str
+    title: str
+    version: int = Field(alias="schema")
+    note: str = ""
+    models: Tuple[PlannedModel]
+    methods: Tuple[PlannedMethod]
+    benchmarks: Tuple[PlannedBenchmark]
+    runs: Tuple[PlannedRun]
+    checkpoints: Tuple[PlannedCheckpoint]
+    table_step: int  # rollouts of the checkpoint that tables show
+    long_step: int | None = None  # of their second look
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+    seeds: Tuple[int] = ()
+    base: str = BASE
 
 
 @dataclass(frozen=True)
@@ -42,17 +96,13 @@ class Tree:
     def __init__(self, root: Path | str):
         self.root = Path(root)
         self.layout = Results(self.root)
-        self._paired: dict[tuple[Checkpoint, Checkpoint], Mapping[str, Comparison] | None] = {}
 
     @cached_property
     def matrix(self) -> dict[str, Any]:
-        """The content of matrix.json."""
-        path = self.layout.matrix
-        value = read_json(path, "the list of planned runs")
-        for key in MATRIX_KEYS:
-            if not isinstance(value, dict) or key not in value:
-                raise CorruptInputError(f"{path}: {key} is missing; run `snakemake` to write it anew")
-        return value
+        """The content of matrix.json; its keys are those of `Matrix`."""
+        value = read_json(self.layout.matrix, "the list of planned runs")
+        validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
+        return dict(value)
 
     @property
     def scale(self) -> str:
@@ -66,62 +116,34 @@ class Tree:
         )
         return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
 
-    @property
-    def lead(self) -> list[str]:
-        """What results of this scale can and cannot say, in paragraphs."""
-        stand_ins = any(model.get("stands_for") for model in self.models)
-        return captions.scale(self.scale, str(self.matrix.get("note", "")), stand_ins=stand_ins)
-
     @cached_property
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
-        from evals.score import read_scores
-        from evals.stats.scorefile import NOT_CORRECT
-
-        table = read_scores(self.layout.scores).astype(object)
-        found = {}
-        for row in table.where(table.notna(), None).to_dict("records"):
-            checkpoint = Checkpoint(Run(row["model"], row["method"], int(row["seed"])), int(row["step"]))
+        scores = {}
+        for row in read_rows(self.layout.scores):
+            checkpoint = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
             counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
-            found[checkpoint, str(row["benchmark"])] = Score(
+            scores[checkpoint, row["benchmark"]] = Score(
                 row["score"], row["low"], row["high"], row["level"], row["how"], row["items"], counts
             )
-        return found
-
-    def paired(self, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
-        """a - b on each benchmark and both averages, paired by problem; None where grades are not kept."""
-        if (a, b) not in self._paired:
-            from evals.score import paired
-
-            kept = all((self.layout.grades(c) / "grades.json").is_file() for c in (a, b))
-            keys = [str(benchmark["key"]) for benchmark in self.benchmarks]
-            left_out = {(c.run.model, key) for c in (a, b) for key in keys if self._left_out(c, key)}
-            self._paired[a, b] = paired(self.layout, a, b, keys, missing=left_out) if kept else None
-        return self._paired[a, b]
-
-    def _left_out(self, checkpoint: Checkpoint, benchmark: str) -> bool:
-        """Whether scores.csv says that this benchmark was not run, on purpose."""
-        score = self.scores.get((checkpoint, benchmark))
-        return score is not None and score.value is None
+        return scores
 
     def step(self, which: int | str | None) -> int | None:
         """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`), or as given; None where
         the scale takes no second look."""
         if isinstance(which, int):
             return which
-        value = self.matrix["table_step"] if which is None else self.matrix.get("long_step")
-        return None if value is None else int(value)
+        step: int | None = self.matrix["table_step"] if which is None else self.matrix.get("long_step")
+        return step
 
     @cached_property
     def runs(self) -> dict[Run, Mapping[str, Any]]:
         """Planned runs and their entry in the matrix, in its order."""
-        return {Run(run["model"], run["method"], int(run["seed"])): run for run in self.matrix["runs"]}
+        return {Run(run["model"], run["method"], run["seed"]): run for run in self.matrix["runs"]}
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        return [
-            Checkpoint(Run(c["model"], c["method"], int(c["seed"])), int(c["step"])) for c in self.matrix["checkpoints"]
-        ]
+        return [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in self.matrix["checkpoints"]]
 
     @property
     def models(self) -> list[Mapping[str, Any]]:
@@ -184,7 +206,7 @@ def plain(text: object) -> str:
     return "".join(c for c in str(text).casefold() if c.isalnum())
 
 
-def _filling(entries: Iterable[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
+def _filling(entries: Sequence[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
     names = {plain(slot), plain(title)}
     hits = [e for e in entries if plain(e.get("stands_for") or e["key"]) in names or plain(e["key"]) in names]
     if len(hits) > 1:

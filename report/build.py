@@ -38,7 +38,7 @@ def build(root: Path) -> str:
     from report import captions
     from report.provenance.manifest import NATIVE
     from report.site import assets, figures, overview, paper, runs, samples, tables
-    from report.tables.render import template
+    from report.tables.render import environment
 
     tree = open_tree(root)
     filled = tables.read(tree)
@@ -47,7 +47,8 @@ def build(root: Path) -> str:
     browser = samples.view(tree)
     script = assets.script()
     data = {"start": "overview", "figures": chart_numbers, **browser.pop("data")}
-    return template("page.html.j2").render(
+    page = environment(assets.HTML, autoescape=True).get_template("page.html.j2")
+    return page.render(
         {
             "policy": assets.policy(assets.BEFORE, script),
             "style": Markup(assets.style()),

@@ -78,7 +78,7 @@ def write(tree: Tree) -> list[Path]:
 def markdown(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> str:
     """A block per model and training settings, a line per method."""
     lines = ["# Convergence", ""]
-    for paragraph in tree.lead:
+    for paragraph in captions.lead(tree.matrix):
         lines += [f"> {paragraph}", ">"]
     lines[-1] = ""
     areas = {(row.model, row.method): row for row in methods if row.measure.key == "area"}

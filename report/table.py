@@ -1,4 +1,4 @@
-"""`python -m report.table --results results/quick --table 1`: one table, every rendering."""
+"""`python -m report.table --results results/quick --table 1`: fill one table, then write every rendering of it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from report.tables import spec
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Render a table of report/tables.yaml from finished results.")
+    parser = argparse.ArgumentParser(description="Fill a table of report/tables.yaml from finished results; render it.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--table", required=True, help="key in the specification, such as 1")
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
-    arguments = parser.parse_args()
+    args = parser.parse_args()
 
     from records.results_tree import open_tree
     from report.tables import fill, render
+    from report.tables.tidy import read_table
 
-    tree = open_tree(arguments.results)
-    key = arguments.table.removeprefix("table")
-    filled = fill.fill(spec.table(key, arguments.spec), tree)
-    for path in render.write(filled, tree.layout):
+    tree = open_tree(args.results)
+    declared = spec.table(args.table.removeprefix("table"), args.spec)
+    print(fill.write(declared, tree))
+    table = read_table(tree, declared.key, args.spec)
+    for path in render.write(table, tree.layout):
         print(path)
-    for note in filled.notes:
+    for note in table.notes:
         print(f"note: {note}")
 
 

@@ -38,14 +38,3 @@ def lead(matrix: Mapping[str, Any]) -> list[str]:
     own = f"Results of the scale {scale}{warning if stand_ins else ''}."
     note = str(matrix.get("note", ""))
     return paragraphs(f"scale-{scale}") or [own, *([note] if note else [])]
-
-
-def scale(name: str, note: str, *, stand_ins: bool) -> list[str]:
-    """What results of this scale can and cannot say; the first paragraph is the first line of every page.
-
-    A scale of a user's own has no caption here: its configuration's `note` stands in, below the warning that it needs
-    where models stand in for the paper's.
-    """
-    warning = ": models that stand in for the paper's; no figure here is comparable with one printed in the paper"
-    own = f"Results of the scale {name}{warning if stand_ins else ''}."
-    return paragraphs(f"scale-{name}") or [own, *([note] if note else [])]

@@ -306,7 +306,7 @@ def _parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:
 def _scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[str]) -> list[str]:
     """scores.csv against the grades of the checkpoints whose own files are sound, cell by cell."""
     from evals.score import read_scores, rows
-    from evals.stats.scorefile import AVERAGES, KEYS, NOT_RUN
+    from records.scores import AVERAGES, KEYS, NOT_RUN
 
     path, found = tree.layout.scores, []
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from records.results_tree import Tree
 from report.site.runs import UNKNOWN, Summary, commit, machine
-from report.tables.fill import FilledTable
+from report.tables.tidy import Table
 
 FEW = 8  # methods that the front page still names one by one
 SHARED = ("base", "prompts", "code")  # inputs of a run that all runs of a model have in common
@@ -20,7 +20,7 @@ HIDING = {
 }
 
 
-def warnings(tree: Tree, tables: Sequence[FilledTable], runs: Sequence[Summary]) -> list[str]:
+def warnings(tree: Tree, tables: Sequence[Table], runs: Sequence[Summary]) -> list[str]:
     """Everything a reader should know before believing a number, most serious first."""
     sentences = [
         f"{s.run.path.as_posix()}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped."
@@ -119,7 +119,7 @@ def _when(tree: Tree, finished: Sequence[Summary]) -> str:
     return f"runs finished {first} UTC" if first == last else f"runs finished {first} to {last} UTC"
 
 
-def benchmarks(tree: Tree, tables: Sequence[FilledTable]) -> list[dict[str, Any]]:
+def benchmarks(tree: Tree, tables: Sequence[Table]) -> list[dict[str, Any]]:
     """The benchmarks of the scale, and the paper's in whose place each stands."""
     stands_for = {column.benchmark: column.stands_for for table in tables for column in table.columns}
     return [

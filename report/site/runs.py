@@ -11,7 +11,7 @@ from records.errors import CorruptInputError, written_by
 from records.layout import Checkpoint, Run
 from records.results_tree import Score, Tree
 from report.site import links
-from report.tables.fill import percent
+from report.tables.tidy import percent
 
 UNKNOWN = "unknown"
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}

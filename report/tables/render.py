@@ -1,56 +1,60 @@
-"""A filled table as files: CSV as printed and tidy CSV here; Markdown, LaTeX, HTML beside. None computes a number."""
+"""A table as files: CSV as printed here; Markdown, LaTeX and HTML by the templates beside this file.
+
+Everything is read through `report.tables.tidy`; no number is computed. All renderings and the page show the same texts:
+`context` makes them, a template only sets them.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import unicodedata
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records.csv_files import to_csv
-from records.layout import BASE, Results, Run
+from records.files import write_text
+from records.layout import BASE, Results
 from report import captions
-from report.tables.fill import Cell, Column, FilledBlock, FilledRow, FilledTable, interval, is_best, percent
+from report.tables.tidy import Cell, Row, Table, percent
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
-
-# How a filled table reads, for every rendering alike: number, interval, mark and notes as text, nothing computed.
-
-
-INSIDE, ABOVE, BELOW, UNKNOWN = "≈", "↑", "↓", "?"
+HERE = Path(__file__).resolve().parent
 COLLAPSED = "†"
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One cell in words. number: percent, signed in rows of differences; interval: `62.1 to 80.0`; mark: against the
-    baseline (`mark`); paper: the printed percent, where the two may be set side by side. Empty: there is none."""
-
-    number: str
-    measured: bool
-    interval: str
-    mark: str
-    best: bool
-    paper: str
-    how: str
+# The words of a table.
 
 
-def shown(cell: Cell, block: FilledBlock, row: FilledRow) -> Shown:
-    positive = cell.value is not None and float(percent(cell.value)) > 0
-    return Shown(
-        number=("+" if row.row.kind == "delta" and positive else "") + cell.shown,
-        measured=cell.value is not None,
-        interval=interval(cell),
-        mark=mark(cell),
-        best=is_best(cell, block, row),
-        paper=percent(cell.printed) if cell.comparable and cell.value is not None else "",
-        how=how(cell),
-    )
+def shown(cell: Cell, table: Table) -> dict[str, Any]:
+    """One cell in words; an empty text where there is nothing to say."""
+    sign = "+" if cell.kind == "delta" and float(percent(cell.value) or 0) > 0 else ""
+    beside = cell.comparable and cell.value is not None
+    return {
+        "column": cell.column,
+        "measured": cell.value is not None,
+        "text": _minus(sign + number(cell)),
+        "interval": interval(cell),
+        "mark": mark(cell),
+        "best": (cell.row, cell.column) in table.best,
+        "paper": _minus(percent(cell.printed)) if beside else "",
+        "how": how(cell),
+    }
+
+
+def number(cell: Cell) -> str:
+    """The number in percent, or why there is none."""
+    return percent(cell.value) if cell.value is not None else cell.state
+
+
+def interval(cell: Cell) -> str:
+    """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`, since a dash beside a minus is hard to read."""
+    if cell.low is None or cell.high is None:
+        return ""
+    dash = " to " if cell.kind == "delta" else "–"
+    return _minus(f"{100 * cell.low:.1f}{dash}{100 * cell.high:.1f}")
 
 
 def mark(cell: Cell) -> str:
@@ -61,10 +65,9 @@ def mark(cell: Cell) -> str:
     if cell.versus is None:
         return ""
     if cell.inside_noise is None:
-        return UNKNOWN
-    above = (cell.versus.comparison.difference or 0.0) > 0
-    sign = INSIDE if cell.inside_noise else ABOVE if above else BELOW
-    return sign if cell.versus.comparison.level == "seed" else f"({sign})"
+        return "?"
+    sign = "≈" if cell.inside_noise else "↑" if cell.versus > 0 else "↓"
+    return sign if cell.versus_level == "seed" else f"({sign})"
 
 
 def how(cell: Cell) -> str:
@@ -74,141 +77,163 @@ def how(cell: Cell) -> str:
     text = f"{cell.level} level: {cell.how}"
     if cell.versus is None:
         return text
-    gain = cell.versus.comparison
-    text += f"; {percent(gain.difference)} to {cell.versus.baseline} ({gain.level} level: {gain.how}"
-    return text + (")" if cell.versus.p_holm is None else f"; corrected p {cell.versus.p_holm:.2g})")
+    corrected = "" if cell.versus_p_holm is None else f"; corrected p {cell.versus_p_holm:.2g}"
+    return (
+        f"{text}; {percent(cell.versus)} to {cell.baseline} ({cell.versus_level} level: {cell.versus_how}{corrected})"
+    )
 
 
-def label(row: FilledRow) -> str:
+def label(row: Row) -> str:
     return f"{row.label} {COLLAPSED}" if row.collapsed else row.label
 
 
-def seeds(row: FilledRow) -> str:
+def seeds(row: Row) -> str:
     """How many training seeds a row has; empty where it has none."""
     return "" if not row.seeds else f"{len(row.seeds)} seed{'s' * (len(row.seeds) > 1)}"
 
 
-def runs(row: FilledRow) -> list[Run]:
-    """The training runs behind a row, by seed; none for a base model, and for differences, whose rows name theirs."""
-    found = dict.fromkeys(c.run for c in row.checkpoints if c.run.method != BASE)
-    return [] if row.row.kind == "delta" else sorted(found, key=lambda run: run.seed)
-
-
-def head(block: FilledBlock) -> str:
-    """`Panel A: ...: tiny Qwen2, standing for Qwen2.5-7B`"""
-    model = str(block.model["title"]) + (f", standing for {block.stands_for}" if block.stands_for else "")
-    return f"{block.title}: {model}" if block.title else model
-
-
-def baseline(block: FilledBlock, filled: FilledTable) -> str:
-    """What the block's marks compare with, in words; empty where nothing is compared."""
-    row = next((row for row in filled.rows if row.row.id == block.baseline), None)
+def baseline(rows: list[Row], table: Table) -> str:
+    """What the marks of a block compare with, in words; empty where nothing is compared."""
+    row = next((row for row in table.rows if row.id == rows[0].block.baseline), None)
     return "" if row is None else f"Marks compare with {row.label}."
 
 
-def words(filled: FilledTable) -> list[str]:
-    """The paragraphs below a table: its own, those of all tables, what its intervals speak about."""
-    return [*captions.paragraphs(f"table{filled.table.key}"), *captions.paragraphs("tables"), *levels(filled)]
+def head(rows: list[Row]) -> str:
+    """The line above a block: `Panel A: ...: tiny Qwen2, standing for Qwen2.5-7B`."""
+    first = rows[0]
+    model = first.model_title + (f", standing for {first.stands_for}" if first.stands_for else "")
+    return f"{first.block.title}: {model}" if first.block.title else model
 
 
-def levels(filled: FilledTable) -> list[str]:
+def levels(table: Table) -> list[str]:
     """What the intervals of this table speak about: one sentence per level that occurs."""
-    occurring = {cell.level for cell in filled.cells if cell.value is not None}
+    occurring = {cell.level for cell in table.cells if cell.value is not None}
     return [captions.LEVELS[level] for level in captions.LEVELS if level in occurring]
 
 
-def empty(filled: FilledTable) -> str:
-    """The one line that stands for a table without a number."""
-    state = "no score yet" if any(row.ran for row in filled.rows) else "not part of this scale"
-    return f"{filled.table.heading}: {state}."
+def empty(table: Table) -> str:
+    """The one line that stands for a table without a number; empty for a table that has one."""
+    if table.measured:
+        return ""
+    state = "no score yet" if any(row.ran for row in table.rows) else "not part of this scale"
+    return f"{table.declared.heading}: {state}."
 
 
-# A filled table as HTML: a fragment with its own small style, to open as it is or to paste into any page.
+def context(table: Table, file: str | None, root: str) -> dict[str, Any]:
+    """What a template shows of a table.
 
-
-FOLDER = Path(__file__).resolve().parents[1] / "html"
-
-
-def html(filled: FilledTable) -> str:
-    """The file lies in `tables/`, so runs are linked as `../runs/...`."""
-    from markupsafe import Markup
-
-    style = Markup((FOLDER / "table.css").read_text(encoding="utf-8"))
-    file = f"table{filled.table.key}.tidy.csv"
-    return template("fragment.html.j2").render(style=style, scale=filled.scale, table=context(filled, file, "../"))
-
-
-def template(name: str) -> Template:
-    """A template of `report/html`. Every value is escaped: titles, notes and paths are data, never markup."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(FOLDER)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template(name)
-
-
-def context(filled: FilledTable, file: str | None, root: str) -> dict[str, Any]:
-    """What `table.html.j2` shows. file: where the tidy CSV lies, if it is there; root: the way from the page to the
-    results folder; empty where the page shows runs itself and links none here."""
+    file: where the tidy CSV lies, if it is there. root: the way from the rendering to the results folder; empty where
+    the page shows runs itself and links none here.
+    """
     return {
-        "key": filled.table.key,
-        "name": filled.table.heading.split(":")[0],
-        "heading": filled.table.heading,
+        "key": table.key,
+        "title": table.declared.title,
+        "heading": table.declared.heading,
+        "scale": table.scale,
+        "lead": table.lead,
         "file": file,
-        "columns": [{"heading": c.heading, "stands_for": c.stands_for, "title": c.title} for c in filled.columns],
+        "columns": [column._asdict() for column in table.columns],
         "blocks": [
             {
-                "title": block.title,
-                "model": block.model["title"],
-                "stands_for": block.stands_for,
-                "baseline": baseline(block, filled),
-                "rows": [_row(row, block, filled, root) for row in block.rows],
+                "title": rows[0].block.title,
+                "model": rows[0].model_title,
+                "stands_for": rows[0].stands_for,
+                "head": head(rows),
+                "baseline": baseline(rows, table),
+                "rows": [_row(row, table, root) for row in rows],
             }
-            for block in filled.blocks
+            for rows in table.blocks
         ],
-        "caption": words(filled),
-        "notes": filled.notes,
-        "empty": "" if filled.measured else empty(filled),
+        "caption": [*captions.paragraphs(f"table{table.key}"), *captions.paragraphs("tables"), *levels(table)],
+        "notes": table.notes,
+        "empty": empty(table),
     }
 
 
-def _row(row: FilledRow, block: FilledBlock, filled: FilledTable, root: str) -> dict[str, Any]:
+def _row(row: Row, table: Table, root: str) -> dict[str, Any]:
+    runs = {checkpoint.run for checkpoint in row.checkpoints if checkpoint.run.method != BASE}
+    linked = bool(root) and row.kind != "delta"  # the rows that a difference is made of link theirs
     return {
-        "id": row.row.id,
+        "id": row.id,
         "label": label(row),
         "seeds": seeds(row),
-        "runs": [{"seed": r.seed, "href": f"{root}runs/{r.path.as_posix()}/run.json"} for r in runs(row) if root],
-        "delta": row.row.kind == "delta",
-        "mean": row.row.kind == "mean",
+        "runs": [
+            {"seed": run.seed, "folder": f"{root}runs/{run.path.as_posix()}"}
+            for run in sorted(runs, key=lambda run: run.seed)
+            if linked
+        ],
+        "delta": row.kind == "delta",
+        "mean": row.kind == "mean",
         "ran": row.ran,
-        "cells": [_cell(c.slot, shown(row.cells[c.slot], block, row), row) for c in filled.columns],
+        "measured": row.measured,
+        "cells": [shown(row.cells[column.slot], table) for column in table.columns],
     }
 
 
-def _cell(slot: str, cell: Shown, row: FilledRow) -> Mapping[str, Any]:
-    dash = " to " if row.row.kind == "delta" else "–"
-    return {
-        "column": slot,
-        "text": cell.number.replace("-", "−"),
-        "number": cell.measured,
-        "interval": cell.interval.replace("-", "−").replace(" to ", dash),
-        "mark": cell.mark,
-        "best": cell.best,
-        "paper": cell.paper.replace("-", "−"),
-        "how": cell.how,
-    }
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
 
 
-# A filled table as LaTeX: a fragment for `\input`, in the manner of the paper's tables.
-#
-# The document that takes it in needs, in its preamble:
-#
-# \usepackage{booktabs}
-# \usepackage{graphicx}     % \resizebox: nine columns on one page
-#
-# Nothing else: pdflatex reads the file as UTF-8, and every symbol outside Latin letters is written as mathematics.
+# The files.
+
+
+def csv_table(table: Table) -> str:
+    """As the paper prints it: one row per method, percent with two decimals; `not run` or `missing` for no number."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["row", "method", *(column.heading for column in table.columns)])
+    for row in table.rows:
+        writer.writerow([row.id, row.label, *(number(row.cells[column.slot]) for column in table.columns)])
+    return out.getvalue()
+
+
+def markdown(table: Table) -> str:
+    text = environment(HERE, finalize=_escape_markdown).get_template("table.md.j2").render(table=_beside(table))
+    return text.rstrip() + "\n"
+
+
+def latex(table: Table) -> str:
+    """A fragment for `\\input`, in the manner of the paper's tables.
+
+    The document's preamble needs booktabs and graphicx (\\resizebox: nine columns on one page). pdflatex reads the file
+    as UTF-8, and every symbol outside Latin letters is written as mathematics.
+    """
+    # Braces are LaTeX's own, so the template marks its places by angle brackets.
+    marks = {"variable_start_string": "<<", "variable_end_string": ">>"}
+    marks |= {"block_start_string": "<%", "block_end_string": "%>"}
+    template = environment(HERE, finalize=_escape_latex, **marks).get_template("table.tex.j2")
+    return template.render(table=_beside(table))
+
+
+def html(table: Table) -> str:
+    """A fragment with its own small style, to open as it is or to paste into any page."""
+    style = (HERE / "table.css").read_text(encoding="utf-8")
+    template = environment(HERE, autoescape=True).get_template("table.html.j2")
+    return template.render(table=_beside(table), style=style)
+
+
+def _beside(table: Table) -> dict[str, Any]:
+    """The words of a rendering that lies in `tables/`, beside the tidy CSV."""
+    return context(table, f"table{table.key}.tidy.csv", "../")
+
+
+def environment(folder: Path, **options: Any) -> Environment:
+    """For the templates in `folder`. Strict: a misspelt name in a template is an error and not an empty text.
+
+    Titles, notes and paths are data, never markup: pass `autoescape` or, for what is not HTML, `finalize`.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(folder)
+    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+
+
+def _escape_markdown(value: object) -> str:
+    """Text that comes from outside, as plain Markdown: no table bars, no tags, no emphasis."""
+    text = str(value)
+    for raw, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("\n", " ")):
+        text = text.replace(raw, safe)
+    return text
 
 
 SYMBOLS = {
@@ -220,94 +245,9 @@ SYMBOLS = {
 }  # fmt: skip
 
 
-def latex(filled: FilledTable) -> str:
-    """The fragment: one `table` float and the notes to it, or one line where the table has no number."""
-    lead = f"% {_plain(filled.lead[0])}\n% Needs booktabs and graphicx.\n"
-    if not filled.measured:
-        return f"{lead}\\noindent {_escape(empty(filled))}\n"
-    name = f"tab:{filled.table.key}"
-    notes = [f"Notes to Table~\\ref{{{name}}}.", *map(_escape, [*words(filled), *filled.notes])]
-    return "\n".join(
-        [
-            lead + r"\begin{table}[p]",
-            rf"\caption{{{_escape(filled.table.title)} ({_escape(filled.scale)} scale)}}",
-            rf"\label{{{name}}}",
-            r"\centering",
-            r"\resizebox{\textwidth}{!}{%",
-            rf"\begin{{tabular}}{{l{'r' * len(filled.columns)}}}",
-            r"\toprule",
-            "Method & " + " & ".join(_heading(column) for column in filled.columns) + r" \\",
-            " & " + " & ".join(_place(column) for column in filled.columns) + r" \\",
-            *(line for block in filled.blocks for line in _block(block, filled)),
-            r"\bottomrule",
-            r"\end{tabular}}",
-            r"\end{table}",
-            r"{\footnotesize",
-            *(rf"\noindent {note}\par" for note in notes),
-            "}",
-            "",
-        ]
-    )
-
-
-def wrapper(name: str) -> str:
-    """The smallest document that holds the fragment `name`: what the test compiles, and a preamble to copy."""
-    return "\n".join(
-        [
-            r"\documentclass{article}",
-            r"\usepackage[a4paper,margin=15mm]{geometry}",
-            r"\usepackage{booktabs}",
-            r"\usepackage{graphicx}",
-            r"\begin{document}",
-            rf"\input{{{name}}}",
-            r"\end{document}",
-            "",
-        ]
-    )
-
-
-def _block(block: FilledBlock, filled: FilledTable) -> list[str]:
-    title = " ".join(filter(None, (f"{head(block)}.", baseline(block, filled))))
-    lines = [r"\midrule", rf"\multicolumn{{{len(filled.columns) + 1}}}{{l}}{{\textit{{{_escape(title)}}}}} \\"]
-    for row in block.rows:
-        cells = [shown(row.cells[c.slot], block, row) for c in filled.columns]
-        lines.append(f"{_escape(label(row))} & " + " & ".join(map(_number, cells)) + r" \\")
-        if row.measured:
-            lines.append(rf"\scriptsize {seeds(row)} & " + " & ".join(map(_below, cells)) + r" \\")
-    return lines
-
-
-def _number(cell: Shown) -> str:
-    text = _escape(cell.number).replace("-", "$-$") if cell.measured else rf"\textit{{{cell.number}}}"
-    text = rf"\textbf{{{text}}}" if cell.best else text
-    return f"{text}\\,{_escape(cell.mark)}" if cell.mark else text
-
-
-def _below(cell: Shown) -> str:
-    """Interval, and the paper's figure where the two may be set side by side."""
-    if not cell.measured:
-        return ""
-    bounds = cell.interval.replace(" to ", ", ").replace("-", "$-$")
-    paper = f"; paper {cell.paper}".replace("-", "$-$") if cell.paper else ""
-    return rf"\scriptsize [{bounds or 'no interval'}]{paper}"
-
-
-def _heading(column: Column) -> str:
-    return _escape(column.heading)
-
-
-def _place(column: Column) -> str:
-    return rf"\scriptsize for {_escape(column.stands_for)}" if column.stands_for else ""
-
-
-def _plain(text: str) -> str:
-    """For a comment: no line end that would let the rest of the text out."""
-    return " ".join(text.split())
-
-
-def _escape(text: str) -> str:
+def _escape_latex(value: object) -> str:
     """Text as data: no character of it is a command, and none is one that pdflatex cannot set."""
-    return "".join(SYMBOLS.get(c, c if _settable(c) else f"[U+{ord(c):04X}]") for c in text)
+    return "".join(SYMBOLS.get(c, c if _settable(c) else f"[U+{ord(c):04X}]") for c in str(value))
 
 
 def _settable(character: str) -> bool:
@@ -317,149 +257,15 @@ def _settable(character: str) -> bool:
     return plain and (not accents or (ord(character) < 0x100 and len(accents) == 1))
 
 
-# A filled table as Markdown: best of a column in bold, interval and mark in each cell, seeds that link to runs.
-
-
-def markdown(filled: FilledTable) -> str:
-    """The file lies in `tables/`, so runs are linked as `../runs/...`."""
-    lines = [f"# {_escape_markdown(filled.table.heading)}", ""]
-    for paragraph in filled.lead:
-        lines += [f"> {_escape_markdown(paragraph)}", ">"]
-    lines[-1] = ""
-    if not filled.measured:
-        lines += [_escape_markdown(empty(filled)), ""]
-    for block in filled.blocks:
-        lines += _block_markdown(block, filled)
-    lines += [f"{_escape_markdown(paragraph)}\n" for paragraph in words(filled)]
-    lines += [f"- {_escape_markdown(note)}" for note in filled.notes]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _block_markdown(block: FilledBlock, filled: FilledTable) -> list[str]:
-    lines = [f"**{_escape_markdown(head(block))}**", ""]
-    lines.append("| Method | " + " | ".join(_heading_markdown(column) for column in filled.columns) + " |")
-    lines.append("|---|" + "---:|" * len(filled.columns))
-    for row in block.rows:
-        cells = " | ".join(_cell_markdown(shown(row.cells[c.slot], block, row)) for c in filled.columns)
-        lines.append(f"| {_escape_markdown(label(row))}{_seeds(row)} | {cells} |")
-    against = baseline(block, filled)
-    return [*lines, "", *([_escape_markdown(against), ""] if against else [])]
-
-
-def _heading_markdown(column: Column) -> str:
-    heading = _escape_markdown(column.heading)
-    return f"{heading}<br>(for {_escape_markdown(column.stands_for)})" if column.stands_for else heading
-
-
-def _seeds(row: FilledRow) -> str:
-    """How many seeds, each a link to its run."""
-    if not row.seeds:
-        return ""
-    links = ", ".join(f"[seed {run.seed}](../runs/{run.path.as_posix()})" for run in runs(row))
-    return f"<br>{seeds(row)}" + (f": {links}" if links else "")
-
-
-def _cell_markdown(cell: Shown) -> str:
-    if not cell.measured:
-        return cell.number
-    number = f"**{cell.number}**" if cell.best else cell.number
-    lines = [f"{number} {cell.mark}".rstrip(), f"[{cell.interval or 'no interval'}]"]
-    return "<br>".join([*lines, f"paper {cell.paper}"] if cell.paper else lines)
-
-
-def _escape_markdown(text: str) -> str:
-    """Text that comes from outside, as plain Markdown: no table bars, no tags, no emphasis."""
-    for raw, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("\n", " ")):
-        text = text.replace(raw, safe)
-    return text
-
-
-TIDY = (
-    "row", "label", "kind", "block", "state", "model", "method", "step", "seeds", "column", "benchmark", "value", "low",
-    "high", "level", "how", "n", "printed", "comparable", "baseline", "versus", "versus_low", "versus_high", "versus_p",
-    "versus_p_holm", "versus_tests", "versus_level", "versus_how", "versus_n", "inside_noise", "collapsed", "runs",
-)  # fmt: skip
-
-
-def csv_table(filled: FilledTable) -> str:
-    """As the paper prints it: one row per method, percent with two decimals; `not run` or `missing` for no number."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["row", "method", *(column.heading for column in filled.columns)])
-    for row in filled.rows:
-        writer.writerow([row.row.id, row.label, *(row.cells[c.slot].shown for c in filled.columns)])
-    return out.getvalue()
-
-
-def tidy_table(filled: FilledTable) -> str:
-    """One line per cell. Values are fractions with every digit; `runs` are paths below the results folder."""
-    return to_csv(
-        TIDY,
-        (
-            _tidy(row, block, column, row.cells[column.slot])
-            for block in filled.blocks
-            for row in block.rows
-            for column in filled.columns
-        ),
-    )
-
-
-RENDERINGS: dict[str, Callable[[FilledTable], str]] = {
-    ".csv": csv_table,
-    ".tidy.csv": tidy_table,
-    ".md": markdown,
-    ".tex": latex,
-    ".html": html,
-}
+RENDERINGS: dict[str, Callable[[Table], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex, ".html": html}
 """Suffix of `tables/table<key>` -> what is written there."""
 
 
-def write(filled: FilledTable, layout: Results) -> list[str]:
+def write(table: Table, layout: Results) -> list[str]:
     """Write every rendering to `tables/`; returns the paths."""
-    from records.files import write_text
-
-    written = []
+    paths = []
     for suffix, text in RENDERINGS.items():
-        path: Path = layout.tables / f"table{filled.table.key}{suffix}"
-        write_text(path, text(filled))
-        written.append(str(path))
-    return written
-
-
-def _tidy(row: FilledRow, block: FilledBlock, column: Column, cell: Cell) -> dict[str, object]:
-    runs = dict.fromkeys(checkpoint.path.as_posix() for checkpoint in cell.checkpoints)
-    gain = cell.versus.comparison if cell.versus else None
-    return {
-        "row": row.row.id,
-        "label": row.label,
-        "kind": row.row.kind,
-        "block": block.title,
-        "state": cell.state,
-        "model": row.model,
-        "method": row.method if row.row.delta is None else f"{row.row.delta[0]} - {row.row.delta[1]}",
-        "step": row.step,
-        "seeds": " ".join(map(str, cell.seeds)),
-        "column": column.slot,
-        "benchmark": column.benchmark,
-        "value": cell.value,
-        "low": cell.low,
-        "high": cell.high,
-        "level": cell.level,
-        "how": cell.how,
-        "n": cell.n,
-        "printed": cell.printed,
-        "comparable": None if cell.printed is None else cell.comparable,
-        "baseline": cell.versus.baseline if cell.versus else None,
-        "versus": gain.difference if gain else None,
-        "versus_low": gain.low if gain else None,
-        "versus_high": gain.high if gain else None,
-        "versus_p": gain.p if gain else None,
-        "versus_p_holm": cell.versus.p_holm if cell.versus else None,
-        "versus_tests": cell.versus.tests if cell.versus else None,
-        "versus_level": gain.level if gain else None,
-        "versus_how": gain.how if gain else None,
-        "versus_n": gain.n if gain else None,
-        "inside_noise": cell.inside_noise,
-        "collapsed": " ".join(f"seed{c.run.seed}:{c.at}/{c.rollouts or ''}" for c in row.collapsed),
-        "runs": " ".join(runs),
-    }
+        path = layout.tables / f"table{table.key}{suffix}"
+        write_text(path, text(table))
+        paths.append(str(path))
+    return paths

@@ -96,6 +96,9 @@ class Cell(BaseModel):
         return [Checkpoint.parse(path) for path in self.runs]
 
 
+TIDY = tuple(Cell.model_fields)
+
+
 class Column(NamedTuple):
     """A column as this scale has it."""
 
@@ -231,7 +234,7 @@ def tidy_csv(cells: Iterable[Cell]) -> str:
         }
         for cell in cells
     )
-    return to_csv(tuple(Cell.model_fields), lines)
+    return to_csv(TIDY, lines)
 
 
 def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
@@ -245,27 +248,29 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     command = f"python -m report.table --results {tree.root} --table {key}"
     if stored(file) is None:
         raise MissingInputError(f"{file}: the table is not filled yet; run: {command}")
-    cells: dict[str, dict[str, Cell]] = {}
-    for number, line in enumerate(read_csv(file, "the table", tuple(Cell.model_fields), allow_empty=True), 2):
-        filled = {name: text for name, text in line.items() if text != ""}
-        cell = validated(Cell, filled, f"{file}: line {number}", error=CorruptInputError)
-        cells.setdefault(cell.row, {})[cell.column] = cell
-    undeclared = sorted(cells.keys() - {row.id for row in declared.rows})
+    cells = []
+    for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
+        fields = {name: text for name, text in line.items() if text != ""}
+        cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
+    undeclared = sorted({cell.row for cell in cells} - {row.id for row in declared.rows})
     if undeclared:
         raise CorruptInputError(f"{file}: row {undeclared[0]} is not in {declared.source}; fill it again: {command}")
     return view(declared, tree, cells)
 
 
-def view(declared: spec.Table, tree: Tree, cells: Mapping[str, Mapping[str, Cell]]) -> Table:
-    """The cells (by row and column) with what the declaration and matrix.json say about them."""
+def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
+    """The cells with what the declaration and matrix.json say about them."""
+    by_row: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        by_row.setdefault(cell.row, {})[cell.column] = cell
     titles = {model["key"]: str(model["title"]) for model in tree.models}
     rows = []
     for block in declared.blocks:
         for row in block.rows:
-            if row.id in cells:
-                title = titles[next(iter(cells[row.id].values())).model]
+            if row.id in by_row:
+                title = titles[next(iter(by_row[row.id].values())).model]
                 stands_for = stand_in(title, declared.models[block.model])
-                rows.append(Row(row, block, title, stands_for, cells[row.id]))
+                rows.append(Row(row, block, title, stands_for, by_row[row.id]))
     columns = tuple(columns_of(declared, tree))
     notes = dict.fromkeys(_notes(declared, tree, columns, rows))
     return Table(declared, tree.scale, tuple(captions.lead(tree.matrix)), columns, tuple(rows), tuple(notes))

@@ -54,7 +54,7 @@ def paper_scale(root: Path, *, runs: int = 16, characters: int = 3000) -> Path:
     """A tree with the paper's seven benchmarks, `runs` runs and every response; problems in `data/` beside it."""
     from evals import benchmark as registry
     from evals.score import rows as score
-    from evals.stats.scorefile import write_scores
+    from records.scores import write_scores
 
     keys = synthetic.STANDS_FOR
     benchmarks = [registry.benchmark(key) for key in keys]

@@ -15,9 +15,8 @@ from records.layout import Run
 from records.results_tree import Tree
 from report import build, convergence, figure
 from report.figures import spec as figure_spec
-from report.tables import fill as cells
-from report.tables import render, spec
-from tests.report import synthetic
+from report.tables import spec
+from tests.report import synthetic, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED, PAPER = ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"
@@ -35,7 +34,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
 def write_files(tree: Tree) -> None:
     """The files that the page reads, from scores and runs."""
     for key in spec.keys_for(tree.methods):
-        render.write(cells.fill(spec.table(key), tree), tree.layout)
+        tables.write(tree, key)
     for offered in figure_spec.offered(tree):
         figure.write(offered, tree)
     convergence.write(tree)

@@ -89,7 +89,7 @@ def write_matrix(layout: Results, runs: list[Run], checkpoints: list[Checkpoint]
 def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
     """Invented verdicts per response, as samples/ and grades/; scores.csv is computed from them by `evals.score`."""
     from evals.score import rows
-    from evals.stats.scorefile import write_scores as write
+    from records.scores import write_scores as write
     from tests.stats import fixtures
 
     for checkpoint in checkpoints:
@@ -109,7 +109,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
 
     collapsed: run -> the rollout at which it is said to have collapsed.
     """
-    from evals.stats.scorefile import write_scores as write
+    from records.scores import write_scores as write
     from workflow import config as configuration
     from workflow import matrix as plan
 
@@ -127,7 +127,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
 
 def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of scores.csv for one checkpoint; the averages are those of its benchmarks."""
-    from evals.stats.scorefile import COLUMNS, MACRO, NOT_CORRECT, POOLED
+    from records.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
 
     def row(key: str, items: int, samples: int | None, right: int, asked: int, score: float) -> dict[str, Any]:
         counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": asked - right}

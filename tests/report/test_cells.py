@@ -14,21 +14,21 @@ from evals import score
 from evals.score import read_scores
 from evals.stats import compare
 from evals.stats.estimate import Comparison
-from evals.stats.scorefile import COLUMNS
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree, open_tree
-from report.tables import fill as cells
+from records.scores import COLUMNS
+from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown
+from report.tables.tidy import Table, percent, read_table, tidy_csv, view
+from tests.report import tables
+from tests.report.tables import cell
 
 
-def fill(tree: Tree) -> cells.FilledTable:
-    return cells.fill(spec.table("1"), tree)
-
-
-def cell(filled: cells.FilledTable, row: str, column: str) -> cells.Cell:
-    return next(c for c in filled.cells if (c.row, c.column) == (row, column))
+def fill(tree: Tree) -> Table:
+    """Table 1, filled anew each time: some trees here are changed between two fillings."""
+    return view(spec.table("1"), tree, filling.fill(spec.table("1"), tree))
 
 
 def drop_scores(tree: Tree, keep: object) -> Tree:
@@ -103,7 +103,8 @@ def test_changed_grades_are_an_error_naming_the_file(scored_copy: Tree) -> None:
 def test_grades_that_contradict_the_scores_are_an_error(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Comparison(0.9, 0.01, 0.8, 0.95, 0.5, 0.1, "problem", "paired", 20)
     keys = [b["key"] for b in scored_copy.benchmarks]
-    monkeypatch.setattr(Tree, "paired", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
+    averages = ["avg_pooled", "avg_macro"]
+    monkeypatch.setattr(score, "paired_of_tree", lambda *_: dict.fromkeys([*keys, *averages], wrong))
     with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
         fill(scored_copy)
 
@@ -120,22 +121,22 @@ def test_rows_outside_the_matrix_say_not_run_and_nothing_says_zero(scored: Tree)
     lines = list(csv.DictReader(io.StringIO(render.csv_table(fill(scored)))))
     absent = next(line for line in lines if line["row"] == "T1.3")
     assert set(list(absent.values())[2:]) == {"not run"}
-    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(scored)))))
+    tidy = list(csv.DictReader(io.StringIO(tidy_csv(fill(scored).cells))))
     assert {line["value"] for line in tidy if line["state"] == "not run"} == {""}
 
 
 def test_a_model_without_stand_in_leaves_its_block_out_with_a_note(scored: Tree) -> None:
     filled = fill(scored)
-    assert [block.stands_for for block in filled.blocks] == ["Qwen2.5-7B"]
+    assert [rows[0].stands_for for rows in filled.blocks] == ["Qwen2.5-7B"]
     assert any("Qwen3-14B" in note for note in filled.notes)
 
 
 def test_an_optional_row_is_shown_only_where_it_was_run(scored_copy: Tree) -> None:
-    assert any(row.row.id == "T3.1" for row in fill(scored_copy).blocks[0].rows)
+    assert any(row.id == "T3.1" for row in fill(scored_copy).rows)
     matrix = json.loads(scored_copy.layout.matrix.read_text())
     matrix["runs"] = [run for run in matrix["runs"] if run["method"] != "tepo_nokl"]
     scored_copy.layout.matrix.write_text(json.dumps(matrix))
-    assert not any(row.row.id == "T3.1" for row in fill(Tree(scored_copy.root)).blocks[0].rows)
+    assert not any(row.id == "T3.1" for row in fill(Tree(scored_copy.root)).rows)
 
 
 def test_a_planned_checkpoint_without_scores_is_missing_and_listed(scored_copy: Tree) -> None:
@@ -155,16 +156,17 @@ def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(scored_twice
 
 
 def test_the_best_printed_number_of_each_column_is_bold_and_a_difference_never_is(scored: Tree) -> None:
-    (block,) = fill(scored).blocks
-    for column in fill(scored).columns:
-        shown = {r.row.id: r.cells[column.slot] for r in block.rows if r.cells[column.slot].value is not None}
-        top = max(float(c.shown) for name, c in shown.items() if name != "T1.9")
-        bold = {r.row.id for r in block.rows if cells.is_best(r.cells[column.slot], block, r)}
-        assert bold == {name for name, c in shown.items() if name != "T1.9" and float(c.shown) == top}
+    filled = fill(scored)
+    (block,) = filled.blocks
+    for column in filled.columns:
+        cells = {row.id: row.cells[column.slot] for row in block if row.cells[column.slot].value is not None}
+        numbers = {id: float(render.number(cell)) for id, cell in cells.items() if id != "T1.9"}
+        bold = {row for row, slot in filled.best if slot == column.slot}
+        assert bold == {id for id, number in numbers.items() if number == max(numbers.values())}
 
 
 def test_percent_rounds_and_never_prints_a_negative_zero() -> None:
-    assert [cells.percent(v) for v in (0.123456, 1.0, -0.004, -0.00001, None)] == [
+    assert [percent(v) for v in (0.123456, 1.0, -0.004, -0.00001, None)] == [
         "12.35",
         "100.00",
         "-0.40",
@@ -174,7 +176,7 @@ def test_percent_rounds_and_never_prints_a_negative_zero() -> None:
 
 
 def test_the_tidy_table_leads_to_the_runs(scored_twice: Tree) -> None:
-    tidy = list(csv.DictReader(io.StringIO(render.tidy_table(fill(scored_twice)))))
+    tidy = list(csv.DictReader(io.StringIO(tidy_csv(fill(scored_twice).cells))))
     line = next(x for x in tidy if (x["row"], x["column"]) == ("T1.8", "amc"))
     assert line["runs"] == "tiny_qwen2/tepo/seed1/step12 tiny_qwen2/tepo/seed2/step12"
     assert (line["method"], line["step"], line["seeds"], line["benchmark"]) == ("tepo", "12", "1 2", "syn_add2q")
@@ -199,7 +201,7 @@ def test_a_missing_file_is_named(scored_copy: Tree, name: str, words: str) -> No
 
 def test_a_broken_matrix_is_named(scored_copy: Tree) -> None:
     scored_copy.layout.matrix.write_text('{"scale": "quick"}')
-    with pytest.raises(CorruptInputError, match=r"matrix\.json: title is missing"):
+    with pytest.raises(CorruptInputError, match=r"matrix\.json: title: is missing"):
         fill(Tree(scored_copy.root))
 
 
@@ -221,3 +223,30 @@ def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configurat
     filled = fill(Tree(scored_copy.root))
     assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
     assert "TEPO is run as tepo+beta=1 at this scale." in filled.notes, "the label alone would hide it"
+
+
+def test_what_is_written_is_what_is_read(embedded: Tree, tmp_path: Path) -> None:
+    """Every number with all its digits, every gap as a gap."""
+    shutil.copytree(embedded.root, tmp_path / "embedded")
+    tree = Tree(tmp_path / "embedded")
+    for key in spec.table_keys():
+        tables.write(tree, key)
+        assert read_table(tree, key) == view(spec.table(key), tree, filling.fill(spec.table(key), tree)), key
+
+
+def test_a_table_that_is_not_filled_names_the_command(scored: Tree) -> None:
+    with pytest.raises(MissingInputError, match=r"table1\.tidy\.csv: .*run: python -m report\.table .* --table 1$"):
+        read_table(scored, "1")
+
+
+def test_a_tidy_file_of_other_rows_is_refused(scored_copy: Tree) -> None:
+    tables.write(scored_copy, "1")
+    path = scored_copy.layout.tables / "table1.tidy.csv"
+    path.write_text(path.read_text().replace("T1.7,", "T1.77,"))
+    with pytest.raises(CorruptInputError, match=r"row T1\.77 is not in .*tables\.yaml; fill it again: python -m"):
+        read_table(scored_copy, "1")
+    path.write_text(path.read_text().replace("T1.77,", "T1.7,").replace("measured", "mesured", 1))
+    with pytest.raises(
+        CorruptInputError, match=r"table1\.tidy\.csv: line 2: state: unknown value 'mesured'; .*measured"
+    ):
+        read_table(scored_copy, "1")

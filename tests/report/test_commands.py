@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from records.layout import Checkpoint, Run
 from records.provenance import sha256_file
 from records.results_tree import Tree
 from report import build, figure, show, table
-from report.tables import fill, render, spec
+from report.tables import render, spec
+from tests.report import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., tuple[int, str, str]]
@@ -56,26 +58,36 @@ def test_build_writes_the_page(copy: Tree, command: Command) -> None:
 
 def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
     scored_copy.layout.report.touch()
-    filled = fill.fill(spec.table("1"), scored_copy)
+    tables.write(scored_copy, "1")
+    filled = tables.filled(scored_copy, "1")
     code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
     assert code == 0
     assert out.startswith("Quick scale: this shows that the thing runs, not who wins.")
-    row = next(row for row in filled.rows if row.row.id == "T1.7")
+    row = next(row for row in filled.rows if row.id == "T1.7")
     printed = next(line for line in out.splitlines() if line.startswith("w. GSPO"))
-    words = [render.shown(row.cells[c.slot], filled.blocks[0], row) for c in filled.columns]
-    assert printed.split()[2:] == [w.number + "*" * w.best + w.mark for w in words]
+    words = [render.shown(row.cells[c.slot], filled) for c in filled.columns]
+    assert printed.split()[2:] == [w["text"] + "*" * w["best"] + w["mark"] for w in words]
     assert "not run at this scale: w. CLIP-Cov, w. KL-Cov" in out
     assert str(scored_copy.layout.report) in out
     assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 115
 
 
 @pytest.mark.parametrize("key", ["2", "3", "4", "hot"])
-def test_show_prints_any_table(key: str, embedded: Tree, command: Command) -> None:
-    code, out, err = command(show.main, f"table{key}", "--results", embedded.root)
+def test_show_prints_any_table(key: str, embedded: Tree, tmp_path: Path, command: Command) -> None:
+    shutil.copytree(embedded.root, tmp_path / "embedded")
+    tables.write(Tree(tmp_path / "embedded"), key)
+    code, out, err = command(show.main, f"table{key}", "--results", tmp_path / "embedded")
     assert (code, err) == (0, "")
     assert spec.table(key).heading in out
     for block in spec.table(key).blocks:
         assert (block.title or "") in out
+
+
+def test_show_of_a_table_that_is_not_filled_says_what_to_run(scored: Tree, command: Command) -> None:
+    code, _, err = command(show.main, "table1", "--results", scored.root)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert f"run: python -m report.table --results {scored.root} --table 1" in err
 
 
 def damage_a_grade(tree: Tree) -> str:

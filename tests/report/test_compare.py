@@ -62,7 +62,7 @@ def rewrite(path: Path, change: Callable[[dict[str, str]], dict[str, str]]) -> N
 def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -> None:
     """Turn the first `wrong` right answers into wrong ones, and score again."""
     from evals.score import rows
-    from evals.stats.scorefile import write_scores
+    from records.scores import write_scores
     from tests.stats import fixtures
 
     graded = {}

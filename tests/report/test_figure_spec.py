@@ -8,7 +8,7 @@ import pytest
 
 from records.errors import BenchError, ConfigError
 from report.figures import spec
-from report.tables.spec import check_method
+from report.tables.check import canonical
 
 FIGURE = """
 quantities:
@@ -119,4 +119,4 @@ def test_the_papers_figures_have_its_two_methods_and_its_panels() -> None:
 def test_every_line_is_a_catalog_method() -> None:
     lines = {line for figure in spec.figures() for panel in figure.panels for line in panel.lines}
     for method in (method for line in lines for method in line.methods):
-        check_method(method, "figures.yaml", "lines")
+        canonical(method, "figures.yaml", "lines")

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from records.results_tree import Tree
-from report.tables import fill, spec
-from report.tables.fill import Cell, FilledTable
+from report.tables import fill, render, spec
+from report.tables.tidy import Table, view
+from tests.report.tables import cell
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK, DATA = ROOT / "results/quick", ROOT / "results/cache/benchmarks"
@@ -55,13 +56,9 @@ def share(*answers: dict[tuple[str, int], bool]) -> Fraction:
 
 
 @pytest.fixture(scope="module")
-def table() -> FilledTable:
+def table() -> Table:
     assert (QUICK / "scores.csv").is_file(), "results/quick is missing: run make demo"
-    return fill.fill(spec.table("1"), Tree(QUICK))
-
-
-def cell(table: FilledTable, row: str, column: str) -> Cell:
-    return next(c for c in table.cells if (c.row, c.column) == (row, column))
+    return view(spec.table("1"), Tree(QUICK), fill.fill(spec.table("1"), Tree(QUICK)))
 
 
 ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 12), "T1.7": ("gspo", 12), "T1.8": ("tepo", 12)}
@@ -69,15 +66,15 @@ ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 12), "T1.7": ("gspo", 12), "T1.8":
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(("column", "benchmark"), [("aime24", AIME24), ("minerva", MINERVA)])
-def test_a_sampled_and_a_greedy_cell(row: str, column: str, benchmark: str, table: FilledTable) -> None:
+def test_a_sampled_and_a_greedy_cell(row: str, column: str, benchmark: str, table: Table) -> None:
     expected = share(right(*ROWS[row], benchmark))
     found = cell(table, row, column)
     assert found.value == pytest.approx(float(expected), abs=1e-12)
-    assert found.shown == f"{float(100 * expected):.2f}"
+    assert render.number(found) == f"{float(100 * expected):.2f}"
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_both_averages(row: str, table: FilledTable) -> None:
+def test_both_averages(row: str, table: Table) -> None:
     answers = [right(*ROWS[row], benchmark) for benchmark in ALL]
     pooled, macro = share(*answers), sum(map(share, answers), Fraction(0)) / len(answers)
     assert pooled != macro
@@ -86,10 +83,8 @@ def test_both_averages(row: str, table: FilledTable) -> None:
 
 
 @pytest.mark.parametrize(("column", "benchmarks"), [("amc", ("syn_add2q",)), ("avg_pooled", ALL)])
-def test_the_difference_and_what_it_is_made_of(column: str, benchmarks: tuple[str, ...], table: FilledTable) -> None:
+def test_the_difference_and_what_it_is_made_of(column: str, benchmarks: tuple[str, ...], table: Table) -> None:
     tepo, grpo = ([right(method, 12, key) for key in benchmarks] for method in ("tepo", "grpo"))
     expected = share(*tepo) - share(*grpo)
     assert cell(table, "T1.9", column).value == pytest.approx(float(expected), abs=1e-12)
-    versus = cell(table, "T1.8", column).versus
-    assert versus is not None
-    assert versus.comparison.difference == pytest.approx(float(expected), abs=1e-12)
+    assert cell(table, "T1.8", column).versus == pytest.approx(float(expected), abs=1e-12)

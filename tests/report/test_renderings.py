@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,38 +16,40 @@ from typing import Any
 import pytest
 
 from records.results_tree import Tree
-from report.tables import fill as cells
-from report.tables import render, spec
-from report.tables.fill import FilledTable
-from report.tables.render import shown
+from report.tables import render
+from report.tables.tidy import Cell, Table, tidy_csv
+from tests.report.tables import filled as fill
 
 TABLES = ("1", "2", "3", "4", "hot")
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
 
 
-@cache
-def fill(tree: Tree, key: str) -> FilledTable:
-    return cells.fill(spec.table(key), tree)
+def tidy(filled: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(tidy_csv(filled.cells))))
 
 
-def tidy(filled: FilledTable) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(render.tidy_table(filled))))
-
-
-def named(filled: FilledTable, name: str) -> FilledTable:
+def named(filled: Table, name: str) -> Table:
     """The table with everything that comes from outside called `name`."""
-    blocks = [
+
+    def called(cell: Cell) -> Cell:
+        return cell.model_copy(update={"label": name})
+
+    blocks = {id(row.block): row.block.model_copy(update={"title": name}) for row in filled.rows}
+    rows = [
         replace(
-            block,
-            model={**block.model, "title": name},
-            rows=tuple(replace(row, label=name) for row in block.rows),
-            title=name,
+            row,
+            block=blocks[id(row.block)],
+            model_title=name,
+            cells={slot: called(cell) for slot, cell in row.cells.items()},
         )
-        for block in filled.blocks
+        for row in filled.rows
     ]
-    columns = [replace(column, heading=name, stands_for=name, title=name) for column in filled.columns]
     return replace(
-        filled, table=replace(filled.table, title=name), blocks=tuple(blocks), columns=tuple(columns), notes=(name,)
+        filled,
+        declared=filled.declared.model_copy(update={"title": name}),
+        columns=tuple(column._replace(heading=name, stands_for=name, title=name) for column in filled.columns),
+        rows=tuple(rows),
+        notes=(name,),
     )
 
 
@@ -63,13 +64,13 @@ def test_the_tidy_table_holds_every_cell_with_its_comparison(key: str, embedded:
         assert line["inside_noise"] == ("" if cell.inside_noise is None else str(cell.inside_noise))
         assert line["printed"] == ("" if cell.printed is None else str(cell.printed))
         assert line["comparable"] == ("" if cell.printed is None else str(cell.comparable))
-        assert line["runs"] == " ".join(c.path.as_posix() for c in cell.checkpoints)
+        assert line["runs"] == " ".join(cell.runs)
         if cell.versus is None:
             assert {line[name] for name in line if name.startswith("versus")} | {line["baseline"]} == {""}
         else:
-            assert line["baseline"] == cell.versus.baseline
-            assert float(line["versus"]) == cell.versus.comparison.difference
-            assert int(line["versus_n"]) == cell.versus.comparison.n
+            assert line["baseline"] == cell.baseline
+            assert float(line["versus"]) == cell.versus
+            assert int(line["versus_n"]) == cell.versus_n
 
 
 def test_the_tidy_table_says_which_seed_collapsed_and_when(embedded: Tree) -> None:
@@ -77,8 +78,15 @@ def test_the_tidy_table_says_which_seed_collapsed_and_when(embedded: Tree) -> No
     assert said == {"T3.2": "seed2:6/16"}
 
 
-def numbers(filled: FilledTable) -> list[str]:
-    return [shown(row.cells[c.slot], b, row).number for b in filled.blocks for row in b.rows for c in filled.columns]
+def words(filled: Table) -> list[dict[str, Any]]:
+    """Every cell in words, in the order of the table."""
+    return [
+        cell for block in render.context(filled, None, "")["blocks"] for row in block["rows"] for cell in row["cells"]
+    ]
+
+
+def numbers(filled: Table) -> list[str]:
+    return [cell["text"].replace("−", "-") for cell in words(filled)]
 
 
 @pytest.mark.parametrize("key", TABLES)
@@ -95,8 +103,7 @@ def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, embedd
 @pytest.mark.parametrize("key", TABLES)
 def test_best_and_mark_stand_in_every_rendering(key: str, embedded: Tree) -> None:
     filled = fill(embedded, key)
-    words = [shown(row.cells[c.slot], b, row) for b in filled.blocks for row in b.rows for c in filled.columns]
-    best, marked = sum(w.best for w in words), sum(bool(w.mark) for w in words)
+    best, marked = (sum(bool(cell[what]) for cell in words(filled)) for what in ("best", "mark"))
     assert best >= len(filled.columns)
     assert marked > 0
     body = render.markdown(filled).split("Percent of responses")[0]
@@ -149,10 +156,20 @@ def pdflatex() -> str:
     return found
 
 
+DOCUMENT = r"""\documentclass{article}
+\usepackage[a4paper,margin=15mm]{geometry}
+\usepackage{booktabs}
+\usepackage{graphicx}
+\begin{document}
+\input{table}
+\end{document}
+"""  # the smallest document that holds a fragment
+
+
 def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
     """The log of a document that takes `text` in; fails when it does not compile."""
     (folder / "table.tex").write_text(text, encoding="utf-8")
-    (folder / "document.tex").write_text(render.wrapper("table"), encoding="utf-8")
+    (folder / "document.tex").write_text(DOCUMENT, encoding="utf-8")
     for _ in range(2):  # the second time the reference to the table is known
         done = subprocess.run(
             [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex"],

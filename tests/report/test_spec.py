@@ -9,7 +9,7 @@ import pytest
 
 from paper.printed import read
 from records.errors import BenchError, ConfigError, MissingInputError
-from report.tables import spec
+from report.tables import check, spec
 
 PRINTED = Path(__file__).resolve().parents[3] / "shared/paper/tepo.md"
 TABLE = """
@@ -71,11 +71,11 @@ BROKEN = {
     ),
     "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f", "different seeds"),
     "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds belongs to the rows"),
-    "seeds are no list": ("seeds: [2]", "seeds: 2", "row e", "list of whole numbers"),
-    "no seed": ("seeds: [2]", "seeds: []", "row e", "list of whole numbers"),
-    "a seed twice": ("seeds: [2]", "seeds: [2, 2]", "row e", "twice"),
-    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "row e", "`long`", "'lang'"),
-    "step zero": ("seeds: [2]", "seeds: [2], step: 0", "row e", "number of rollouts"),
+    "seeds are no list": ("seeds: [2]", "seeds: 2", "blocks.1.rows.1.seeds", "must be a list, got 2"),
+    "no seed": ("seeds: [2]", "seeds: []", "row e", "one seed or more"),
+    "a seed twice": ("seeds: [2]", "seeds: [2, 2]", "row e", "each once"),
+    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "blocks.1.rows.1.step", "`long`", "'lang'"),
+    "step zero": ("seeds: [2]", "seeds: [2], step: 0", "blocks.1.rows.1.step", "number of rollouts"),
     "unknown baseline": ("baseline: a", "baseline: x", "blocks.1.baseline", "'x'"),
     "a difference as baseline": ("baseline: a", "baseline: c", "blocks.1.baseline", "'c'"),
     "a baseline of another model": ("- model: q7\n        rows", "- model: q14\n        rows", "baseline", "'a'"),
@@ -88,7 +88,7 @@ def test_a_broken_table_is_refused_with_the_place_in_the_error(case: str, spec_f
     assert old in TABLE
     path = spec_file(TABLE.replace(old, new, 1))
     with pytest.raises(BenchError) as error:
-        spec.table("mine", path)
+        check.check(spec.table("mine", path))
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     for word in words:
@@ -113,8 +113,13 @@ def test_a_row_with_a_printed_id_must_be_that_run(case: str, spec_file: Callable
     row, *words = TWINS[case]
     path = spec_file(TABLE.replace("{id: c, label: gain, delta: [b, a]}", row))
     with pytest.raises(ConfigError) as error:
-        spec.table("mine", path)
+        check.check(spec.table("mine", path))
     assert all(word in str(error.value) for word in (str(path), *words)), error.value
+
+
+def test_the_shipped_tables_name_methods_of_the_catalog_and_printed_rows_as_they_are() -> None:
+    for table in spec.tables().values():
+        check.check(table)
 
 
 def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
@@ -126,7 +131,7 @@ def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
 
 def test_table_1_has_the_papers_rows_in_the_papers_order() -> None:
     table = spec.table("1")
-    printed = [row.id for row in table.rows if not row.optional]
+    printed = [row.id for row in table.rows if not row.when]
     assert printed == [f"T1.{n}" for n in range(1, 19)]
     for block in table.blocks:
         gain = next(row for row in block.rows if row.delta)

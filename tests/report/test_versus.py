@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,22 +13,17 @@ from evals import score
 from evals.score import read_scores
 from evals.stats import compare
 from evals.stats.compare import holm
+from evals.stats.estimate import Comparison
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
-from report.tables import fill as cells
+from report.tables import fill as filling
 from report.tables import render, spec
-from report.tables.fill import Cell, FilledTable
+from report.tables.fill import printed_value, printed_whole
+from report.tables.tidy import Cell
+from tests.report.tables import cell
+from tests.report.tables import filled as fill
 
 TABLES = {"1", "2", "3", "4", "hot"}
-
-
-@cache
-def fill(tree: Tree, key: str) -> FilledTable:
-    return cells.fill(spec.table(key), tree)
-
-
-def cell(filled: FilledTable, row: str, column: str) -> Cell:
-    return next(c for c in filled.cells if (c.row, c.column) == (row, column))
 
 
 @cache
@@ -38,6 +32,19 @@ def by_seed(tree: Tree, model: str, method: str, step: int, benchmark: str) -> d
     wanted = (table.model == model) & (table.method == method) & (table.step == step) & (table.benchmark == benchmark)
     chosen = table[wanted]
     return dict(zip(chosen.seed, chosen.score, strict=True))
+
+
+def compared(found: Cell) -> dict[str, object]:
+    return {
+        name: getattr(found, name)
+        for name in ("versus", "versus_low", "versus_high", "versus_p", "versus_level", "versus_how", "versus_n")
+    }
+
+
+def as_compared(comparison: Comparison) -> dict[str, object]:
+    """A comparison under the names of the tidy file's columns."""
+    names = {name: f"versus_{name}" for name in ("low", "high", "p", "level", "how", "n")}
+    return {"versus": comparison.difference} | {column: getattr(comparison, name) for name, column in names.items()}
 
 
 COMPARED = {  # row, table -> method of the row and of its baseline, both at their step
@@ -63,37 +70,34 @@ def test_two_seeds_are_compared_seed_by_seed_with_the_baseline_of_the_block(
     a = by_seed(embedded, "tiny_qwen2", method, step, found.benchmark or "")
     b = by_seed(embedded, "tiny_qwen2", other, at, found.benchmark or "")
     assert len(a) == 2
-    assert found.versus is not None
-    assert found.versus.comparison == compare.compare_seeds(a, b)
-    assert found.versus.comparison.level == "seed"
+    assert compared(found) == as_compared(compare.compare_seeds(a, b))
+    assert found.versus_level == "seed"
 
 
 def test_two_seeds_give_an_interval_of_12_7_standard_errors(embedded: Tree) -> None:
     a, b = (by_seed(embedded, "tiny_qwen2", method, 8, "syn_add2") for method in ("tepo", "grpo"))
     one, two = a[1] - b[1], a[2] - b[2]
     mean, se = (one + two) / 2, abs(one - two) / 2  # sd/sqrt(2) of two numbers
-    found = cell(fill(embedded, "1"), "T1.8", "amc").versus
-    assert found is not None
-    assert found.comparison.difference == pytest.approx(mean, abs=1e-15)
-    assert found.comparison.low == pytest.approx(max(-1.0, mean - 12.706204736 * se), abs=1e-9)
-    assert found.comparison.high == pytest.approx(min(1.0, mean + 12.706204736 * se), abs=1e-9)
+    found = cell(fill(embedded, "1"), "T1.8", "amc")
+    assert found.versus == pytest.approx(mean, abs=1e-15)
+    assert found.versus_low == pytest.approx(max(-1.0, mean - 12.706204736 * se), abs=1e-9)
+    assert found.versus_high == pytest.approx(min(1.0, mean + 12.706204736 * se), abs=1e-9)
 
 
 def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
     gspo, grpo = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
     expected = score.paired(scored.layout, gspo, grpo, [b["key"] for b in scored.benchmarks])
     for column, benchmark in {"aime24": "syn_mix3", "avg_pooled": "avg_pooled"}.items():
-        found = cell(fill(scored, "1"), "T1.7", column).versus
-        assert found is not None
-        assert found.comparison == expected[benchmark]
-        assert found.comparison.level == "problem"
+        found = cell(fill(scored, "1"), "T1.7", column)
+        assert compared(found) == as_compared(expected[benchmark])
+        assert found.versus_level == "problem"
     assert render.mark(cell(fill(scored, "1"), "T1.7", "aime24")) == "(≈)", "two checkpoints, not two methods"
 
 
 def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
     mean, several = (cell(fill(embedded, key), row, "minerva") for key, row in (("4", "T4.9"), ("1", "T1.8")))
-    assert (mean.value, mean.low, mean.high, mean.level, mean.n, mean.seeds, mean.checkpoints) == (
-        several.value, several.low, several.high, several.level, several.n, several.seeds, several.checkpoints
+    assert (mean.value, mean.low, mean.high, mean.level, mean.n, mean.seeds, mean.runs) == (
+        several.value, several.low, several.high, several.level, several.n, several.seeds, several.runs
     )  # fmt: skip
     parts = [cell(fill(embedded, "4"), row, "minerva").value for row in ("T4.5", "T4.6")]
     assert mean.value == pytest.approx(sum(filter(None, parts)) / 2, abs=1e-15)
@@ -116,23 +120,23 @@ def test_p_is_corrected_once_per_column_over_distinct_comparisons(key: str, embe
         family: dict[object, Cell] = {}
         for row in filled.rows:
             found = row.cells[column.slot]
-            if found.versus is not None:
-                baseline = cell(filled, found.versus.baseline, column.slot)
-                own = cell(filled, row.row.delta[0], column.slot) if row.row.delta else found
-                family.setdefault((own.checkpoints, baseline.checkpoints), found)
-        tested = [found.versus for found in family.values() if found.versus is not None]
-        expected = holm([versus.comparison.p for versus in tested])
-        assert [versus.p_holm for versus in tested] == expected
-        assert {versus.tests for versus in tested} == {sum(p is not None for p in expected)}
+            if found.baseline is not None:
+                own = cell(filled, row.declared.delta[0], column.slot) if row.declared.delta else found
+                family.setdefault((own.runs, cell(filled, found.baseline, column.slot).runs), found)
+        tested = list(family.values())
+        expected = holm([found.versus_p for found in tested])
+        assert [found.versus_p_holm for found in tested] == expected
+        assert {found.versus_tests for found in tested} == {sum(p is not None for p in expected)}
 
 
 def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None:
     filled = fill(embedded, "1")
-    tepo, gain = (cell(filled, row, "amc").versus for row in ("T1.8", "T1.9"))
-    assert tepo is not None
-    assert gain is not None
-    assert (gain.comparison, gain.p_holm) == (tepo.comparison, tepo.p_holm)
-    assert tepo.tests == 13, "6 rows of the first model besides its baseline and the row of Table 3, 6 of the second"
+    tepo, gain = (cell(filled, row, "amc") for row in ("T1.8", "T1.9"))
+    assert (compared(gain), gain.versus_p_holm) == (compared(tepo), tepo.versus_p_holm)
+    assert tepo.versus is not None
+    assert tepo.versus_tests == 13, (
+        "6 rows of the first model besides its baseline and the row of Table 3, 6 of the second"
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,12 +150,18 @@ def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None
     ],
 )
 def test_the_mark_says_what_the_corrected_p_says(
-    p: float | None, difference: float, inside: bool | None, mark: str, embedded: Tree
+    p: float | None, difference: float, inside: bool | None, mark: str, embedded: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = cell(fill(embedded, "1"), "T1.8", "amc")
-    assert found.versus is not None
-    gain = replace(found.versus.comparison, difference=difference, low=difference - 0.1, high=difference + 0.1)
-    found = replace(found, versus=replace(found.versus, comparison=gain, p_holm=p))
+    def corrected(values: list[float | None]) -> list[float | None]:
+        return [p] * len(values)
+
+    def compare_seeds(*_: object) -> Comparison:
+        interval = difference - 0.1, difference + 0.1
+        return Comparison(difference, 0.05, *interval, 0.5, 0.1, "seed", "invented", 2)
+
+    monkeypatch.setattr(compare, "holm", corrected)
+    monkeypatch.setattr(compare, "compare_seeds", compare_seeds)
+    found = next(c for c in filling.fill(spec.table("1"), embedded) if (c.row, c.column) == ("T1.8", "amc"))
     assert (found.inside_noise, render.mark(found)) == (inside, mark)
 
 
@@ -159,8 +169,7 @@ def test_without_grades_one_seed_cannot_be_said_to_be_inside_noise(scored_copy: 
     shutil.rmtree(scored_copy.root / "grades")
     found = cell(fill(scored_copy, "1"), "T1.8", "amc")
     assert found.versus is not None
-    assert found.versus.comparison.difference is not None
-    assert (found.versus.p_holm, found.inside_noise, render.mark(found)) == (None, None, "?")
+    assert (found.versus_p_holm, found.inside_noise, render.mark(found)) == (None, None, "?")
 
 
 def test_a_baseline_without_scores_compares_nothing(embedded: Tree, tmp_path: Path) -> None:
@@ -218,9 +227,10 @@ def test_a_stand_in_of_a_paper_model_is_not_comparable(paper: Tree, tmp_path: Pa
         matrix["models"][0]["title"] = "a smaller one"
 
     filled = fill(changed(paper, tmp_path / "paper", stand_in), "1")
-    assert not any(c.comparable for row in filled.blocks[0].rows for c in row.cells.values())
-    assert filled.blocks[0].stands_for == "Qwen2.5-7B"
-    assert filled.blocks[1].stands_for is None
+    first, second = filled.blocks
+    assert not any(c.comparable for row in first for c in row.cells.values())
+    assert first[0].stands_for == "Qwen2.5-7B"
+    assert second[0].stands_for is None
     assert cell(filled, "T1.17", "amc").comparable
 
 
@@ -228,10 +238,10 @@ def test_every_printed_cell_is_found_through_its_row() -> None:
     from paper.printed import read
 
     for row in read().values():
-        assert {slot: spec.value(row.id, slot) for slot in ("amc", "avg_pooled")} == {
+        assert {slot: printed_value(row.id, slot) for slot in ("amc", "avg_pooled")} == {
             "amc": None if row.cells["amc"] is None else row.cells["amc"] / 100, "avg_pooled": row.avg / 100
         }  # fmt: skip
-        assert spec.whole(row.id) == (row.model != "m7")
+        assert printed_whole(row.id) == (row.model != "m7")
 
 
 # Collapse.
@@ -240,7 +250,7 @@ def test_every_printed_cell_is_found_through_its_row() -> None:
 def test_a_collapsed_run_is_marked_and_said_with_seed_and_rollout(embedded: Tree) -> None:
     filled = fill(embedded, "3")
     collapsed = [row for row in filled.rows if row.collapsed]
-    assert [row.row.id for row in collapsed] == ["T3.2"]
+    assert [row.id for row in collapsed] == ["T3.2"]
     assert render.label(collapsed[0]) == "w. β = 1 †"
     note = "† w. β = 1 (tiny Qwen2): seed 2 collapsed at rollout 6 of 16; scored is what was left of the policy."
     assert note in filled.notes

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from evals.grading.verdict import Grade, Rule, Verdict
-from evals.stats.scorefile import AVERAGES
 from evals.store import SampleFile, write_grades
 from records.files import read_json
+from records.scores import AVERAGES
 from tests.stats.fixtures import GRADE_COLUMNS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -22,7 +22,7 @@ OWNERS = {
     "grades": ("tests.stats.fixtures", "GRADE_COLUMNS"),
     "scores.csv": ("evals.score", "COLUMNS"),
     "curve.csv": ("methods.training.run_folder", "COLUMNS"),
-    "tidy.csv": ("report.tables.render", "TIDY"),
+    "tidy.csv": ("report.tables.tidy", "TIDY"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
     "seeds.csv": ("report.figures.drawing", "SEED_HEADER"),
     "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),

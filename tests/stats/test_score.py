@@ -19,12 +19,12 @@ import pytest
 from evals import score
 from evals.score import COLUMNS, paired, read_scores, rows, scores
 from evals.stats.responses import VERDICTS
-from evals.stats.scorefile import NOT_CORRECT, write_scores
 from paper.printed import COLUMN, printed
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import ROOT, sha256_file
+from records.scores import NOT_CORRECT, write_scores
 from tests.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]

@@ -1,7 +1,11 @@
 # What a person looks at. Cheap and local: a Slurm job would cost more than the work.
 from report.figures import spec as figure_spec
-from report.tables import spec
+from report.tables import check, spec
 from records.results_tree import Tree
+
+# Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
+for table in spec.tables().values():
+    check.check(table)
 
 # The tables and figures that this configuration has runs for.
 TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())

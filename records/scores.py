@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError, MissingInputError, nearest
 from records.files import write_text
 
@@ -24,7 +23,8 @@ AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
 NOT_RUN = "not run"
 
 KEYS = ("model", "method", "seed", "step", "benchmark")
-NOT_CORRECT = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.CORRECT)
+# The verdicts of `evals.grading.verdict` that score 0, in its order; written out because records imports no room.
+NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
     "pass_at_k", "maj_at_k", "response_tokens", "generation_se", "timeout_low", "timeout_high",
@@ -57,7 +57,12 @@ def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:
-    """The table in `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
+    """The rows of `scores.csv` as a table; errors as in `read_rows`."""
+    return frame(read_rows(path))
+
+
+def read_rows(path: Path | str) -> list[dict[str, Any]]:
+    """Every row of `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
 
     Refused: unknown or missing columns, values out of range, counts that do not add up, a key twice, a checkpoint that
     lacks a benchmark or average the others have.
@@ -74,7 +79,7 @@ def read_scores(path: Path | str) -> pd.DataFrame:
     if not rows:
         raise CorruptInputError(f"{path}: holds no rows")
     _check_complete(path, rows)
-    return frame(rows)
+    return rows
 
 
 def _place(row: Row) -> tuple[Any, ...]:

@@ -1,0 +1,64 @@
+"""`python -m report.tables.check`: whether `tables.yaml` names methods of the catalog, and printed rows as they are.
+
+Snakemake asks this when it starts. Filling and showing a table do not: they need the plan of a scale and not the
+catalog, so a correction of a method's file leaves every table as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from methods import catalog
+from records import errors
+from records.errors import ConfigError, unknown
+from records.layout import BASE, split
+from report.tables import spec
+from report.tables.fill import check_printed
+
+
+def check(table: spec.Table) -> None:
+    """Raises `ConfigError` for a method that the catalog does not have, for two rows of a block that are one method in
+    different words, and for a row with the id of a printed one that is another run."""
+    for number, block in enumerate(table.blocks):
+        at = f"tables.{table.key}.blocks.{number}"
+        methods = {
+            row.id: canonical(row.method, table.source, f"{at}: row {row.id}") for row in block.rows if row.method
+        }
+        for row in block.rows:
+            check_printed(row, block, table.source)
+            for other in block.rows:
+                same = (methods.get(row.id), row.seeds, row.step) == (methods.get(other.id), other.seeds, other.step)
+                if row.method and same and other is not row:
+                    raise ConfigError(f"{table.source}: {at}: rows {row.id} and {other.id} are the same ({row.method})")
+
+
+def canonical(name: str, where: str, at: str) -> str:
+    """The catalog's key of a method as the configuration names it, with its variant."""
+    method, variant = split(name)
+    if name == BASE:
+        return BASE
+    known = (BASE, *catalog.keys(), *catalog.aliases())
+    if method.split("+")[0] not in known:
+        raise unknown(where, f"{at}: method", method, known)
+    try:
+        key = catalog.parse(method).key
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {at}: method: {error}") from error
+    return key if variant is None else f"{key}@{variant}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Check the tables of a specification against the catalog and the paper."
+    )
+    parser.add_argument("spec", type=Path, nargs="?", default=spec.TABLES, help="specification file")
+    args = parser.parse_args()
+    tables = spec.tables(args.spec)
+    for table in tables.values():
+        check(table)
+    print(f"{args.spec}: {len(tables)} tables, every method and printed row known")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,25 @@
+"""A table of an invented tree as the renderings see it, without a file in between."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from records.results_tree import Tree
+from report.tables import fill, render, spec
+from report.tables.tidy import Cell, Table, read_table, view
+
+
+@cache
+def filled(tree: Tree, key: str) -> Table:
+    declared = spec.table(key)
+    return view(declared, tree, fill.fill(declared, tree))
+
+
+def cell(table: Table, row: str, column: str) -> Cell:
+    return next(c for c in table.cells if (c.row, c.column) == (row, column))
+
+
+def write(tree: Tree, key: str) -> None:
+    """What `report.table` writes."""
+    fill.write(spec.table(key), tree)
+    render.write(read_table(tree, key), tree.layout)
