@@ -7,8 +7,8 @@ on the page (`--page`) comes from the findings of the CSV; the words around them
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paper import arithmetic, chance, printed, sentences
@@ -54,23 +54,23 @@ TITLES = {
 
 def page(paper: Paper, findings: Sequence[Finding]) -> str:
     """The findings as a Markdown page."""
-    by_check: dict[str, list[Finding]] = {}
+    by_check: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
-        by_check.setdefault(finding.check, []).append(finding)
+        by_check[finding.check].append(finding)
+    defects = {
+        check: [finding for finding in members if finding.status not in CLEAN] for check, members in by_check.items()
+    }
     sections = (
         _head(paper),
         _summary(by_check),
-        _averages(by_check),
-        _consequences(by_check.get("consequence", [])),
-        _cells(by_check),
-        _repeats(by_check),
-        _seeds(by_check),
-        _sentences(by_check),
+        _averages(by_check, defects.get("average", [])),
+        _consequences(by_check["consequence"]),
+        _cells(defects),
+        _repeats(by_check, defects.get("repeat", [])),
+        _seeds(by_check["seeds"], defects.get("seeds", [])),
+        _sentences(by_check["sentence"]),
     )
     return "\n".join(sections)
-
-
-ByCheck = dict[str, list[Finding]]
 
 
 def _head(paper: Paper) -> str:
@@ -89,50 +89,50 @@ OMNI-MATH problems, in no column. A printed percentage may be rounded or truncat
 """
 
 
-def _summary(by_check: ByCheck) -> str:
-    rows = []
+def _summary(by_check: Mapping[str, Sequence[Finding]]) -> str:
+    lines = ["## Summary", "", "| check | tested | follow | do not |", "| --- | --- | --- | --- |"]
     occurring = set()
     for check, title in TITLES.items():
-        states = Counter(finding.status for finding in by_check.get(check, []))
+        states = Counter(finding.status for finding in by_check[check])
         if states:
             failing = {state: n for state, n in states.items() if state not in ("ok", "not_run")}
             occurring |= set(failing)
             failures = ", ".join(f"{n} {_word(state)}" for state, n in failing.items())
             tested = sum(states.values()) - states["not_run"]
-            rows.append((title, str(tested), str(states["ok"]), failures or "none"))
-    meanings = [f"- *{_word(state)}*: {meaning}" for state, meaning in STATUS.items() if state in occurring]
-    table = _table(("check", "tested", "follow", "do not"), rows)
-    return f"## Summary\n\n{table}\n" + "\n".join(meanings) + "\n"
+            lines.append(f"| {title} | {tested} | {states['ok']} | {failures or 'none'} |")
+    lines.append("")
+    lines += [f"- *{_word(state)}*: {meaning}" for state, meaning in STATUS.items() if state in occurring]
+    return "\n".join(lines) + "\n"
 
 
-def _averages(by_check: ByCheck) -> str:
-    rows = _cells_of(_open(by_check, "average"), "row", "printed", "admissible", "status", "note")
-    weightings = _cells_of(by_check.get("weighting", []), "printed", "admissible", "note")
-    sizes = _cells_of(by_check.get("denominator", []), "cell", "printed", "admissible", "note")
+def _averages(by_check: Mapping[str, Sequence[Finding]], defects: Sequence[Finding]) -> str:
+    averages = _table(defects, row="row", printed="printed", admissible="its cells imply", status="status", note="how")
+    weightings = _table(by_check["weighting"], printed="weighting", admissible="rows reproduced", note="how")
+    sizes = _table(by_check["denominator"], cell="column", printed="responses", admissible="values decoded", note="how")
     return f"""## Averages
 
 S is the number of right responses in the row's columns; S to S + {COPIES} over {RESPONSES:,} are possible. A row is
 called unlikely when it needs a number of right copies more than {FAR} away from the median of the model's other rows
 (at least {OTHERS} of them).
 
-{_table(("row", "printed", "its cells imply", "status", "how"), rows)}
+{averages}
 The same averages under other weightings, as a control: how many are reproduced.
 
-{_table(("weighting", "rows reproduced", "how"), weightings)}
+{weightings}
 The denominators, as a control: how many of a column's distinct printed values are counts over each.
 
-{_table(("column", "responses", "values decoded", "how"), sizes)}"""
+{sizes}"""
 
 
 def _consequences(findings: Sequence[Finding]) -> str:
-    alone = _cells_of([f for f in findings if f.table], "row", "printed", "admissible", "note")
+    alone = [finding for finding in findings if finding.table]
     together = [finding for finding in findings if not finding.table]
     text = f"""## What would change
 
 If a printed average is off and its row's cells are right, the average is in the interval above. What is said with it
 would change, at the ends of that interval:
 
-{_table(("row", "printed", "its cells imply", "statement"), alone)}"""
+{_table(alone, row="row", printed="printed", admissible="its cells imply", note="statement")}"""
     if not together:
         return text
     rows = together[0].row.replace(" ", ", ")
@@ -145,83 +145,77 @@ With {rows} replaced together, each by the middle of its interval
 """
 
 
-def _cells(by_check: ByCheck) -> str:
-    undecodable = _cells_of(_open(by_check, "count"), "row", "cell", "printed", "note")
-    derived = [*_open(by_check, "delta"), *_open(by_check, "mean")]
-    rows = _cells_of(derived, "row", "cell", "printed", "admissible", "note")
+def _cells(defects: Mapping[str, Sequence[Finding]]) -> str:
+    derived = [*defects.get("delta", []), *defects.get("mean", [])]
     return f"""## Cells that no count gives
 
-{_table(("row", "cell", "printed", "how"), undecodable)}
+{_table(defects.get("count", []), row="row", cell="cell", printed="printed", note="how")}
 ## Differences and means
 
 Delta rows against the row they name and, where that does not fit, against every other row of the block; means over the
 printed seeds within .01.
 
-{_table(("row", "cell", "printed", "recomputed", "how"), rows)}"""
+{_table(derived, row="row", cell="cell", printed="printed", admissible="recomputed", note="how")}"""
 
 
-def _repeats(by_check: ByCheck) -> str:
-    broken = _cells_of(_open(by_check, "repeat"), "row", "cell", "printed", "admissible", "note")
-    pairs = _cells_of(by_check.get("tie_rows", []), "row", "printed", "note")
-    ties = len(by_check.get("tie", []))
+def _repeats(by_check: Mapping[str, Sequence[Finding]], defects: Sequence[Finding]) -> str:
+    ties = len(by_check["tie"])
     return f"""## Repeated rows and equal cells
 
 Rows that print one evaluation again:
 
-{_table(("row", "cell", "printed", "first printed", "how"), broken)}
+{_table(defects, row="row", cell="cell", printed="printed", admissible="first printed", note="how")}
 Equal cells of different evaluations occur by chance; {ties} such values are in the CSV, each with its chance. Pairs of
 evaluations that share two columns or more:
 
-{_table(("rows", "equal", "chance"), pairs)}"""
+{_table(by_check["tie_rows"], row="rows", printed="equal", note="chance")}"""
 
 
-def _seeds(by_check: ByCheck) -> str:
-    distances = len(by_check.get("seeds", []))
-    rows = _cells_of(_open(by_check, "seeds"), "row", "cell", "printed", "admissible", "status", "note")
+def _seeds(findings: Sequence[Finding], defects: Sequence[Finding]) -> str:
+    distances = _table(
+        defects,
+        row="rows",
+        cell="cell",
+        printed="distance",
+        admissible="95 % by generation",
+        status="status",
+        note="how",
+    )
     return f"""## Seeds
 
 Distance of two seeds beside what generation alone would give: two draws of every answer of one checkpoint, difficulty
 of problems Beta-distributed with spread {SPREAD}. Training adds to it. Listed is what has a chance under
-{100 * RARE:.0f} % on either side; of {distances} distances about {2 * RARE * distances:.0f} would be by chance.
+{100 * RARE:.0f} % on either side; of {len(findings)} distances about {2 * RARE * len(findings):.0f} would be by chance.
 
-{_table(("rows", "cell", "distance", "95 % by generation", "status", "how"), rows)}"""
+{distances}"""
 
 
-def _sentences(by_check: ByCheck) -> str:
+def _sentences(findings: Sequence[Finding]) -> str:
     # "approximate" is no defect, but a reader of the page wants the exact value
-    findings = [finding for finding in by_check.get("sentence", []) if finding.status != "ok"]
-    rows = _cells_of(findings, "row", "cell", "printed", "admissible", "status", "note")
+    inexact = [finding for finding in findings if finding.status != "ok"]
+    table = _table(inexact, row="row", cell="cell", printed="says", admissible="follows", status="status", note="where")
     return f"""## Sentences
 
 Numbers, ranks and orders in the prose, recomputed from the tables as printed.
 
-{_table(("row", "cell", "says", "follows", "status", "where"), rows)}"""
+{table}"""
 
 
-def _open(by_check: ByCheck, check: str) -> list[Finding]:
-    return [finding for finding in by_check.get(check, []) if finding.status not in CLEAN]
-
-
-def _cells_of(findings: Sequence[Finding], *fields: str) -> list[list[str]]:
-    rows = []
+def _table(findings: Sequence[Finding], **headings: str) -> str:
+    """A Markdown table, or a line saying that there is nothing; ends with a newline. headings: field -> heading."""
+    if not findings:
+        return "None.\n"
+    lines = [f"| {' | '.join(headings.values())} |", "| " + " | ".join(["---"] * len(headings)) + " |"]
     for finding in findings:
-        values = {field: getattr(finding, field) for field in fields}
-        if "status" in values:
-            values["status"] = _word(finding.status)
-        rows.append(list(values.values()))
-    return rows
+        cells = [getattr(finding, field).replace("|", "\\|") for field in headings]
+        if "status" in headings:
+            cells[list(headings).index("status")] = _word(finding.status)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _word(status: str) -> str:
     return status.replace("_", " ")
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, or a line saying that there is nothing; ends with a newline."""
-    if not rows:
-        return "None.\n"
-    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
