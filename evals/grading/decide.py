@@ -102,7 +102,7 @@ def decide(gold: Gold, answer: str) -> Decision | None:
         return None
     if gold.kind == "string":
         return Decision(words(answer) == words(gold.text), Rule.STRING)
-    used = {Rule.STRING}
+    used = {Rule.STRING}  # the rules that members were decided by; the weakest of them is reported
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
         decision = compare_objects(gold_text, answer_text, gold.tolerance)
@@ -143,6 +143,7 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(True, Rule.STRING)
     bare = behind_signs(gold, answer)
     if bare is None:
+        # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
         malformed = is_plain(answer) and number(gold) is not None
         return Decision(False, Rule.STRING) if malformed else None
     return _compare_values(*bare, tolerance)
@@ -178,6 +179,7 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(False, Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
+    # One of the two is no number. What is clearly far off, or is only a word or digits, needs no algebra.
     printed = gold_number.last_digit if gold_number else None
     if clearly_differ(gold, answer, tolerance or printed or Fraction(0)):
         return Decision(False, Rule.NUMBER)

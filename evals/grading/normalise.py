@@ -50,7 +50,7 @@ def balanced(text: str, start: int) -> str | None:
 
 # The canonical text
 
-DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are
+DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are, so that recursion is bounded
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
 _SYMBOLS = str.maketrans(
@@ -135,23 +135,27 @@ def normalise(text: str) -> str:
     text = clean(text).translate(_SYMBOLS).strip()
     if "\\boxed" in text or "\\fbox" in text:
         text = last_box(text) or text
-    if "\\begin" not in text:
+    if "\\begin" not in text:  # doubled backslashes are an escaped command, except as row breaks of a matrix
         text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
+    # Lists are marked by `;` and groups of digits joined first: later steps remove the spacing that tells them apart.
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
     text = _GROUPED.sub("", text)
+    # Then everything that is only typesetting.
     text = _DELIMITERS.sub("", text)
     text = _COMMAND.sub(lambda m: _SPELLINGS.get(m.group(), m.group()), text)
     text = _SPACING.sub(" ", text)
     text = _SPACED.sub(lambda m: m.group().replace(" ", ""), text)
+    # Units and words: after the spellings, because they are found by the commands around them.
     text = _DEGREES.sub("", text)
     text = _PERCENT.sub("%", text)
     text = _without_text(text.strip().rstrip(_TRAILING))
+    # Mathematics in one spelling; blanks last, because until here they end the names of commands.
     text = _FUNCTION.sub(_function, text)
     text = _roots(text)
     text = braced_fractions(text)
-    text = _BLANKS.sub(lambda m: m.group(1) + " " if m.group(1) else (" " if _between_digits(m) else ""), text)
+    text = _BLANKS.sub(_blank, text)
     text = _SHORT_SCRIPT.sub(r"\1\2", text)
     text = _unwrapped(text.rstrip(_TRAILING))
     return "\\emptyset" if text == "\\{\\}" else text
@@ -162,9 +166,14 @@ def words(text: str) -> str:
     return "".join(c for c in _TEXT.sub(r"\1", text).casefold() if c.isalnum())
 
 
-def _between_digits(match: re.Match[str]) -> bool:
+def _blank(match: re.Match[str]) -> str:
+    """One blank between a command and a letter, or between two numbers (which are then no number); else nothing."""
+    if match.group(1):
+        return match.group(1) + " "
     text, start, end = match.string, match.start(), match.end()
-    return start > 0 and end < len(text) and text[start - 1].isdigit() and (text[end].isdigit() or text[end] == ".")
+    if start == 0 or end == len(text):
+        return ""
+    return " " if text[start - 1].isdigit() and (text[end].isdigit() or text[end] == ".") else ""
 
 
 def _function(match: re.Match[str]) -> str:

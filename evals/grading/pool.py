@@ -112,35 +112,32 @@ class Pool:
     def _run(
         self, tasks: Sequence[Task], indices: Sequence[int], most: int, done: Callable[[int, Answer], None]
     ) -> None:
+        """Hand out the tasks at `indices` to at most `most` workers until each has come to an end."""
+        waiting = deque(indices)
         try:
-            self._spread(tasks, deque(indices), most, done)
-        except BaseException:  # an interrupt as well: no worker outlives the call that failed
+            while waiting or any(worker.index is not None for worker in self.workers):
+                while len(self.workers) < min(most, len(waiting)):
+                    self.workers.append(_Worker(self.module, self.limits))
+                for worker in self.workers[:most]:
+                    if worker.ready and worker.index is None and waiting:
+                        worker.give(waiting.popleft(), tasks, self.wall_seconds)
+                for worker in _wait(self.workers[:most]):
+                    index = worker.index
+                    answer = worker.read()
+                    if not worker.alive:
+                        self.workers.remove(worker)
+                    if answer is not None and index is not None:
+                        done(index, answer)
+        except BaseException:  # an interrupt as well: no worker may outlive the call that failed
             self.close()
             raise
-
-    def _spread(
-        self, tasks: Sequence[Task], waiting: deque[int], most: int, done: Callable[[int, Answer], None]
-    ) -> None:
-        """Hand out tasks to at most `most` workers until each has come to an end."""
-        while waiting or any(worker.index is not None for worker in self.workers):
-            while len(self.workers) < min(most, len(waiting)):
-                self.workers.append(_Worker(self.module, self.limits))
-            for worker in self.workers[:most]:
-                if worker.ready and worker.index is None and waiting:
-                    worker.give(waiting.popleft(), tasks, self.wall_seconds)
-            for worker in _wait(self.workers[:most]):
-                index = worker.index
-                answer = worker.read()
-                if not worker.alive:
-                    self.workers.remove(worker)
-                if answer is not None and index is not None:
-                    done(index, answer)
 
 
 class _Worker:
     """One worker (two processes, one group) and what the parent knows of it."""
 
     def __init__(self, module: str, limits: dict[str, Any]):
+        # No variable of the caller's Python, one hash seed, and integers in Python: equal verdicts wherever it runs.
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",

@@ -67,10 +67,8 @@ _DIALECT = (
     (re.compile(r"([_^])([A-Za-z])"), r"\1{\2}"),
     (re.compile(r"_\{\\([A-Za-z]+)\}"), r"_{\1}"),
     (re.compile(r"\\hbar(?![A-Za-z])"), r"h_{bar}"),
-    (
-        re.compile(r"\\gamma(?![A-Za-z])"),
-        r"g_{gamma}",
-    ),  # the Greek letter is a function to it, infinite without argument
+    # To the grammar the Greek letter is a function, infinite without an argument.
+    (re.compile(r"\\gamma(?![A-Za-z])"), r"g_{gamma}"),
     (re.compile(r"(\\log_\{[^{}]*\})(\d+)"), r"\1{\2}"),
     (re.compile(r"(?<![A-Za-z\\])E_"), r"\\Xi_"),  # a bare E is Euler's number to the grammar, even with an index
 )
@@ -129,21 +127,23 @@ def _parse(text: str) -> Any:
 
 
 def _times(match: re.Match[str]) -> str:
-    r"""A sign between factors: the grammar reads any number before a fraction or `\binom`, even in parentheses, as a
-    mixed number, 2\binom{4}{2} as 2 + 6. Only `1\frac{4}{5}` is one."""
+    r"""Put a sign between factors. The grammar takes any number before a fraction or `\binom` for a mixed number.
+
+    It reads 2\binom{4}{2} as 2 + 6; only a text like `1\frac{4}{5}`, with a fraction below 1, is a mixed number.
+    """
     mixed = match["over"] and int(match["over"]) < int(match["under"])
     return match.group() if mixed else f"{match['number']}\\cdot{match['rest']}"
 
 
 def _with_imaginary_unit(parsed: Any) -> Any:
-    """The grammar reads i as a letter; it is one only where it counts (an index of a sum)."""
+    """i as the imaginary unit. The grammar reads it as a letter, which it is only as the index of a sum or product."""
     if not isinstance(parsed, (sympy.Basic, sympy.MatrixBase)) or parsed.has(sympy.Sum, sympy.Product):
         return parsed
     return parsed.subs(_LETTER_I, sympy.I) if parsed.has(_LETTER_I) else parsed
 
 
 def _equal(gold: str, answer: str, tolerance: Fraction | None) -> bool | None:
-    """True, False, or None when the gold has no meaning to the reader. What cannot be compared is not equal."""
+    """Whether two texts are equal; None when the gold cannot be parsed. What cannot be compared is not equal."""
     expected = _parse(gold)
     if expected is None:
         return None
@@ -164,7 +164,8 @@ def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Frac
                 return same
         if _differ_somewhere(expected, value):
             return False
-        if _same_polynomial(expected, value):
+        # Expanding finds equal polynomials; math-verify would compare a lone symbol by its name only.
+        if _attempt(lambda: sympy.expand(expected - value)) == 0:
             return True
     return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
 
@@ -232,11 +233,6 @@ def _fraction(value: Any) -> Fraction | None:
         return None
     magnitude = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
     return -magnitude if sign else magnitude
-
-
-def _same_polynomial(gold: Any, answer: Any) -> bool:
-    """Whether expanding alone shows two expressions equal. math-verify compares a lone symbol by its name only."""
-    return _attempt(lambda: sympy.expand(gold - answer)) == 0
 
 
 def _differ_somewhere(gold: Any, answer: Any) -> bool:
