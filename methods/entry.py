@@ -21,20 +21,20 @@ class CatalogEntry:
 
     # Fields that are printed and decide no number: `records.code_hashes` leaves them out.
     PROSE: ClassVar = frozenset(
-        {"title", "source", "paper_rows", "differs_from_grpo", "quote", "quoted_from", "equation"}
+        {"title", "source", "equation", "differs_from_grpo", "quote", "quoted_from", "paper_rows"}
     )
 
     key: str  # its name in keys and result folders
+    parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
+    options: tuple[Option, ...]  # in the order in which they are listed
+    aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
     title: str  # its name in tables
     source: str  # the paper that proposed it
-    paper_rows: tuple[str, ...]  # rows of the TEPO paper's tables that it trains
-    differs_from_grpo: str  # from GRPO/DAPO, in a sentence
-    quote: str  # what the TEPO paper says; [...] marks what is left out or restated
-    quoted_from: str  # where it says so
     equation: str  # the objective J, maximised
-    options: tuple[Option, ...]  # in the order in which they are listed
-    parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
-    aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
+    differs_from_grpo: str  # from GRPO/DAPO, in a sentence
+    quote: str = ""  # what the TEPO paper says of it; [...] marks what is left out or restated
+    quoted_from: str = ""  # where it says so
+    paper_rows: tuple[str, ...] = ()  # rows of the TEPO paper's tables that it trains
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""

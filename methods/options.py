@@ -102,12 +102,9 @@ TOKEN_RATIO = Option(
 SEQUENCE_RATIO = TOKEN_RATIO.with_(default="sequence", why="Panel B is said to be on TEPO without KL")
 
 BETA = Option(
-    "beta",
-    0.001,
-    why="Qwen2.5-7B's; Table 2 states none",
-    printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
-    reading="beta",
-)
+    "beta", 0.001, reading="beta",
+    why="Qwen2.5-7B's; Table 2 states none", printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
+)  # fmt: skip
 KL_ANCHOR = of_reading("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
 KL_ESTIMATOR = of_reading("kl-estimator", original="k3, GRPO")
 DH_DEF = of_reading("dh-def")

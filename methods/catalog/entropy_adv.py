@@ -33,10 +33,10 @@ METHODS = [
             Option(
                 "alpha",
                 0.4,
+                reading="entropy-alpha",
                 why="the paper says its baselines' values are the original papers'",
                 printed="4e-4, section 4.1",
                 original=".4 for GRPO, .1 for PPO, 2506.14758",
-                reading="entropy-alpha",
             ),
             # least 1: below, the bonus could exceed |A| and flip its sign
             Option("kappa", 2.0, why="printed", printed="2, section 4.1", original="2, 2506.14758", least=1.0),

@@ -21,12 +21,7 @@ def grpo_2024(s: Settings) -> Parts:
         ratio=ratios.token(),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         penalties=(
-            penalties.kl(
-                beta=s["beta"],
-                estimator=s["kl-estimator"],
-                anchor=s["kl-anchor"],
-                mask=masks.everywhere(),
-            ),
+            penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=masks.everywhere()),
         ),
         reduce=reducers.seq_mean_token_mean(),
     )
@@ -49,11 +44,8 @@ METHODS = [
         key="grpo_2024",
         title="GRPO as first published",
         source="arXiv 2402.03300",
-        paper_rows=(),
         differs_from_grpo="A symmetric clip, a KL to the initial model on every token, and every sequence counts the "
         "same. The paper trains no such row; it is here for comparison with other frameworks.",
-        quote="",
-        quoted_from="",
         equation="J = (1/B) sum_i (1/|y_i|) sum_t { min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i) - beta KL_t }\n"
         "KL_t = k3(pi || pi_ref)",
         options=(

@@ -42,11 +42,7 @@ METHODS = [
             options.COV_HIGH.with_(default=None),
             options.DUAL_CLIP,
             Option(
-                "fraction",
-                2e-3,
-                why="printed",
-                printed="k = 2e-3, section 4.1",
-                original="2e-3 for 7B, 2e-4 for 32B",
+                "fraction", 2e-3, why="printed", printed="k = 2e-3, section 4.1", original="2e-3 for 7B, 2e-4 for 32B"
             ),
             Option("beta", 1.0, why="printed", printed="1, section 4.1", original="1, 2505.22617's script"),
             options.KL_ANCHOR.with_(printed="-", original="old, 2505.22617", why="the original's"),

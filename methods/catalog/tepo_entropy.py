@@ -12,34 +12,28 @@ OPTIONS = (
     options.AGG_SCOPE,
     options.SEQUENCE_RATIO,
     Option(
-        "coefficient",
-        1e-3,
-        why="the customary value",
-        original="1e-4 to 1e-2 tried in 2505.22617",
-        reading="ent-coef",
+        "coefficient", 1e-3, why="the customary value", original="1e-4 to 1e-2 tried in 2505.22617", reading="ent-coef"
     ),
 )
 
 
-def tepo_maxent(s: Settings) -> Parts:
+def with_entropy(s: Settings, coefficient: float) -> Parts:
+    """TEPO's loss without KL, minus `coefficient` times the entropy."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
         ratio=ratios.at_level(s["ratio"], gradient=s["gradient"]),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        # negative, because penalties are subtracted
-        penalties=(penalties.entropy(coefficient=-s["coefficient"], mask=masks.everywhere()),),
+        penalties=(penalties.entropy(coefficient=coefficient, mask=masks.everywhere()),),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )
+
+
+def tepo_maxent(s: Settings) -> Parts:
+    return with_entropy(s, -s["coefficient"])
 
 
 def tepo_minent(s: Settings) -> Parts:
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.at_level(s["ratio"], gradient=s["gradient"]),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        penalties=(penalties.entropy(coefficient=s["coefficient"], mask=masks.everywhere()),),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
-    )
+    return with_entropy(s, s["coefficient"])
 
 
 METHODS = [

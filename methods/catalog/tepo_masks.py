@@ -2,64 +2,36 @@
 
 from methods import options
 from methods.entry import CatalogEntry, Settings
-from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)
 
 
-def tepo_kl_all(s: Settings) -> Parts:
+def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
+    """TEPO's loss with its KL on the tokens of `mask`."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
         ratio=ratios.sequence(gradient=s["gradient"]),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
         penalties=(
-            penalties.kl(
-                beta=s["beta"],
-                estimator=s["kl-estimator"],
-                anchor=s["kl-anchor"],
-                mask=masks.everywhere(),
-            ),
+            penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=mask, norm=norm),
         ),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )
+
+
+def tepo_kl_all(s: Settings) -> Parts:
+    return with_kl(s, masks.everywhere(), norm="tokens")
 
 
 def tepo_kl_neg(s: Settings) -> Parts:
     entropy_change = masks.entropy_change(s["dh-def"], tolerance=s["dh-tol"])
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.sequence(gradient=s["gradient"]),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        penalties=(
-            penalties.kl(
-                beta=s["beta"],
-                estimator=s["kl-estimator"],
-                anchor=s["kl-anchor"],
-                mask=masks.rising_entropy_on_negative(dh=entropy_change),
-                norm=s["mask-norm"],
-            ),
-        ),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
-    )
+    return with_kl(s, masks.rising_entropy_on_negative(dh=entropy_change), norm=s["mask-norm"])
 
 
 def tepo_kl_both(s: Settings) -> Parts:
     entropy_change = masks.entropy_change(s["dh-def"], tolerance=s["dh-tol"])
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.sequence(gradient=s["gradient"]),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        penalties=(
-            penalties.kl(
-                beta=s["beta"],
-                estimator=s["kl-estimator"],
-                anchor=s["kl-anchor"],
-                mask=masks.misaligned(dh=entropy_change),
-                norm=s["mask-norm"],
-            ),
-        ),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
-    )
+    return with_kl(s, masks.misaligned(dh=entropy_change), norm=s["mask-norm"])
 
 
 METHODS = [

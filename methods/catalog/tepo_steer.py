@@ -33,22 +33,23 @@ METHODS = [
             options.GRADIENT,
             options.AGG_SCOPE,
             options.SEQUENCE_RATIO.with_(reading="steer"),
+            # least above 0, because the exponential map takes its logarithm
             Option(
                 "lambda-min",
                 0.8,
+                least=1e-6,
+                most=1.0,
+                reading="steer",
                 why="the original's script",
                 original=".8, 2510.10150's script",
-                reading="steer",
-                least=1e-6,  # above 0, because the exponential map takes its logarithm
-                most=1.0,
             ),
             Option(
                 "map",
                 "exp",
-                why="the original's script",
-                original="exp; linear in its code",
                 choices=("exp", "linear"),
                 reading="steer",
+                why="the original's script",
+                original="exp; linear in its code",
             ),
         ),
         parts=tepo_steer,
