@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def configuration(seeds: int) -> str:
     """Laid over config/paper.yaml: every pair of its matrix with so many seeds."""
-    from records.yaml_files import read_yaml
+    from records.files import read_yaml
 
     blocks = read_yaml(ROOT / "config" / "paper.yaml")["matrix"]
     lines = [

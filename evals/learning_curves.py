@@ -16,9 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records.csv_files import read_csv, to_csv
 from records.errors import CorruptInputError, unknown
-from records.files import write_text
+from records.files import read_csv, to_csv, write_text
 from records.layout import REFERENCE, Run
 from records.results_tree import Tree
 

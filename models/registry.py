@@ -14,8 +14,8 @@ from pydantic import PositiveInt, model_validator
 
 from records.declared import Declared, validated
 from records.errors import unknown
+from records.files import read_yaml
 from records.provenance import ROOT
-from records.yaml_files import read_yaml
 
 FOLDER = ROOT / "config" / "models"
 

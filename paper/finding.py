@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from records.csv_files import to_csv
 from records.errors import ConfigError
+from records.files import to_csv
 
 STATUS = {
     "ok": "follows from the other printed numbers",

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from records.csv_files import read_csv
 from records.errors import ConfigError, CorruptInputError, unknown
+from records.files import read_csv
 
 # From a printed percentage back to the count behind it: which k of n prints as 19.16?
 #

@@ -16,7 +16,7 @@ from paper.finding import Finding
 from paper.printed import AVERAGE, COLUMN, HEADINGS, Paper, Row, block, measured, with_cell
 from records.declared import Declared, Tuple, arguments_model, validated
 from records.errors import ConfigError, unknown
-from records.yaml_files import read_yaml
+from records.files import read_yaml
 
 # What a sentence can say about the tables: one function per kind of check, found by its name in `sentences.yaml`.
 #

@@ -56,7 +56,7 @@ def verdict(cells: Sequence[Cell]) -> str:
 
 def csv_text(cells: Sequence[Cell]) -> str:
     """Every figure that differs, one row each, least like chance first."""
-    from records.csv_files import to_csv
+    from records.files import to_csv
 
     rows = (
         {

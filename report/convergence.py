@@ -20,8 +20,7 @@ from evals.learning_curves import Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.readings import READINGS, Reading
 from records import errors
-from records.csv_files import stored, to_csv
-from records.files import write_text
+from records.files import stored, to_csv, write_text
 from records.layout import REFERENCE, Run, split
 from records.results_tree import Tree, open_tree
 from report import captions

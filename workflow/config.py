@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints, model_validator
 from methods.training.spec import Trainer
 from records.declared import Declared, validated
 from records.errors import ConfigError, unknown
-from records.yaml_files import read_yaml
+from records.files import read_yaml
 
 COMMAND_LINE = "command line (--config)"
 

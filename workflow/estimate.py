@@ -20,9 +20,8 @@ from models import registry as models
 from models import training_data
 from records.declared import Declared, Tuple, validated
 from records.errors import CorruptInputError, unknown
-from records.files import read_json
+from records.files import read_json, read_yaml
 from records.layout import BASE, Checkpoint, Results
-from records.yaml_files import read_yaml
 from workflow import matrix
 from workflow.matrix import Planned
 

@@ -17,7 +17,7 @@ from methods.training import spec
 from models import registry as models
 from models import training_data
 from records.errors import BenchError
-from records.yaml_files import read_yaml
+from records.files import read_yaml
 from workflow import estimate, matrix
 from workflow.estimate import Job, World
 

@@ -12,7 +12,7 @@ from paper.claims.tests import KINDS, SCORE, listed, rows_of
 from paper.printed import HEADINGS, Paper
 from records.declared import Declared, Tuple, arguments_model, validated
 from records.errors import ConfigError, unknown
-from records.yaml_files import read_yaml
+from records.files import read_yaml
 
 CLAIMS = Path(__file__).resolve().parents[1] / "claims.yaml"
 NEEDS = {"scores": "scores.csv", "curves": "runs/*/curve.csv", "nothing": "no run"}

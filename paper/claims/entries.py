@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from records.csv_files import read_csv, to_csv
 from records.errors import CorruptInputError
+from records.files import read_csv, to_csv
 
 Verdict = Literal["supported", "contradicted", "undecided", "not testable at this scale"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from records.csv_files import read_csv, to_csv
 from records.errors import CorruptInputError, written_by
-from records.files import read_json, write_json, write_text
+from records.files import read_csv, read_json, to_csv, write_json, write_text
 from report.figures.spec import ALONE, Block, Figure, LineSpec, Panel
 
 HEADER = (

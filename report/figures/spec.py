@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
-from records.yaml_files import read_yaml
+from records.files import read_yaml
 
 if TYPE_CHECKING:
     from records.layout import Run

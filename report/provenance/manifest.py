@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import errors
-from records.csv_files import content, stored
 from records.errors import BenchError, CorruptInputError, MissingInputError
-from records.files import read_json
+from records.files import content, read_json, stored
 from records.layout import BASE, Checkpoint, Run
 from records.provenance import sha256_bytes, sha256_file
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from evals import learning_curves
 from evals.learning_curves import INDEX
-from records.csv_files import read_csv
 from records.errors import ConfigError, MissingInputError
+from records.files import read_csv
 from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Score, Tree
 from report.provenance.seed_noise import EQUAL, Arm, Cell, Series, corrected, seed_cells

@@ -9,8 +9,8 @@ from typing import Any
 from methods.readings import READINGS, Reading
 from paper.claims import entries
 from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
-from records.csv_files import read_csv
 from records.errors import MissingInputError, written_by
+from records.files import read_csv
 from records.results_tree import Tree
 from report.site import assets, links
 

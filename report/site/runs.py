@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from records.csv_files import read_csv, stored
 from records.errors import CorruptInputError, written_by
+from records.files import read_csv, stored
 from records.layout import Checkpoint, Run
 from records.results_tree import Score, Tree
 from report.site import links

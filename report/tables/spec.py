@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
+from records.files import read_yaml
 from records.layout import BASE, split
-from records.yaml_files import read_yaml
 
 TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")  # columns that no benchmark fills

@@ -27,9 +27,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from records.csv_files import read_csv, stored, to_csv
 from records.declared import validated
 from records.errors import CorruptInputError, MissingInputError
+from records.files import read_csv, stored, to_csv
 from records.layout import BASE, Checkpoint, split
 from records.results_tree import Tree, plain
 from report import captions

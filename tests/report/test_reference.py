@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from records import csv_files
+from records import files
 from records.files import write_json
 from records.provenance import ROOT
 from records.results_tree import Tree
@@ -58,7 +58,7 @@ def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path
                      "report.html", f"{run}/curve.csv.gz", f"{run}/run.json", "manifest.json", "README.md"}  # fmt: skip
     assert not [name for name in names if name.endswith(".parquet") or "checkpoints" in name or "state/" in name]
     for name in names - {"manifest.json", "README.md"}:
-        assert csv_files.content(made / name) == (whole.root / name.removesuffix(".gz")).read_bytes()
+        assert files.content(made / name) == (whole.root / name.removesuffix(".gz")).read_bytes()
 
 
 def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:
