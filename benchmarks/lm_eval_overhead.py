@@ -31,22 +31,22 @@ LIMIT = 1.5
 FULL = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")
 
 
-def bare(model: Any, tokenizer: Any, each: Plan, batch_size: int) -> list[str]:
+def bare(model: Any, tokenizer: Any, plan: Plan, batch_size: int) -> list[str]:
     """Responses in order of item and sample, by `model.generate` alone."""
     import torch
 
-    texts = [prompt.text for prompt in each.prompts for _ in range(each.decoding.samples)]
+    texts = [prompt.text for prompt in plan.prompts for _ in range(plan.decoding.samples)]
     order = sorted(range(len(texts)), key=lambda place: -len(tokenizer.encode(texts[place], add_special_tokens=False)))
     sampling: dict[str, Any] = {"do_sample": False}
-    if not each.decoding.greedy:
+    if not plan.decoding.greedy:
         sampling = {
             "do_sample": True,
-            "temperature": each.decoding.temperature,
-            "top_p": each.decoding.top_p,
+            "temperature": plan.decoding.temperature,
+            "top_p": plan.decoding.top_p,
             "top_k": 0,
         }
     answers = [""] * len(texts)
-    torch.manual_seed(each.seed)
+    torch.manual_seed(plan.seed)
     with torch.inference_mode():
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
@@ -60,7 +60,7 @@ def bare(model: Any, tokenizer: Any, each: Plan, batch_size: int) -> list[str]:
             out = model.generate(
                 input_ids=batch.input_ids,
                 attention_mask=batch.attention_mask,
-                max_new_tokens=each.decoding.max_tokens,
+                max_new_tokens=plan.decoding.max_tokens,
                 **sampling,
             )
             for place, text in zip(
@@ -98,12 +98,12 @@ def main() -> int:
         def through_lm_eval() -> list[str]:
             return [
                 row.response
-                for each in plans
-                for row in draw(generator, each, Path(folder, "work"), generator.positions, "lm-eval")
+                for plan in plans
+                for row in draw(generator, plan, Path(folder, "work"), generator.positions, "lm-eval")
             ]
 
         def alone() -> list[str]:
-            return [text for each in plans for text in bare(model.model, tokenizer, each, generator.batch_size)]
+            return [text for plan in plans for text in bare(model.model, tokenizer, plan, generator.batch_size)]
 
         timed(alone)  # warm up
         sides: dict[str, list[tuple[float, float]]] = {"lm-eval": [], "bare": []}
@@ -112,7 +112,7 @@ def main() -> int:
             for name, work in (("lm-eval", through_lm_eval), ("bare", alone)):
                 cpu, wall, answers[name] = timed(work)
                 sides[name].append((cpu, wall))
-    greedy = [each.decoding.greedy for each in plans for _ in range(len(each.items) * each.decoding.samples)]
+    greedy = [plan.decoding.greedy for plan in plans for _ in range(len(plan.items) * plan.decoding.samples)]
     same = [a == b for a, b, g in zip(answers["lm-eval"], answers["bare"], greedy, strict=True) if g]
     cpu_of, wall_of = (
         {name: statistics.median(run[i] for run in runs) for name, runs in sides.items()} for i in (0, 1)

@@ -114,13 +114,13 @@ def generate(
     ]
     identity = model.identity()
     # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
-    longest = max(max((p.tokens or 0 for p in each.prompts), default=0) + each.decoding.max_tokens for each in plans)
+    longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
     entries = {}
-    for each in plans:
-        slot = Slot.of(work, each.benchmark.key, [identity, model.describe(), each.task_hash])
-        entries[each.benchmark.key] = slot.finished() or _fill(slot, model, each, max_length)
-        slot.publish(out / f"{each.benchmark.key}.parquet")
+    for plan in plans:
+        slot = Slot.of(work, plan.benchmark.key, [identity, model.describe(), plan.task_hash])
+        entries[plan.benchmark.key] = slot.finished() or _fill(slot, model, plan, max_length)
+        slot.publish(out / f"{plan.benchmark.key}.parquet")
     target = out / "samples.json"
     write_json(
         target,
@@ -137,28 +137,28 @@ def generate(
     return target
 
 
-def _fill(slot: Slot, model: Engine, each: Plan, max_length: int | None) -> dict[str, Any]:
+def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
     """Draw the responses of one benchmark, check and store them; the entry that goes into samples.json."""
     label = Path(model.settings.model).name
     model.lm(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
-    responses = draw.draw(model, each, slot.folder, max_length, label)
+    responses = draw.draw(model, plan, slot.folder, max_length, label)
     seconds = time.monotonic() - began
-    if not each.decoding.greedy and (suspects := draw.suspects(responses)):
-        probe = draw.greedy(each, suspects)
+    if not plan.decoding.greedy and (suspects := draw.suspects(responses)):
+        probe = draw.greedy(plan, suspects)
         answers = draw.draw(model, probe, slot.folder / "greedy", max_length, f"{label} greedy probe of")
-        draw.check(each.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
+        draw.check(plan.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
     tokens = [response.tokens for response in responses]
     return slot.finish(
         responses,
         {
-            "items": len(each.items),
-            "decoding": dataclasses.asdict(each.decoding),
-            "task_hash": each.task_hash,
-            "seed": each.seed,
-            "prompt": sorted({prompt.how for prompt in each.prompts}),
-            "prompts_cut": sum(prompt.cut > 0 for prompt in each.prompts),
-            "deviations": list(each.deviations),
+            "items": len(plan.items),
+            "decoding": dataclasses.asdict(plan.decoding),
+            "task_hash": plan.task_hash,
+            "seed": plan.seed,
+            "prompt": sorted({prompt.how for prompt in plan.prompts}),
+            "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
+            "deviations": list(plan.deviations),
             "distinct_fraction": draw.distinct_fraction(responses),
             "cut_at_limit": sum(response.stop == "length" for response in responses),
             "response_tokens": None if None in tokens else sum(tokens),

@@ -61,14 +61,14 @@ class Plan:
     @property
     def task_hash(self) -> str:
         """Digest of everything asked: items and prompts in order, decoding, seed."""
-        asked = {
+        facts = {
             "benchmark": self.benchmark.key,
             "content": [[item.item_id, prompt.text] for item, prompt in zip(self.items, self.prompts, strict=True)],
             "decoding": dataclasses.asdict(self.decoding),
             "seed": self.seed,
             "chat": self.chat,
         }
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def make_plan(

@@ -123,8 +123,9 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     expected = structure.Leaf(gold.text) if numeric else structure.parse(gold.text)
     undecided = False
     for reading in _readings(answer):
-        whole = numeric and number(reading) is not None
-        equal = structure.compare(expected, structure.Leaf(reading) if whole else structure.parse(reading), leaf)
+        one_number = numeric and number(reading) is not None
+        parsed = structure.Leaf(reading) if one_number else structure.parse(reading)
+        equal = structure.compare(expected, parsed, leaf)
         if equal:
             return True
         undecided |= equal is None
