@@ -19,6 +19,7 @@ from pathlib import Path
 from records.errors import ConfigError
 
 BASE = "base"
+SNAKEMAKE_REPORT = "snakemake.html"  # Snakemake's own report, which somebody may add to a results tree
 REFERENCE = "grpo"  # GRPO/DAPO: the paper compares every method with it
 _NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 _METHOD = re.compile(r"[A-Za-z0-9_.+=-]+(@[A-Za-z0-9_-]+)?")

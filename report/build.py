@@ -34,9 +34,9 @@ def build(root: Path) -> str:
     """
     from markupsafe import Markup
 
+    from records.layout import SNAKEMAKE_REPORT
     from records.results_tree import open_tree
     from report import captions
-    from report.provenance.manifest import NATIVE
     from report.site import assets, figures, overview, paper, runs, samples, tables
     from report.tables.render import environment
 
@@ -72,7 +72,7 @@ def build(root: Path) -> str:
             "audit": Markup(paper.audit(tree)),
             "benchmarks": overview.benchmarks(tree, filled),
             "provenance": overview.provenance(summaries),
-            "native": NATIVE,
+            "native": SNAKEMAKE_REPORT,
             "files": {path.name for path in tree.root.iterdir()},
             **browser,
         }

@@ -1,4 +1,4 @@
-"""`python -m report.compare A B`: did any number move beyond noise between two results trees, one maybe a reference?
+"""`python -m report.compare A B`: did any number move beyond noise between two results trees (or references)?
 
 Exit code 0: equal, or nothing beyond noise; 1: something moved; 2: the two cannot be compared. Which noise, and what
 the intervals mean: `report.provenance.moved` and docs/provenance.md.
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import errors
+from records.files import to_csv, write_text
+from records.results_tree import open_tree
 
 if TYPE_CHECKING:
     from report.provenance.moved import Overlap
@@ -28,16 +30,12 @@ HEADER = (
 
 def text(common: Overlap, cells: Sequence[Cell], largest: int) -> str:
     """What is printed: the two sides, what is equal, the largest differences, the verdict."""
-    return "\n".join(
-        line
-        for part in (
-            _sides(common),
-            _equal(common),
-            _table(cells, largest),
-            textwrap.wrap(verdict(cells), WIDTH, subsequent_indent="   "),
-        )
-        for line in [*part, ""]
-    ).rstrip()
+    parts = [_sides(common), _equal(common), _table(cells, largest), _wrapped(verdict(cells))]
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH, subsequent_indent="   ")
 
 
 def verdict(cells: Sequence[Cell]) -> str:
@@ -56,8 +54,6 @@ def verdict(cells: Sequence[Cell]) -> str:
 
 def csv_text(cells: Sequence[Cell]) -> str:
     """Every figure that differs, one row each, least like chance first."""
-    from records.files import to_csv
-
     rows = (
         {
             "where": cell.where, "figure": cell.figure, "unit": "share of the mean" if cell.relative else "as is",
@@ -85,25 +81,23 @@ def _sorted(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _sides(common: Overlap) -> list[str]:
-    from report.provenance import moved as overlap
-
-    lines, facts = [], [overlap.made_by(tree) for tree in common.trees]
-    for name, tree, made in zip("AB", common.trees, facts, strict=True):
-        commits = ", ".join(commit[:7] for commit in made.get("commit", ["unknown"]))
-        dirty = " with uncommitted changes" if "True" in made.get("dirty", []) else ""
+    lines = []
+    facts_a, facts_b = common.made_by()
+    for name, tree, facts in (("A", common.a, facts_a), ("B", common.b, facts_b)):
+        commits = ", ".join(commit[:7] for commit in facts.get("commit", ["unknown"]))
+        dirty = " with uncommitted changes" if "True" in facts.get("dirty", []) else ""
         lines.append(f"{name}  {tree.root}: {len(tree.checkpoints)} checkpoints planned; commit {commits}{dirty}")
-    other = [name for name in facts[0] | facts[1] if name not in ("commit", "dirty")]
-    other = [name for name in other if facts[0].get(name) != facts[1].get(name)]
-    for name in other:
-        lines.append(f"   {name}: A {', '.join(facts[0].get(name, ['-']))}; B {', '.join(facts[1].get(name, ['-']))}")
-    settings = overlap.configuration(common)
-    lines.append("same run settings" if not settings else "other run settings, A -> B:")
+    for name in facts_a | facts_b:
+        a, b = facts_a.get(name, ["-"]), facts_b.get(name, ["-"])
+        if a != b and name not in ("commit", "dirty"):
+            lines.append(f"   {name}: A {', '.join(a)}; B {', '.join(b)}")
+    settings = common.changed_settings()
+    lines.append("other run settings, A -> B:" if settings else "same run settings")
     lines += [f"   {line}" for line in settings]
     for name, only in (("A", common.only_a), ("B", common.only_b)):
         if only:
             more = f" and {len(only) - LISTED} more" if len(only) > LISTED else ""
-            named = f"only in {name} ({len(only)}): {', '.join(only[:LISTED])}{more}"
-            lines += textwrap.wrap(named, WIDTH, subsequent_indent="   ")
+            lines += _wrapped(f"only in {name} ({len(only)}): {', '.join(only[:LISTED])}{more}")
     return lines
 
 
@@ -125,10 +119,12 @@ def _table(cells: Sequence[Cell], largest: int) -> list[str]:
     widths = [max(len(row[column]) for row in grid) for column in range(len(grid[0]))]
     lines = [f"{len(cells)} figures differ; those least like chance:"]
     for row in grid:
-        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("  ".join([*left, *right]).rstrip())
-    return [*lines, *_noise(shown)]
+        names = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append("  ".join([*names, *numbers]).rstrip())
+    for kind in dict.fromkeys(f"{cell.gain.level}: {cell.gain.how}" for cell in shown):
+        lines += _wrapped(f"noise by {kind}")
+    return lines
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
@@ -142,29 +138,20 @@ def _row(cell: Cell) -> tuple[str, ...]:
     return (cell.where, cell.figure, a, b, f"{gain.difference * 100:+.1f}{unit}", interval, p, "moved" * cell.moved)
 
 
-def _noise(cells: Sequence[Cell]) -> list[str]:
-    kinds = dict.fromkeys(f"{cell.gain.level}: {cell.gain.how}" for cell in cells)
-    return [line for kind in kinds for line in textwrap.wrap(f"noise by {kind}", WIDTH, subsequent_indent="   ")]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare two results trees: equal, inside noise, or moved.")
     parser.add_argument("a", type=Path, help="results/<scale> or a reference")
     parser.add_argument("b", type=Path, help="another one of the same scale")
     parser.add_argument("--largest", type=int, default=12, metavar="N", help="rows of the table (12)")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure that differs")
-    given = parser.parse_args()
+    args = parser.parse_args()
+    from report.provenance import moved  # imports scipy: not for --help
 
-    from records.files import write_text
-    from records.results_tree import open_tree
-    from report.provenance import moved
-    from report.provenance import moved as overlap
-
-    common = overlap.overlap(open_tree(given.a), open_tree(given.b))
+    common = moved.overlap(open_tree(args.a), open_tree(args.b))
     cells = moved.cells(common)
-    print(text(common, cells, given.largest))
-    if given.csv:
-        write_text(given.csv, csv_text(cells))
+    print(text(common, cells, args.largest))
+    if args.csv:
+        write_text(args.csv, csv_text(cells))
     return 1 if any(cell.moved for cell in cells) else 0
 
 

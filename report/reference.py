@@ -1,5 +1,5 @@
-"""`python -m report.reference --results results/embedded --out results/reference/embedded`: a result to look at
-without running anything, small enough to be committed.
+"""`python -m report.reference --results results/embedded --out results/reference/embedded`: a result small enough to
+be committed, to look at without running anything.
 
 Kept: plan, scores, tables, figures, claims, audit, every run's record and curve, and a manifest that says how samples
 and grades came to be. Not kept: checkpoints, samples, grades. `report.show`, `report.table`, `report.figure`,
@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from records import errors
 from records.errors import ConfigError, CorruptInputError
-
-if TYPE_CHECKING:
-    from records.results_tree import Tree
+from records.files import write_json, write_text
+from records.provenance import ROOT
+from records.results_tree import Tree, open_tree
 
 LIMIT = 5_000_000  # bytes
 ALWAYS = ("plan", "scores", "table", "figure", "figure data", "claims", "audit", "run record", "curve")
@@ -36,7 +36,7 @@ PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; t
 
 
 @dataclass(frozen=True)
-class Made:
+class Reference:
     """What was written: bytes by kind, and the kinds that were left out although the source has them."""
 
     sizes: Mapping[str, int]
@@ -47,34 +47,36 @@ class Made:
         return sum(self.sizes.values())
 
 
-def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
+def make(tree: Tree, out: Path, *, partial: bool = False) -> Reference:
     """Copy a verified results tree to `out`, replacing an earlier reference there.
 
     partial: take a tree although runs are missing or uncommitted code made them; its README then says so.
     Raises ConfigError for such a tree without `partial` and for files that do not fit, CorruptInputError for a tree
     that its manifest does not describe and for a file that names a folder of this machine.
     """
-    from records.files import write_json, write_text
-    from records.provenance import ROOT
-    from report import verify
+    from report import verify  # imports scipy: not for --help
     from report.provenance import manifest
 
     source = manifest.read(tree.root)
-    if found := verify.problems(tree):
-        raise CorruptInputError(f"{tree.root}: {found[0]} ({len(found)} problems; python -m report.verify lists them)")
-    if (doubts := list(_doubts(source))) and not partial:
+    broken = verify.problems(tree)
+    if broken:
+        raise CorruptInputError(
+            f"{tree.root}: {broken[0]} ({len(broken)} problems; python -m report.verify lists them)"
+        )
+    doubts = list(_doubts(source))
+    if doubts and not partial:
         raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial takes it all the same and says so")
     if out.exists() and any(out.iterdir()) and not (out / manifest.NAME).is_file():
         raise ConfigError(f"{out}: holds other things than a reference; remove it or name another folder")
     planned = {run.path.as_posix() for run in tree.runs}
     source["runs"] = {name: entry for name, entry in source["runs"].items() if name in planned}
-    kept, left_out = _chosen(source["files"], planned)
+    names, left_out = _chosen(source["files"], planned)
     where = out.resolve().relative_to(ROOT).as_posix() if out.resolve().is_relative_to(ROOT) else out.name
     machine = [folder for folder in (ROOT, tree.root.resolve().parent.parent, Path.home()) if len(folder.parts) > 1]
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder = Path(scratch, out.name)
-        for name in kept:
+        for name in names:
             _refuse_machine_paths(tree.root / name, machine)
             _copy(tree.root / name, folder / name, compress=_kind(name, source["files"]) in COMPRESSED)
         write_text(folder / "README.md", _readme(source, where, doubts, left_out))
@@ -83,14 +85,16 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Made:
             path.relative_to(folder).as_posix(): manifest.file_entry(folder, path) for path in manifest.walk(folder)
         }
         write_json(folder / manifest.NAME, content)
-        sizes = _sizes(folder, content["files"])
+        sizes = Counter({"manifest": (folder / manifest.NAME).stat().st_size})
+        for entry in content["files"].values():
+            sizes[entry["kind"]] += entry["bytes"]
         if sum(sizes.values()) > LIMIT:
             large = ", ".join(f"{kind} {size:,}" for kind, size in sizes.most_common(4))
             raise ConfigError(f"{tree.root}: {sum(sizes.values()):,} bytes would be kept, {LIMIT:,} may be; {large}")
         if out.exists():
             shutil.rmtree(out)
         os.replace(folder, out)
-    return Made(dict(sizes), tuple(left_out))
+    return Reference(dict(sizes), tuple(left_out))
 
 
 def _copy(source: Path, target: Path, *, compress: bool) -> None:
@@ -123,27 +127,19 @@ def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) ->
     def size(names: Iterable[str]) -> float:
         return sum(files[name]["bytes"] * (COMPRESSED_SHARE if kinds[name] in COMPRESSED else 1) for name in names)
 
-    kept = [name for name in kinds if kinds[name] in ALWAYS]
+    chosen = [name for name in kinds if kinds[name] in ALWAYS]
     reserve = 100_000 + 4_000 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
-    room = LIMIT - reserve - size(kept)
+    room = LIMIT - reserve - size(chosen)
     for kind in IF_IT_FITS:
         names = [name for name in kinds if kinds[name] == kind]
         if size(names) <= room:
-            kept, room = kept + names, room - size(names)
-    return sorted(kept), sorted({"weights", *(kinds[name] for name in kinds if name not in kept)})
-
-
-def _sizes(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
-    from report.provenance.manifest import NAME
-
-    sizes = Counter({"manifest": (folder / NAME).stat().st_size})
-    for entry in files.values():
-        sizes[entry["kind"]] += entry["bytes"]
-    return sizes
+            chosen += names
+            room -= size(names)
+    return sorted(chosen), sorted({"weights", *(kinds[name] for name in kinds if name not in chosen)})
 
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:
-    """A committed file must not tell where on somebody's disk it was made."""
+    """A committed file must not say where on somebody's disk it was made."""
     content = b"" if path.suffix == ".png" else path.read_bytes()
     for folder in folders:
         if f"{folder}/".encode() in content:
@@ -186,14 +182,11 @@ def main() -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, with its manifest")
     parser.add_argument("--out", required=True, type=Path, help="such as results/reference/<scale>")
     parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")
-    given = parser.parse_args()
-
-    from records.results_tree import open_tree
-
-    made = make(open_tree(given.results), given.out, partial=given.partial)
-    for kind, size in sorted(made.sizes.items(), key=lambda item: -item[1]):
+    args = parser.parse_args()
+    reference = make(open_tree(args.results), args.out, partial=args.partial)
+    for kind, size in sorted(reference.sizes.items(), key=lambda item: -item[1]):
         print(f"{size:>10,}  {kind}")
-    print(f"{made.total:>10,}  bytes in {given.out}; left out: {', '.join(made.left_out)}")
+    print(f"{reference.total:>10,}  bytes in {args.out}; left out: {', '.join(reference.left_out)}")
 
 
 if __name__ == "__main__":

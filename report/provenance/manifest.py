@@ -2,7 +2,7 @@
 
 Read from run.json, samples.json and grades.json, never guessed: what they do not say is null. Equal trees give equal
 manifests apart from `written`. Not listed: `state/` (what a run would resume from) and hidden files. Checkpoints are
-listed by the hash that run.json has; `python -m report.verify --weights` holds the files against it.
+listed by the hash that run.json has; `python -m report.verify --weights` compares the files with it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from evals.score import read_scores, rows
+from methods.training.spec import Training
 from records import errors
 from records.errors import BenchError, CorruptInputError, MissingInputError
-from records.files import content, read_json, stored
-from records.layout import BASE, Checkpoint, Run
-from records.provenance import sha256_bytes, sha256_file
-
-if TYPE_CHECKING:
-    from records.results_tree import Tree
+from records.files import content, read_json, stored, write_json
+from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
+from records.provenance import environment, sha256_bytes, sha256_file
+from records.results_tree import Tree, open_tree
+from records.scores import AVERAGES, KEYS, NOT_RUN
 
 NAME = "manifest.json"
-NATIVE = "snakemake.html"  # Snakemake's own report, which somebody may add afterwards
 SCHEMA = 1
 KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "runs/*/run.json": "run record",
@@ -49,18 +49,18 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "*": "other",
 }
 DEPTH = {"runs": 3, "samples": 4, "grades": 4}  # parts of a folder's name that say which run or checkpoint it is
+ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
 
 
 def walk(root: Path) -> Iterator[Path]:
     """Every result below `root`, sorted: no checkpoints, `state/`, hidden files, manifest or Snakemake report."""
-    for folder, below, files in os.walk(root):
+    for folder, subfolders, files in os.walk(root):
         place = Path(folder).relative_to(root)
         in_run = len(place.parts) == 4 and place.parts[0] == "runs"
-        below[:] = sorted(
-            name for name in below if not name.startswith(".") and not (in_run and name in ("state", "checkpoints"))
-        )
+        hidden = ("state", "checkpoints") if in_run else ()
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and name not in hidden)
         for name in sorted(files):
-            if not name.startswith(".") and (place / name).as_posix() not in (NAME, NATIVE):
+            if not name.startswith(".") and (place / name).as_posix() not in (NAME, SNAKEMAKE_REPORT):
                 yield Path(folder, name)
 
 
@@ -85,15 +85,13 @@ def of(name: str) -> str | None:
 
 
 def file_entry(root: Path, path: Path) -> dict[str, Any]:
-    from records.provenance import sha256_file
-
     name = path.relative_to(root).as_posix()
     entry = {"sha256": sha256_file(path), "bytes": path.stat().st_size, "kind": kind(name)}
     return entry if of(name) is None else {**entry, "of": of(name)}
 
 
 def folder_size(folder: Path) -> dict[str, int]:
-    """Files and bytes of a checkpoint: cheap to hold against, where hashing takes long."""
+    """Files and bytes of a checkpoint: cheap to compare, where hashing takes long."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
@@ -110,75 +108,66 @@ def read(root: Path) -> dict[str, Any]:
 
 def build(tree: Tree) -> dict[str, Any]:
     """The content of manifest.json for a results tree, finished or not."""
-    from records.provenance import environment, sha256_file
-
     environments: dict[str, dict[str, Any]] = {}
 
-    def known(described: dict[str, Any] | None) -> str | None:
+    def name_of(environment: dict[str, Any] | None) -> str | None:
         """Environments are few and long: each is written once, under its own hash."""
-        if described is None:
+        if environment is None:
             return None
-        name = _digest(described)
-        environments[name] = described
+        name = sha256_bytes(json.dumps(environment, sort_keys=True).encode())[:12]
+        environments[name] = environment
         return name
 
-    root, there = tree.root, {run: record for run in tree.finished if (record := tree.record(run)) is not None}
-    records = {run: _run(record, known(record.get("environment"))) for run, record in there.items()}
-    evaluated = {c: entry for c in tree.checkpoints if (entry := _checkpoint(tree, c, known)) is not None}
-    commits = [environments[name].get("commit") for name in sorted(environments)]
-    dirty = [environments[name].get("dirty") for name in sorted(environments)]
+    records = {run: record for run in tree.finished if (record := tree.record(run)) is not None}
+    runs = {run: {**_run(record), "environment": name_of(record.get("environment"))} for run, record in records.items()}
+    checkpoints: dict[Checkpoint, dict[str, Any]] = {}
+    for checkpoint in tree.checkpoints:
+        samples = tree.layout.samples(checkpoint) / "samples.json"
+        grades = tree.layout.grades(checkpoint) / "grades.json"
+        if samples.is_file() and grades.is_file():
+            drawn = read_json(samples, "record of an evaluation")
+            entry = _checkpoint(drawn, read_json(grades, "record of an evaluation"))
+            checkpoints[checkpoint] = {**entry, "environment": name_of(drawn.get("environment"))}
+    commits = {environment.get("commit") for environment in environments.values()}
+    dirty = [environment.get("dirty") for environment in environments.values()]
     return {
         "schema": SCHEMA,
         "scale": tree.scale,
         "config": sha256_file(tree.layout.matrix),
-        "commits": sorted({c for c in commits if c is not None}),
+        "commits": sorted(commit for commit in commits if commit is not None),
         "dirty": True if True in dirty else None if None in dirty or not dirty else False,
         "missing": {
-            "runs": [run.path.as_posix() for run in tree.runs if run not in records],
-            "checkpoints": [c.path.as_posix() for c in tree.checkpoints if c not in evaluated],
+            "runs": [run.path.as_posix() for run in tree.runs if run not in runs],
+            "checkpoints": [c.path.as_posix() for c in tree.checkpoints if c not in checkpoints],
         },
         "left_out": [],
         "environments": environments,
-        "runs": {run.path.as_posix(): entry for run, entry in records.items()},
-        "checkpoints": {c.path.as_posix(): entry for c, entry in evaluated.items()},
-        "weights": {name: entry for run, record in there.items() for name, entry in _weights(tree, run, record)},
-        "files": {path.relative_to(root).as_posix(): file_entry(root, path) for path in walk(root)},
+        "runs": {run.path.as_posix(): entry for run, entry in runs.items()},
+        "checkpoints": {c.path.as_posix(): entry for c, entry in checkpoints.items()},
+        "weights": {name: entry for run, record in records.items() for name, entry in _weights(tree, run, record)},
+        "files": {path.relative_to(tree.root).as_posix(): file_entry(tree.root, path) for path in walk(tree.root)},
         "written": {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "environment": environment()},
     }
 
 
-def _digest(value: Mapping[str, Any]) -> str:
-    from records.provenance import sha256_bytes
-
-    return sha256_bytes(json.dumps(value, sort_keys=True).encode())[:12]
-
-
-def _run(record: Mapping[str, Any], environment: str | None) -> dict[str, Any]:
-    from methods.training.spec import Training
-
+def _run(record: Mapping[str, Any]) -> dict[str, Any]:
     inputs, spec = record.get("inputs") or {}, record["spec"]
     return {
         **{name: inputs.get(name) for name in ("spec", "code", "method_code", "base", "prompts")},
         "trainer": spec.get("trainer"),
         "device": (spec.get("training") or {}).get("device", Training.model_fields["device"].default),
-        "environment": environment,
         **{name: record.get(name) for name in ("finished_at", "wall_seconds", "cpu_seconds", "collapsed_at")},
     }
 
 
-def _checkpoint(tree: Tree, checkpoint: Checkpoint, known: Any) -> dict[str, Any] | None:
-    """How samples were drawn and graded; None while one of the two is not there."""
-    paths = tree.layout.samples(checkpoint) / "samples.json", tree.layout.grades(checkpoint) / "grades.json"
-    if not all(path.is_file() for path in paths):
-        return None
-    samples, grades = (read_json(path, "record of an evaluation") for path in paths)
+def _checkpoint(samples: Mapping[str, Any], grades: Mapping[str, Any]) -> dict[str, Any]:
+    """How samples were drawn and graded."""
     engine = samples.get("engine") or {}
     return {
         "weights": samples.get("weights_sha256"),
         "backend": engine.get("backend"),
         "device": engine.get("device"),
         "seed": samples.get("seed"),
-        "environment": known(samples.get("environment")),
         "grader": grades.get("grader_version"),
         "benchmarks": {
             key: {
@@ -193,68 +182,41 @@ def _checkpoint(tree: Tree, checkpoint: Checkpoint, known: Any) -> dict[str, Any
 
 
 def _weights(tree: Tree, run: Run, record: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One entry per checkpoint that run.json lists; its folder must be there, and none that the record has not."""
+    """One entry per checkpoint that run.json lists; its folder must be there, and no other."""
     folder = tree.layout.run(run)
     listed = {name: digest for name, digest in record.get("outputs", {}).items() if name.startswith("checkpoints/")}
-    for found in sorted(path for path in folder.glob("checkpoints/*") if not path.name.startswith(".")):
-        if f"checkpoints/{found.name}" not in listed:
-            raise CorruptInputError(f"{found}: run.json does not list it; there: {', '.join(sorted(listed)) or 'none'}")
+    for path in sorted(path for path in folder.glob("checkpoints/*") if not path.name.startswith(".")):
+        if f"checkpoints/{path.name}" not in listed:
+            raise CorruptInputError(f"{path}: run.json does not list it; there: {', '.join(sorted(listed)) or 'none'}")
     for name, digest in sorted(listed.items()):
         if not (folder / name).is_dir():
             raise MissingInputError(f"{folder / name}: missing, though {folder / 'run.json'} lists it")
-        step = Path(name).name
-        entry = {"sha256": digest, **folder_size(folder / name), "of": (run.path / step).as_posix()}
+        entry = {"sha256": digest, **folder_size(folder / name), "of": (run.path / Path(name).name).as_posix()}
         yield (folder / name).relative_to(tree.root).as_posix(), entry
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Write manifest.json: hash and origin of every file of a results tree."
-    )
-    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
-    given = parser.parse_args()
-
-    from records.files import write_json
-
-    pass  # DROPIMPORT
-    from records.results_tree import open_tree
-
-    tree = open_tree(given.results)
-    if broken := problems(tree):
-        print("\n".join(broken))
-        print(f"{given.results}: no manifest written: {len(broken)} files or figures do not follow from their sources")
-        return 1
-    content = build(tree)
-    write_json(given.results / NAME, content)
-    size = sum(entry["bytes"] for part in ("files", "weights") for entry in content[part].values())
-    print(
-        f"{given.results / NAME}: {len(content['files'])} files, {len(content['weights'])} checkpoints, {size:,} bytes"
-    )
-    return 0
+# The chain: does each file follow from the one before it? run.json -> samples.json -> grades.json -> scores.csv.
+# Every link is a hash that the later file holds of the earlier one; scores are computed again. A link whose earlier end
+# was left out of the tree (a reference has no samples) is not checked. Needs no manifest.
 
 
-# Does each file follow from the one before it? run.json -> samples.json -> grades.json -> scores.csv.
-#
-# Needs no manifest: every link is a hash that the later file holds of the earlier one; scores are computed again.
-# A link whose earlier end was left out of the tree (a reference has no samples) is not looked at.
-
-
-ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
-
-
-def problems(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
+def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here."""
-    found = [line for run in tree.finished for line in _run_chain(tree, run)]
-    graded = {c: [*_samples(tree, c), *_grades(tree, c)] for c in tree.checkpoints}
-    found += [line for lines in graded.values() for line in lines]
+    lines = [line for run in tree.finished for line in _check_curve(tree, run)]
+    sound = []
+    for checkpoint in tree.checkpoints:
+        broken = [*_check_samples(tree, checkpoint), *_check_grades(tree, checkpoint)]
+        lines += broken
+        if not broken:
+            sound.append(checkpoint)
     if tree.layout.scores.is_file():
-        found += _scores(tree, [checkpoint for checkpoint, lines in graded.items() if not lines], left_out)
-    return found
+        lines += _check_scores(tree, sound, left_out)
+    return lines
 
 
-def _run_chain(tree: Tree, run: Run) -> Iterator[str]:
-    record, folder = tree.record(run), tree.layout.run(run)
-    recorded = (record or {}).get("outputs", {}).get("curve.csv")
+def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
+    folder = tree.layout.run(run)
+    recorded = (tree.record(run) or {}).get("outputs", {}).get("curve.csv")
     curve = stored(folder / "curve.csv")
     if curve is None:
         yield f"{folder / 'curve.csv'}: missing, though {folder / 'run.json'} lists it"
@@ -262,26 +224,27 @@ def _run_chain(tree: Tree, run: Run) -> Iterator[str]:
         yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 
-def _samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
+def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     path = tree.layout.samples(checkpoint) / "samples.json"
     if not path.is_file():
         return
     record, run = read_json(path, "record of the samples"), checkpoint.run
     if run.method == BASE:
         for trained in tree.runs:
-            start = ((tree.record(trained) or {}).get("inputs") or {}).get("base")
-            if trained.model == run.model and start not in (None, record.get("weights_sha256")):
+            base = ((tree.record(trained) or {}).get("inputs") or {}).get("base")
+            if trained.model == run.model and base not in (None, record.get("weights_sha256")):
                 yield f"{path}: drawn from another base model than {trained.path.as_posix()} was trained from"
     else:
-        ours, model = tree.layout.weights(checkpoint).relative_to(tree.root), Path(str(record.get("model")))
-        if model.parts[-len(ours.parts) :] != ours.parts:
-            yield f"{path}: model: drawn from {model}, expected a folder that ends in {ours}"
+        # Only the end of the path: a tree may have been moved since.
+        expected, model = tree.layout.weights(checkpoint).relative_to(tree.root), Path(str(record.get("model")))
+        if model.parts[-len(expected.parts) :] != expected.parts:
+            yield f"{path}: model: drawn from {model}, expected a folder that ends in {expected}"
         if f"checkpoints/step{checkpoint.step}" not in (tree.record(run) or {}).get("outputs", {}):
             yield f"{path}: {tree.layout.run(run) / 'run.json'} has no checkpoint step{checkpoint.step}"
-    yield from _parquets(path, record)
+    yield from _check_parquets(path, record)
 
 
-def _grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
+def _check_grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     path, source = tree.layout.grades(checkpoint) / "grades.json", tree.layout.samples(checkpoint) / "samples.json"
     if not path.is_file():
         return
@@ -290,10 +253,10 @@ def _grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     for key, entry in record["benchmarks"].items():
         if entry.get("samples_sha256") != drawn.get(key, {}).get("sha256"):
             yield f"{path}: {key}: graded other samples than those of {source}"
-    yield from _parquets(path, record)
+    yield from _check_parquets(path, record)
 
 
-def _parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:
+def _check_parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:
     for key, entry in record["benchmarks"].items():
         parquet = path.parent / f"{key}.parquet"
         if not parquet.is_file():
@@ -302,46 +265,66 @@ def _parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:
             yield f"{parquet}: not the file that {path} was written for"
 
 
-def _scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[str]) -> list[str]:
+def _check_scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[str]) -> Iterator[str]:
     """scores.csv against the grades of the checkpoints whose own files are sound, cell by cell."""
-    from evals.score import read_scores, rows
-    from records.scores import AVERAGES, KEYS, NOT_RUN
-
-    path, found = tree.layout.scores, []
+    path = tree.layout.scores
     try:
         table = read_scores(path).astype(object)
     except BenchError as error:
-        return [str(error)]
+        yield str(error)
+        return
     written = {tuple(row[k] for k in KEYS): row for row in table.where(table.notna(), None).to_dict("records")}
     benchmarks = list(dict.fromkeys(key[-1] for key in written if key[-1] not in AVERAGES))
     for checkpoint in sound:
         run = checkpoint.run
-        mine = (run.model, run.method, run.seed, checkpoint.step)
-        here = {key[-1]: row for key, row in written.items() if key[:-1] == mine}
+        prefix = (run.model, run.method, run.seed, checkpoint.step)
+        by_benchmark = {key[-1]: row for key, row in written.items() if key[:-1] == prefix}
         if not (tree.layout.grades(checkpoint) / "grades.json").is_file():
-            if here and "grades" not in left_out:
-                found.append(f"{path}: {checkpoint.path.as_posix()}: scored, but nothing was graded")
+            if by_benchmark and "grades" not in left_out:
+                yield f"{path}: {checkpoint.path.as_posix()}: scored, but nothing was graded"
             continue
-        missing = [(run.model, key) for key, row in here.items() if row["how"] == NOT_RUN]
+        missing = [(run.model, key) for key, row in by_benchmark.items() if row["how"] == NOT_RUN]
         try:
-            again = rows(tree.layout, [checkpoint], benchmarks, missing=missing)
+            computed = rows(tree.layout, [checkpoint], benchmarks, missing=missing)
         except BenchError as error:
-            found.append(str(error))
+            yield str(error)
             continue
-        for row in again:
-            at = f"{path}: {checkpoint.path.as_posix()} {row['benchmark']}"
-            if row["benchmark"] not in here:
-                found.append(f"{at}: no such row, though it was graded")
-            elif odd := [name for name in row if not _same(row[name], here[row["benchmark"]][name])]:
-                there = here[row["benchmark"]][odd[0]]
-                found.append(f"{at}: {odd[0]} is {there}, the grades give {row[odd[0]]}")
-    return found
+        for row in computed:
+            where = f"{path}: {checkpoint.path.as_posix()} {row['benchmark']}"
+            if row["benchmark"] not in by_benchmark:
+                yield f"{where}: no such row, though it was graded"
+                continue
+            cells = by_benchmark[row["benchmark"]]
+            different = [name for name in row if not _same(row[name], cells[name])]
+            if different:
+                yield f"{where}: {different[0]} is {cells[different[0]]}, the grades give {row[different[0]]}"
 
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING)
     return bool(a == b)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Write manifest.json: hash and origin of every file of a results tree."
+    )
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    args = parser.parse_args()
+    tree = open_tree(args.results)
+    broken = broken_links(tree)
+    if broken:
+        print("\n".join(broken))
+        print(f"{args.results}: no manifest written: {len(broken)} files or figures do not follow from their sources")
+        return 1
+    manifest = build(tree)
+    write_json(args.results / NAME, manifest)
+    size = sum(entry["bytes"] for part in ("files", "weights") for entry in manifest[part].values())
+    print(
+        f"{args.results / NAME}: {len(manifest['files'])} files, {len(manifest['weights'])} checkpoints, {size:,} bytes"
+    )
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Did a number move beyond noise between two results trees? One cell for each figure that is not equal.
 
-Which noise: training again with other arithmetic is like training with another seed, so a retrained method is held
+Which noise: training again with other arithmetic is like training with another seed, so a retrained method is tested
 against the differences between seeds (`report.provenance.seed_noise`), which are far larger than the sampling of
-problems explains. One checkpoint alone (equal weights graded anew, or a single seed everywhere) is held against the
+problems explains. One checkpoint alone (equal weights graded anew, or a single seed everywhere) is tested against the
 sampling of problems, paired where both trees keep their grades.
 """
 
@@ -12,25 +12,36 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evals import learning_curves
 from evals.learning_curves import INDEX
+from evals.score import paired
+from evals.stats import intervals
+from evals.stats.estimate import CONFIDENCE, Comparison
 from records.errors import ConfigError, MissingInputError
 from records.files import read_csv
 from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Score, Tree
 from report.provenance.seed_noise import EQUAL, Arm, Cell, Series, corrected, seed_cells
 
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison
-
-
-# What two results trees have in common, what only one has, and what of it is equal bit for bit.
-
-
 TIMES = "seconds_"  # columns of a curve that may differ between two runs of one seed
 MADE_BY = ("commit", "dirty", "python", "cpu")
+ONE_SEED = "one seed in each: the spread between seeds is unknown"
+
+# Measures of a learning curve that every run has. True: shown as a share of the mean, since gradients and clip
+# fractions of methods differ tenfold, and so does their spread.
+CURVE = {
+    "area": False,
+    "final": False,
+    "grad_norm": True,
+    "clip_tokens": True,
+    "ratio_spread": True,
+    "entropy_end": True,
+}
+
+
+# What two trees have in common, and what of it is equal bit for bit.
 
 
 @dataclass(frozen=True)
@@ -50,62 +61,63 @@ class Overlap:
 
     def same_curve(self, run: Run) -> bool:
         """Equal in every column but the times."""
-        one, two = (_untimed(tree, run) for tree in self.trees)
-        return one == two
+        return _untimed_curve(self.a, run) == _untimed_curve(self.b, run)
 
     def same_weights(self, checkpoint: Checkpoint) -> bool:
         """By the hashes in the runs' records; for a base model, by the weights that its runs started from."""
-        one, two = (_weights(tree, checkpoint) for tree in self.trees)
-        return one is not None and one == two
+        weights = _weights(self.a, checkpoint)
+        return weights is not None and weights == _weights(self.b, checkpoint)
 
     def same_scores(self, checkpoint: Checkpoint) -> bool:
-        one, two = ({key: score for (c, key), score in t.scores.items() if c == checkpoint} for t in self.trees)
-        return one == two
+        a, b = ({key: score for (c, key), score in tree.scores.items() if c == checkpoint} for tree in self.trees)
+        return a == b
+
+    def changed_settings(self) -> list[str]:
+        """Settings in which runs of the two trees differ, as `training.learning_rate: 0.0001 -> 0.0002 (12 runs)`."""
+        changes: Counter[str] = Counter()
+        for run in self.runs:
+            a, b = (dict(_flat((tree.record(run) or {})["spec"])) for tree in self.trees)
+            for key in sorted(set(a) | set(b)):
+                if a.get(key) != b.get(key):
+                    changes[f"{key}: {a.get(key)} -> {b.get(key)}"] += 1
+        return [f"{change} ({count} runs)" for change, count in changes.items()]
+
+    def made_by(self) -> list[dict[str, list[str]]]:
+        """For each tree, commit, interpreter, CPU and packages of its runs: every value that occurs, by name."""
+        return [_made_by(tree) for tree in self.trees]
 
 
 def overlap(a: Tree, b: Tree) -> Overlap:
-    """Raises ConfigError, naming what is in the way, when the figures of the two trees do not mean the same."""
+    """Raises ConfigError, naming the obstacle, when the figures of the two trees do not mean the same."""
     if a.scale != b.scale:
         raise ConfigError(f"cannot be compared: {a.root} is of scale {a.scale}, {b.root} of scale {b.scale}")
-    ours, theirs = ({e["key"]: (e["items"], e["samples"]) for e in tree.benchmarks} for tree in (a, b))
-    for key in sorted(set(ours) | set(theirs)):
-        if ours.get(key) != theirs.get(key):
-            one, two = (f"{e[key][0]} problems x {e[key][1]}" if key in e else "none" for e in (ours, theirs))
+    sizes_a, sizes_b = ({e["key"]: f"{e['items']} problems x {e['samples']}" for e in t.benchmarks} for t in (a, b))
+    for key in sorted(set(sizes_a) | set(sizes_b)):
+        one, two = sizes_a.get(key, "none"), sizes_b.get(key, "none")
+        if one != two:
             raise ConfigError(f"cannot be compared: benchmark {key}: {a.root} has {one}, {b.root} has {two}")
-    sides = [set(tree.runs) & {run for run in tree.runs if tree.record(run) is not None} for tree in (a, b)]
-    scored = [{checkpoint for checkpoint, _ in tree.scores} for tree in (a, b)]
-    if not scored[0] & scored[1]:
+    runs_a, runs_b = ({run for run in tree.runs if tree.record(run) is not None} for tree in (a, b))
+    scored_a, scored_b = ({checkpoint for checkpoint, _ in tree.scores} for tree in (a, b))
+    if not scored_a & scored_b:
         raise MissingInputError(f"cannot be compared: {a.root} and {b.root} have no scored checkpoint in common")
     return Overlap(
         a,
         b,
-        tuple(run for run in a.runs if run in sides[0] & sides[1]),
-        tuple(c for c in a.checkpoints if c in scored[0] & scored[1]),
-        tuple(_names(sides[0] - sides[1], scored[0] - scored[1])),
-        tuple(_names(sides[1] - sides[0], scored[1] - scored[0])),
+        runs=tuple(run for run in a.runs if run in runs_a & runs_b),
+        checkpoints=tuple(checkpoint for checkpoint in a.checkpoints if checkpoint in scored_a & scored_b),
+        only_a=tuple(_names(runs_a - runs_b, scored_a - scored_b)),
+        only_b=tuple(_names(runs_b - runs_a, scored_b - scored_a)),
     )
 
 
-def configuration(common: Overlap) -> list[str]:
-    """Settings in which runs of the two trees differ, as `training.learning_rate: 0.0001 -> 0.0002 (12 runs)`."""
-    found: Counter[str] = Counter()
-    for run in common.runs:
-        one, two = (dict(_flat((tree.record(run) or {})["spec"])) for tree in common.trees)
-        for key in sorted(set(one) | set(two)):
-            if one.get(key) != two.get(key):
-                found[f"{key}: {one.get(key)} -> {two.get(key)}"] += 1
-    return [f"{change} ({count} runs)" for change, count in found.items()]
-
-
-def made_by(tree: Tree) -> dict[str, list[str]]:
-    """With what the runs of a tree were made: every value that occurs, by name; packages as `torch 2.13.0`."""
-    found: dict[str, set[str]] = {}
+def _made_by(tree: Tree) -> dict[str, list[str]]:
+    facts_of_all: dict[str, set[str]] = {}
     for run in tree.runs:
         environment = (tree.record(run) or {}).get("environment") or {}
         facts = {name: environment.get(name) for name in MADE_BY} | (environment.get("packages") or {})
         for name, value in facts.items():
-            found.setdefault(name, set()).add("unknown" if value is None else str(value))
-    return {name: sorted(values) for name, values in found.items()}
+            facts_of_all.setdefault(name, set()).add("unknown" if value is None else str(value))
+    return {name: sorted(values) for name, values in facts_of_all.items()}
 
 
 def _names(runs: set[Run], checkpoints: set[Checkpoint]) -> Iterator[str]:
@@ -114,7 +126,7 @@ def _names(runs: set[Run], checkpoints: set[Checkpoint]) -> Iterator[str]:
     yield from (c.path.as_posix() for c in sorted(checkpoints) if c.run not in runs)
 
 
-def _untimed(tree: Tree, run: Run) -> list[dict[str, str]]:
+def _untimed_curve(tree: Tree, run: Run) -> list[dict[str, str]]:
     rows = read_csv(tree.layout.run(run) / "curve.csv", "the learning curve", INDEX)
     return [{name: cell for name, cell in row.items() if not name.startswith(TIMES)} for row in rows]
 
@@ -135,18 +147,7 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", inner
 
 
-ONE_SEED = "one seed in each: the spread between seeds is unknown"
-
-# Of the measures of a learning curve, those that every run has; True: told as a share of the mean, since
-# gradients and clip fractions of methods differ tenfold, and so does their spread.
-CURVE = {
-    "area": False,
-    "final": False,
-    "grad_norm": True,
-    "clip_tokens": True,
-    "ratio_spread": True,
-    "entropy_end": True,
-}
+# The figures that differ.
 
 
 def cells(common: Overlap) -> list[Cell]:
@@ -156,42 +157,45 @@ def cells(common: Overlap) -> list[Cell]:
 
 def _scores(common: Overlap) -> Iterable[Cell]:
     changed = {_arm(c) for c in common.checkpoints if c.run.method != BASE and not common.same_weights(c)}
-    paired = {}
+    by_problem: dict[Checkpoint, Mapping[str, Comparison] | None] = {}
     for key in dict.fromkeys(key for _, key in common.a.scores):
-        a, b = (_by_arm(tree, common.checkpoints, key) for tree in common.trees)
+        a, b = (_series_of_scores(tree, common.checkpoints, key) for tree in common.trees)
         at_seeds = seed_cells(key, a, b, changed.__contains__, relative=False)
         yield from at_seeds.values()
         for checkpoint in common.checkpoints:
             arm, seed = _arm(checkpoint), checkpoint.run.seed
-            if arm not in at_seeds and seed in a.get(arm, {}) and seed in b.get(arm, {}):
-                x, y = a[arm][seed], b[arm][seed]
-                if abs(x - y) > EQUAL:
-                    if checkpoint not in paired:
-                        paired[checkpoint] = _paired(common, checkpoint)
-                    gain = paired[checkpoint]
-                    by_problem = gain[key] if gain else _unpaired(*(t.scores[checkpoint, key] for t in common.trees))
-                    yield Cell(checkpoint.path.as_posix(), key, False, x, y, by_problem, arm in changed)
+            if arm in at_seeds or seed not in a.get(arm, {}) or seed not in b.get(arm, {}):
+                continue
+            x, y = a[arm][seed], b[arm][seed]
+            if abs(x - y) > EQUAL:
+                if checkpoint not in by_problem:
+                    by_problem[checkpoint] = _paired(common, checkpoint)
+                gains = by_problem[checkpoint]
+                gain = gains[key] if gains else _unpaired(*(t.scores[checkpoint, key] for t in common.trees))
+                yield Cell(checkpoint.path.as_posix(), key, False, x, y, gain, arm in changed)
 
 
 def _curves(common: Overlap) -> Iterable[Cell]:
     changed = {Arm(run.model, run.method, None) for run in common.runs if not common.same_curve(run)}
-    done = [learning_curves.measures(tree) if changed else [] for tree in common.trees]
+    if not changed:
+        return
+    measured = [learning_curves.measures(tree) for tree in common.trees]
     for key, relative in CURVE.items():
         title = learning_curves.MEASURES[key].title
-        a, b = (_by_run([one for one in side if one.run in common.runs], key) for side in done)
-        found = seed_cells(title, a, b, changed.__contains__, relative=relative)
-        yield from found.values()
+        a, b = (_series_of_curves([run for run in side if run.run in common.runs], key) for side in measured)
+        at_seeds = seed_cells(title, a, b, changed.__contains__, relative=relative)
+        yield from at_seeds.values()
         for arm in a:
             x, y = a[arm], b.get(arm, {})
-            if arm not in found and any(abs(x[seed] - y[seed]) > EQUAL for seed in set(x) & set(y)):
+            if arm not in at_seeds and any(abs(x[seed] - y[seed]) > EQUAL for seed in set(x) & set(y)):
                 one, two = (math.fsum(side.values()) / len(side) for side in (x, y))
-                yield Cell(str(arm), title, relative, one, two, _untested(one, two, relative), True)
+                scale = (abs(one) + abs(two)) / 2 if relative else 1.0
+                gain = Comparison((two - one) / scale, None, None, None, None, None, "seed", ONE_SEED, 1)
+                yield Cell(str(arm), title, relative, one, two, gain, True)
 
 
 def _paired(common: Overlap, checkpoint: Checkpoint) -> Mapping[str, Comparison] | None:
     """b - a for one checkpoint on the same problems; None unless both trees keep grades and samples."""
-    from evals.score import paired
-
     keys = [str(benchmark["key"]) for benchmark in common.a.benchmarks]
     folders = [folder(checkpoint) for tree in common.trees for folder in (tree.layout.grades, tree.layout.samples)]
     if not all((folder / f"{key}.parquet").is_file() for folder in folders for key in keys):
@@ -204,9 +208,6 @@ def _unpaired(a: Score, b: Score) -> Comparison:
 
     MOVER of the two intervals (as in `evals.stats.intervals.combine`); p by the normal law from the nearer end.
     """
-    from evals.stats import intervals
-    from evals.stats.estimate import CONFIDENCE, Comparison
-
     assert a.value is not None
     assert b.value is not None
     difference = b.value - a.value
@@ -221,29 +222,23 @@ def _unpaired(a: Score, b: Score) -> Comparison:
     return Comparison(difference, se, difference - below, difference + above, p, None, "problem", how, a.items or 0)
 
 
-def _untested(a: float, b: float, relative: bool) -> Comparison:
-    from evals.stats.estimate import Comparison
-
-    scale = (abs(a) + abs(b)) / 2 if relative else 1.0
-    return Comparison((b - a) / scale, None, None, None, None, None, "seed", ONE_SEED, 1)
-
-
 def _arm(checkpoint: Checkpoint) -> Arm:
     return Arm(checkpoint.run.model, checkpoint.run.method, checkpoint.step)
 
 
-def _by_arm(tree: Tree, checkpoints: Iterable[Checkpoint], key: str) -> Series:
-    found: Series = defaultdict(dict)
+def _series_of_scores(tree: Tree, checkpoints: Iterable[Checkpoint], key: str) -> Series:
+    series: Series = defaultdict(dict)
     for checkpoint in checkpoints:
         score = tree.scores.get((checkpoint, key))
         if score is not None and score.value is not None:
-            found[_arm(checkpoint)][checkpoint.run.seed] = score.value
-    return dict(found)
+            series[_arm(checkpoint)][checkpoint.run.seed] = score.value
+    return dict(series)
 
 
-def _by_run(done: Iterable[learning_curves.RunMeasures], key: str) -> Series:
-    found: Series = defaultdict(dict)
-    for one in done:
-        if (value := one.values[key]) is not None:
-            found[Arm(one.run.model, one.run.method, None)][one.run.seed] = value
-    return dict(found)
+def _series_of_curves(runs: Iterable[learning_curves.RunMeasures], key: str) -> Series:
+    series: Series = defaultdict(dict)
+    for measured in runs:
+        value = measured.values[key]
+        if value is not None:
+            series[Arm(measured.run.model, measured.run.method, None)][measured.run.seed] = value
+    return dict(series)

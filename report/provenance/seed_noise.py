@@ -1,9 +1,9 @@
-"""The noise of training with another seed, learnt from two results trees, and figures held against it.
+"""The noise of training with another seed, estimated from two results trees, and figures tested against it.
 
 Two seeds are too few for a t interval of one method, and methods spread too unequally for a pooled one. So one method
 has moved when its difference exceeds 2 sqrt(2/S) times the largest difference between two seeds of any method in
 either tree. The mean over a model's methods has a t interval from the spread of that mean between seeds, pooled over
-models. How often each cries wolf: `python -m benchmarks.compare_noise`, docs/provenance.md.
+models. Their false-alarm rates: `python -m benchmarks.compare_noise`, docs/provenance.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison
+from evals.stats import intervals
+from evals.stats.compare import detectable, holm
+from evals.stats.estimate import CONFIDENCE, Comparison
 
 ALPHA = 0.05
 BAND = 2.0  # times the largest difference between seeds; at 1 every third comparison of equal code would move something
@@ -34,30 +35,22 @@ class Arm(NamedTuple):
         return f"{self.model}/{self.method}" + ("" if self.step is None else f"/step{self.step}")
 
 
-Series = dict[Arm, dict[int, float]]
-"""Values by seed."""
-
-Interval = Callable[[float, int], "Comparison"]
-"""(difference of means over S seeds, S) -> with its interval."""
-
-Noise = Callable[[Sequence[Mapping[int, float]]], Interval | None]
-"""From the values by seed of all methods."""
+Series: TypeAlias = dict[Arm, dict[int, float]]  # values by seed
+Interval: TypeAlias = Callable[[float, int], Comparison]  # (difference of means over S seeds, S) -> with its interval
+Noise: TypeAlias = Callable[[Sequence[Mapping[int, float]]], Interval | None]  # from the values by seed of all methods
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure that differs: `a`, `b` in its own unit; `gain` is b - a, as a share of their mean size if `relative`.
-
-    retrained: the weights behind it differ, so that two seeds could have differed as well.
-    """
+    """One figure that differs between two trees."""
 
     where: str
     figure: str
-    relative: bool
+    relative: bool  # `gain` is a share of the mean size of a and b
     a: float
     b: float
-    gain: Comparison
-    retrained: bool
+    gain: Comparison  # b - a
+    retrained: bool  # the weights behind it differ, so two seeds could have differed as well
     p_holm: float | None = None
 
     @property
@@ -73,8 +66,6 @@ class Cell:
 
 def corrected(cells: Sequence[Cell]) -> list[Cell]:
     """The cells with Holm's correction over all that have a p."""
-    from evals.stats.compare import holm
-
     adjusted = holm([cell.gain.p for cell in cells])
     return [replace(cell, p_holm=p) for cell, p in zip(cells, adjusted, strict=True)]
 
@@ -87,29 +78,32 @@ def seed_cells(figure: str, a: Series, b: Series, changed: Callable[[Arm], bool]
     """
     a, b = ({arm: by for arm, by in side.items() if arm in a and arm in b} for side in (a, b))
     retrained = [arm for arm in a if changed(arm)]
-    one, two = (_mean_over_methods(side, retrained) for side in (a, b))
-    found = against(band(BAND), figure, a, b, retrained, relative=relative)
-    return found | against(pooled_t, figure, one, two, list(one), relative=relative)
+    cells = against(band(BAND), figure, a, b, retrained, relative=relative)
+    mean_a, mean_b = (_mean_over_methods(side, retrained) for side in (a, b))
+    return cells | against(pooled_t, figure, mean_a, mean_b, list(mean_a), relative=relative)
 
 
 def against(noise: Noise, figure: str, a: Series, b: Series, arms: Sequence[Arm], *, relative: bool) -> dict[Arm, Cell]:
-    """A cell for each of `arms` that differs; the noise is learnt from all methods of `a`, and from `arms` of `b`."""
-    scale = {arm: _size(a[arm], b[arm]) if relative else 1.0 for arm in a}
+    """A cell for each of `arms` that differs; the noise is that of all methods of `a`, and of `arms` of `b`."""
+    scale = dict.fromkeys(a, 1.0)
+    if relative:
+        sizes = {arm: _mean([abs(value) for value in (*a[arm].values(), *b[arm].values())]) for arm in a}
+        scale = {arm: size or 1.0 for arm, size in sizes.items()}
     shares = [{arm: {s: v / scale[arm] for s, v in by.items()} for arm, by in side.items()} for side in (a, b)]
-    # what was not trained again stands in both trees and counts once
+    # What was not trained again is in both trees and counts once.
     interval = noise([*shares[0].values(), *(shares[1][arm] for arm in arms)])
-    found: dict[Arm, Cell] = {}
+    cells: dict[Arm, Cell] = {}
     if interval is None:
-        return found
+        return cells
     for arm in arms:
         seeds = sorted(set(a[arm]) & set(b[arm]))
         if any(abs(a[arm][s] - b[arm][s]) > EQUAL for s in seeds):
             x, y = (_mean([side[arm][s] for s in seeds]) for side in (a, b))
             gain = interval((y - x) / scale[arm], len(seeds))
-            if not relative and gain.low is not None and gain.high is not None:  # shares of 1 differ by at most 1
+            if not relative and gain.low is not None and gain.high is not None:  # scores differ by at most 1
                 gain = replace(gain, low=max(-1.0, gain.low), high=min(1.0, gain.high))
-            found[arm] = Cell(f"{arm}, {len(seeds)} seeds", figure, relative, x, y, gain, True)
-    return found
+            cells[arm] = Cell(f"{arm}, {len(seeds)} seeds", figure, relative, x, y, gain, True)
+    return cells
 
 
 def band(factor: float) -> Noise:
@@ -119,8 +113,6 @@ def band(factor: float) -> Noise:
     """
 
     def noise(methods: Sequence[Mapping[int, float]]) -> Interval | None:
-        from evals.stats.estimate import Comparison
-
         several = [list(by_seed.values()) for by_seed in methods if len(by_seed) > 1]
         largest = max((max(values) - min(values) for values in several), default=0.0)
         how = f"{factor:g} x the largest of {len(several)} differences between seeds of one method"
@@ -142,10 +134,6 @@ def pooled_t(methods: Sequence[Mapping[int, float]]) -> Interval | None:
     A difference of two means over S seeds has SE sqrt(2/S) sd: the noise of the two trees taken as independent, which
     overstates it when equal seeds still move together.
     """
-    from evals.stats import intervals
-    from evals.stats.compare import detectable
-    from evals.stats.estimate import CONFIDENCE, Comparison
-
     every = [list(by_seed.values()) for by_seed in methods]
     squares = math.fsum((value - _mean(values)) ** 2 for values in every for value in values)
     df = sum(len(values) - 1 for values in every)
@@ -168,18 +156,13 @@ def _mean_over_methods(side: Series, arms: Iterable[Arm]) -> Series:
     groups: dict[tuple[str, int | None], list[Arm]] = defaultdict(list)
     for arm in arms:
         groups[arm.model, arm.step].append(arm)
-    found: Series = {}
+    means: Series = {}
     for (model, step), members in groups.items():
         seeds = set.intersection(*(set(side[arm]) for arm in members))
         if len(members) > 1 and seeds:
             name = Arm(model, f"mean of {len(members)} methods", step)
-            found[name] = {seed: _mean([side[arm][seed] for arm in members]) for seed in sorted(seeds)}
-    return found
-
-
-def _size(one: Mapping[int, float], two: Mapping[int, float]) -> float:
-    """Mean size over both trees, in shares of which a relative figure is told; 1 where all are 0."""
-    return _mean([abs(value) for value in (*one.values(), *two.values())]) or 1.0
+            means[name] = {seed: _mean([side[arm][seed] for arm in members]) for seed in sorted(seeds)}
+    return means
 
 
 def _mean(values: Sequence[float]) -> float:

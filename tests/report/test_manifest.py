@@ -202,7 +202,7 @@ def test_a_run_left_over_from_another_plan_is_listed_too(broken: Path) -> None:
     edit(tree.layout.matrix, runs=[run for run in tree.matrix["runs"] if run["method"] != "tepo"])
     content = manifest.build(Tree(broken))
     assert content["runs"].keys() >= {TEPO.run.path.as_posix()}
-    assert manifest.problems(Tree(broken)) == []
+    assert manifest.broken_links(Tree(broken)) == []
 
 
 def test_without_a_manifest_there_is_nothing_to_hold_against(broken: Path, command: Command) -> None:
