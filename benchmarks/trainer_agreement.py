@@ -19,10 +19,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import evals.stats.compare as over
-from methods.training.run_folder import read
 from records import errors
 from records.errors import MissingInputError
-from records.files import write_json
+from records.files import read_growing_csv, write_json
 from records.layout import Results, Run
 from records.provenance import ROOT
 
@@ -56,7 +55,7 @@ def train(spec: dict[str, Any], out: Path) -> list[dict[str, str]]:
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with open(f"{out}.log", "w", encoding="utf-8") as log:
         subprocess.run(line, cwd=ROOT, env=variables, stdout=log, stderr=log, check=True)
-    return read(out / "curve.csv")
+    return read_growing_csv(out / "curve.csv")
 
 
 def windows(curve: list[dict[str, str]], figure: str, rollouts: int) -> list[float]:

@@ -1,8 +1,9 @@
-"""The training reward: the evaluation's own grader, so that a policy is trained and judged by one rule.
+"""The training reward: the evaluation's own grader, so that a policy is trained and evaluated by one rule.
 
 Named in a run specification as `evals.reward:boxed`. Text and exact numbers decide wherever they can, which on integer
-answers is always: microseconds per response, no process started. What is left goes to a pool of workers that starts
-when first needed; it owns no signal and no thread, so a trainer may call this from any thread and any forked child.
+answers is always: microseconds per response, no process started. The remaining answers go to a pool of workers that is
+started when first needed. It uses no signal and no thread, so a trainer may call this from any thread and any forked
+child.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError
 
 _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
-_LOCK = threading.Lock()
+_LOCK = threading.Lock()  # verl scores responses in several threads; a pool answers one question at a time
 
 
 def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float]:

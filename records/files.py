@@ -165,6 +165,17 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
     return [dict(zip(header, line, strict=True)) for line in lines[1:]]
 
 
+def read_growing_csv(path: Path) -> list[dict[str, str]]:
+    """Rows, as text, of a file that a process may be writing at this moment or was killed while writing.
+
+    Without a last line that is not whole; no rows if the file is not there yet.
+    """
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
+
+
 def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """CSV text with `\\n` line ends; None becomes an empty field, floats keep every digit."""
     out = io.StringIO()

@@ -7,14 +7,12 @@ interrupted.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from records import lock
+from records.files import read_growing_csv
 from records.layout import BASE, Run
 from records.results_tree import Tree
 
@@ -88,11 +86,9 @@ def _status(tree: Tree, run: Run, planned: int | None) -> Status:
     if record is not None:
         return Status(run, "done", planned, planned, record.get("wall_seconds"))
     state = tree.layout.run(run) / "state"
-    curve = state / "curve.csv"
     if not (state / "events.jsonl").is_file():
         return Status(run, "waiting", None, planned, None)
-    rows = _rows(curve) if curve.is_file() else []
-    done, each = _pace(rows)
+    done, each = _pace(read_growing_csv(state / "curve.csv"))
     if not lock.is_held(state / "lock"):
         return Status(run, "stopped", done, planned, None)
     left = None if planned is None or each is None else max(0.0, planned - done) * each
@@ -104,12 +100,6 @@ def _planned(tree: Tree, run: Run) -> int:
     changes = (tree.matrix.get("variants") or {}).get(run.variant, {}).get("changes", {}) if run.variant else {}
     rollouts = changes.get("training.rollouts") or (tree.matrix.get("training") or {}).get("rollouts")
     return int(rollouts or max(tree.runs[run]["steps"]))
-
-
-def _rows(curve: Path) -> list[dict[str, str]]:
-    """Whole lines only: the last one may be half written."""
-    content = curve.read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(content[: content.rfind("\n") + 1])))
 
 
 def _pace(rows: Sequence[dict[str, str]]) -> tuple[float, float | None]:

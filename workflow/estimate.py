@@ -5,7 +5,6 @@ Seconds come from curves and samples that lie under results/, else from config/t
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from models import registry as models
 from models import training_data
 from records.declared import Declared, Tuple, validated
 from records.errors import CorruptInputError, unknown
-from records.files import read_json, read_yaml
+from records.files import read_growing_csv, read_json, read_yaml
 from records.layout import BASE, Checkpoint, Results
 from workflow import matrix
 from workflow.matrix import Planned
@@ -181,8 +180,7 @@ def _measured_rollouts(world: World) -> dict[str, list[float]]:
         path = next((file for file in (folder / "curve.csv", folder / "state" / "curve.csv") if file.is_file()), None)
         if path is None:
             continue
-        with open(path, encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream))
+        rows = read_growing_csv(path)
         try:
             rollouts = {row["rollout"] for row in rows}
             total = sum(float(row["seconds_update"]) + float(row["seconds_rollout"] or 0) for row in rows)

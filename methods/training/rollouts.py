@@ -1,6 +1,7 @@
-"""What all trainers do with a rollout: which prompt groups are trained on, in which minibatch, what is told about it.
+"""What all trainers do with a rollout: its prompts, which groups are trained on, in which minibatch, what is recorded.
 
-Pure functions on rewards and batches; nothing here knows a trainer.
+Pure functions; nothing here knows a trainer. All randomness is derived from the run's seed by name, so that methods and
+trainers see the same prompts, and a resumed run draws what the interrupted one would have drawn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
+# A run is stopped when its mean reward was below this for so many rollouts in a row: without a right answer every group
+# is constant, nothing is left to learn from, and the rest of the run would only cost time.
 COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
+
+# --- Groups and minibatches -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,19 +52,23 @@ def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
 
 
 def informative(reward: Tensor, samples: int) -> list[bool]:
-    """Per group of `samples` rows: do its rewards differ? An all-equal group has advantage 0 everywhere."""
+    """Per group of `samples` rows: do its rewards differ? A constant group has advantage 0 everywhere."""
     reward_KG = reward.view(-1, samples)
     return (reward_KG.amax(1) > reward_KG.amin(1)).tolist()
 
 
-def choose(mixed: Sequence[bool], wanted: int, filtering: str) -> list[int]:
-    """Groups to train on, in the order drawn: the first `wanted` informative ones, with filter `none` any."""
-    candidates = [k for k, m in enumerate(mixed) if m or filtering == "none"]
+def choose(is_informative: Sequence[bool], wanted: int, filtering: str) -> list[int]:
+    """Groups to train on, in the order drawn: the first `wanted` informative ones, with filter `none` any.
+
+    The filters differ in how many prompts are drawn before (`oversample`: more at once; `refill`: more when groups are
+    missing; `mask`: no more, the rollout is smaller), not in what is kept.
+    """
+    candidates = [group for group, keep in enumerate(is_informative) if keep or filtering == "none"]
     return candidates[:wanted]
 
 
 def deal(kept: Sequence[int], minibatches: int) -> list[list[int]]:
-    """Groups of each minibatch, dealt like cards: too few make every minibatch smaller, not the last ones empty."""
+    """Groups of each minibatch, dealt in turn: too few make every minibatch smaller instead of the last ones empty."""
     return [list(kept[m::minibatches]) for m in range(minibatches)]
 
 
@@ -74,7 +83,7 @@ def together(batches: Sequence[Batch]) -> Batch:
     for f in fields(Batch):
         values = [getattr(b, f.name) for b in batches]
         if not all(isinstance(v, torch.Tensor) for v in values) or f.name == "group_tokens":
-            continue
+            continue  # the whole minibatch counts its own groups
         columns[f.name] = torch.cat([_widened(v.detach(), width) for v in values])
     return Batch(**columns, label=batches[0].label)
 
@@ -87,20 +96,19 @@ def _widened(x: Tensor, width: int) -> Tensor:
     return pad(x, (0, 0) * (x.ndim - 2) + (0, width - x.shape[1]), value=False if str(x.dtype) == "torch.bool" else 0)
 
 
-# Named seeds: each draw has its own, from the run's seed and the draw's name, so none depends on another.
+# --- Seeds and prompts ------------------------------------------------------------------------------------------------
 
 
 def derive(*name: str | int) -> int:
-    """A seed below 2^63 for the draw called `name`; the same on every machine and in every process.
+    """A seed below 2^63 for the draw called `name`, the run's seed first; the same in every process on every machine.
+
+    Each draw has a seed of its own, so none depends on how many random numbers another one took.
 
     >>> derive(1, "rollout", 3) == derive(1, "rollout", 3) != derive(1, "rollout", 4)
     True
     """
     digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-# Which prompts a run sees, in which order (by its seed alone), and whether the model can read them.
 
 
 def order(count: int, length: int, seed: int) -> list[int]:
@@ -135,45 +143,7 @@ class Refill:
         return drawn
 
 
-def check_readable(
-    prompts: Iterable[str],
-    tokenizer: PreTrainedTokenizerBase,
-    longest: int | None,
-    response: int,
-    path: str,
-    *,
-    limit: int | None = None,
-) -> None:
-    """Raise for a prompt that does not survive tokenising, that with its response exceeds the model's positions, or
-    that has more than `limit` tokens (`training.max_prompt_tokens`, for a trainer that cuts nothing)."""
-    for line, prompt in enumerate(prompts, 1):
-        ids: list[int] = tokenizer(prompt)["input_ids"]
-        decoded = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        if _plain(prompt) not in _plain(str(decoded)):
-            raise CorruptInputError(
-                f"{path}: line {line}: prompt: the tokenizer loses text: {prompt[:60]!r} comes back as "
-                f"{str(decoded)[:60]!r}"
-            )
-        if limit is not None and len(ids) > limit:
-            raise ConfigError(f"{path}: line {line}: prompt: {len(ids)} tokens; training.max_prompt_tokens is {limit}")
-        if longest is not None and len(ids) + response > longest:
-            raise ConfigError(
-                f"{path}: line {line}: prompt: {len(ids)} tokens and a response of {response} exceed the model's "
-                f"{longest} positions"
-            )
-
-
-def _plain(text: str) -> str:
-    """Normal form C: tokenizers may compose characters, which loses nothing."""
-    return unicodedata.normalize("NFC", text)
-
-
-def rows_of(prompts: list[dict[str, Any]], indices: Iterable[int]) -> list[dict[str, Any]]:
-    """Dataset rows: prompt, answer and the prompt's index."""
-    return [{"prompt": prompts[i]["prompt"], "answer": prompts[i]["answer"], "index": i} for i in indices]
-
-
-# The files a run is given, looked at before anything is loaded: its model folder and its prompts.
+# --- A run's input files ----------------------------------------------------------------------------------------------
 
 
 def prompts(spec: Spec) -> list[dict[str, Any]]:
@@ -186,6 +156,11 @@ def prompts(spec: Spec) -> list[dict[str, Any]]:
     return rows
 
 
+def rows_of(prompts: list[dict[str, Any]], indices: Iterable[int]) -> list[dict[str, Any]]:
+    """Dataset rows: prompt, answer and the prompt's index."""
+    return [{"prompt": prompts[i]["prompt"], "answer": prompts[i]["answer"], "index": i} for i in indices]
+
+
 def check_inputs(spec: Spec, prompts_drawn: int) -> None:
     """`MissingInputError` for a folder that holds no model, `ConfigError` for fewer prompts than a rollout draws."""
     for name in ("config.json", "tokenizer_config.json"):
@@ -194,3 +169,35 @@ def check_inputs(spec: Spec, prompts_drawn: int) -> None:
     count = len(prompts(spec))
     if count < prompts_drawn:  # a prompt may come once per rollout only: its samples are one group
         raise ConfigError(f"{spec.prompts}: holds {count} prompts, one rollout draws {prompts_drawn} different ones")
+
+
+def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise for a prompt that tokenising changes, that has more than `training.max_prompt_tokens` tokens, or that with
+    its response exceeds the model's positions.
+
+    Asked before training, because a trainer would cut or lose text in silence: transformers, for one, may replace a
+    tokenizer that lies beside a `qwen2` config by its own.
+    """
+    from transformers import AutoConfig
+
+    positions: int | None = getattr(AutoConfig.from_pretrained(spec.base), "max_position_embeddings", None)
+    limit, response = spec.training.max_prompt_tokens, spec.training.max_completion_tokens
+    for line, prompt in enumerate(prompts, 1):
+        where = f"{spec.prompts}: line {line}: prompt"
+        ids: list[int] = tokenizer(prompt)["input_ids"]
+        decoded = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        if _composed(prompt) not in _composed(decoded):
+            raise CorruptInputError(
+                f"{where}: the tokenizer loses text: {prompt[:60]!r} comes back as {decoded[:60]!r}"
+            )
+        if len(ids) > limit:
+            raise ConfigError(f"{where}: {len(ids)} tokens; training.max_prompt_tokens is {limit}")
+        if positions is not None and len(ids) + response > positions:
+            raise ConfigError(
+                f"{where}: {len(ids)} tokens and a response of {response} exceed the model's {positions} positions"
+            )
+
+
+def _composed(text: str) -> str:
+    """Normal form C: tokenizers may compose characters, which loses nothing."""
+    return unicodedata.normalize("NFC", text)

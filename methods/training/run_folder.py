@@ -1,4 +1,4 @@
-"""A run's folder: what is final, what is only there to go on from, and how they are told apart. No torch here.
+"""A run's folder: what is final, what is only there to resume from, and how they are told apart. No torch here.
 
 run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
 state/identity.json                          hashes of specification, inputs and code that the state belongs to
@@ -26,11 +26,10 @@ from methods.diagnostics import NAMES
 from methods.training.spec import Spec
 from records.code_hashes import closure, code_hash
 from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.files import atomic, read_json, write_json
+from records.files import atomic, read_growing_csv, read_json, write_json
 from records.provenance import ROOT, environment, sha256_file, sha256_tree
 
-# `curve.csv`: one row per update, numbers written so that they read back to the same bits.
-
+# --- curve.csv: one row per update, numbers written so that they read back to the same bits ---------------------------
 
 Figure = float | int | None
 
@@ -46,12 +45,15 @@ class Curve:
 
     def __init__(self, path: Path, rows: int):
         self.path = path
-        kept = read(path)[:rows] if rows else []
+        # Rows after the state to resume from are made again, so they are cut off.
+        kept = read_growing_csv(path)[:rows]
         if len(kept) < rows:
             raise CorruptInputError(
                 f"{path}: holds {len(kept)} rows, the state to resume from says {rows}; remove {path.parent}"
             )
-        self.rewards = {int(row["rollout"]): float(row["reward"]) for row in kept}
+        if kept and tuple(kept[0]) != COLUMNS:
+            raise CorruptInputError(f"{path}: columns {', '.join(kept[0])} are not those of a curve")
+        self.rewards = {int(row["rollout"]): float(row["reward"]) for row in kept}  # mean reward by rollout
         with atomic(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
             writer.writeheader()
@@ -80,23 +82,13 @@ class Curve:
             self._stream.close()
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The complete rows of a curve as text, without a line cut off by a kill. Raises if the header is another one."""
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    rows = list(csv.DictReader(lines))
-    if lines and tuple(lines[0].split(",")) != COLUMNS:
-        raise CorruptInputError(f"{path}: columns {lines[0]!r} are not those of a curve")
-    return rows
-
-
 def _spell(value: Figure) -> str:
     return "" if value is None else repr(value)
 
 
-SCHEMA = 1
+# --- The folder -------------------------------------------------------------------------------------------------------
+
+SCHEMA = 1  # of run.json
 MARK = "complete.json"
 
 
@@ -120,9 +112,10 @@ class RunFolder:
         self.state = folder / "state"
         self.identity = identity(spec)
         self.began = time.monotonic()
-        self.curve: Curve
-        self.workers_cpu_seconds = 0.0
-        self.mark = self.earlier = Mark(0, 0, 0, 0.0, 0.0, {})
+        self.curve: Curve  # from `open` on
+        self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
+        self.mark = Mark(0, 0, 0, 0.0, 0.0, {})  # of the last state
+        self.earlier = self.mark  # of the state that this process went on from
 
     def checkpoint(self, step: int) -> Path:
         """The final weights folder after `step` rollouts."""
@@ -134,6 +127,7 @@ class RunFolder:
 
     def restore(self) -> bool:
         """Write run.json and curve.csv again from the state if that is all that is missing."""
+        # Snakemake deletes a rule's outputs before it runs the rule again; the checkpoints may have survived.
         copy = self.state / "run.json"
         if not copy.is_file() or not (self.state / "curve.csv").is_file():
             return False
@@ -175,7 +169,7 @@ class RunFolder:
         temporary.mkdir(parents=True)
         write(temporary)
         _sync(temporary)
-        if final.exists():
+        if final.exists():  # of a process whose state did not count, or of another run in this folder
             shutil.rmtree(final)
         os.rename(temporary, final)
 
@@ -185,7 +179,7 @@ class RunFolder:
         outputs = {f"checkpoints/step{step}": sha256_tree(self.checkpoint(step)) for step in self.spec.checkpoints}
         record = {
             "schema": SCHEMA,
-            "spec": dict(self.spec.given),
+            "spec": dict(self.spec.document),
             "method": method,
             "environment": environment(),
             "inputs": self.identity,
@@ -198,7 +192,7 @@ class RunFolder:
         }
         write_json(self.state / "run.json", record)
         write_json(self.folder / "run.json", record)
-        for state in self.state.glob("checkpoint-*"):  # optimiser states are large, and nothing goes on from here
+        for state in self.state.glob("checkpoint-*"):  # optimiser states are large, and nothing resumes from them now
             shutil.rmtree(state)
         self.event("end", update=updates)
 
@@ -225,7 +219,7 @@ class RunFolder:
         return self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
     def _stands(self, record: dict[str, Any]) -> bool:
-        if record.get("spec") != dict(self.spec.given) or record.get("inputs") != self.identity:
+        if record.get("spec") != dict(self.spec.document) or record.get("inputs") != self.identity:
             return False
         outputs = record["outputs"]
         if outputs.keys() != {"curve.csv", *(f"checkpoints/step{step}" for step in self.spec.checkpoints)}:
@@ -236,10 +230,10 @@ class RunFolder:
         """Move a state that belongs to another specification, input or code aside, and say so."""
         path = self.state / "identity.json"
         if path.is_file():
-            found = read_json(path, "state identity")
-            if found == self.identity:
+            before = read_json(path, "state identity")
+            if before == self.identity:
                 return
-            changed = sorted(key for key in self.identity if found.get(key) != self.identity[key])
+            changed = sorted(key for key in self.identity if before.get(key) != self.identity[key])
             number = len(list(self.state.glob("aside-*"))) + 1
             aside = self.state / f"aside-{number}"
             aside.mkdir()
@@ -256,7 +250,7 @@ class RunFolder:
     def _latest(self) -> Path | None:
         """The last complete state from which every checkpoint not yet published can still be made."""
         missing = [step for step in self.spec.checkpoints if not self.checkpoint(step).is_dir()]
-        found = {}
+        states = {}
         for folder in self.state.glob("checkpoint-*"):
             if (folder / MARK).is_file():
                 mark = Mark(**read_json(folder / MARK, "state mark"))
@@ -264,10 +258,10 @@ class RunFolder:
                     print(f"{folder}: is not as it was saved; going on from an earlier state", flush=True)
                     self.event("damaged", folder=folder.name)
                 elif all(mark.rollout < step for step in missing):
-                    found[mark.update] = folder
+                    states[mark.update] = folder
                     continue
             shutil.rmtree(folder)  # half written, damaged, or too late to be of use
-        return found[max(found)] if found else None
+        return states[max(states)] if states else None
 
 
 def identity(spec: Spec) -> dict[str, str]:

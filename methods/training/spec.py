@@ -123,12 +123,12 @@ class Spec(Declared):
     training: Training
     checkpoints: Tuple[int]  # rollouts after which weights are published for evaluation; sorted, each once
     variant: str | None = None  # name of the settings when they are not the scale's own; the folder carries it too
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # the JSON as it came: it goes into run.json unchanged
+    _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
-    def given(self) -> dict[str, Any]:
-        """The JSON as it came."""
-        return self._given
+    def document(self) -> dict[str, Any]:
+        """The JSON as it came, without our defaults: it goes into run.json and decides whether a run is the same."""
+        return self._document
 
     @property
     def name(self) -> str:
@@ -138,8 +138,8 @@ class Spec(Declared):
 
     @property
     def digest(self) -> str:
-        """sha256 of what was given, independent of key order and spacing."""
-        return hashlib.sha256(json.dumps(self.given, sort_keys=True).encode()).hexdigest()
+        """sha256 of the document, independent of key order and spacing."""
+        return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()
 
     @field_validator("checkpoints")
     @classmethod
@@ -168,14 +168,14 @@ def read(text: str) -> Spec:
             )
         text = path.read_text(encoding="utf-8")
     try:
-        given = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}: not valid JSON ({error})") from error
-    return check(given, where)
+    return check(document, where)
 
 
-def check(given: Mapping[str, Any], where: str = "spec") -> Spec:
-    """`given` as a `Spec`, or `ConfigError` with one line: file, key, value, what is allowed."""
-    spec = validated(Spec, given, where)
-    spec._given = dict(given)
+def check(document: Mapping[str, Any], where: str = "spec") -> Spec:
+    """`document` as a `Spec`, or `ConfigError` with one line: file, key, value, what is allowed."""
+    spec = validated(Spec, document, where)
+    spec._document = dict(document)
     return spec

@@ -9,8 +9,9 @@ import pytest
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.training import rollouts
 from methods.training.rollouts import choose, deal, derive, informative
-from methods.training.run_folder import COLUMNS, Curve, read
+from methods.training.run_folder import COLUMNS, Curve
 from records.errors import CorruptInputError
+from records.files import read_growing_csv
 
 
 def test_order_is_passes_over_all_prompts() -> None:
@@ -102,7 +103,7 @@ def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
     again = Curve(tmp_path / "curve.csv", 2)
     again.append(row(2, reward=0.25))
     again.close()
-    found = read(tmp_path / "curve.csv")
+    found = read_growing_csv(tmp_path / "curve.csv")
     assert [r["update"] for r in found] == ["0", "1", "2"]
     assert float(found[0]["reward"]) == 0.1 + 0.2
     assert found[0]["mask_fraction"] == ""

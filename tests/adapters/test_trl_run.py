@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from methods.training.run_folder import COLUMNS, read
+from methods.training.run_folder import COLUMNS
 from records.errors import CorruptInputError
+from records.files import read_growing_csv
 from records.provenance import sha256_file, sha256_tree
 from tests.adapters import worlds
 
@@ -19,7 +20,7 @@ Train = Callable[..., int]
 
 def numbers(out: Path, name: str = "curve.csv") -> list[dict[str, str]]:
     """The curve without timings."""
-    return [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in read(out / name)]
+    return [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in read_growing_csv(out / name)]
 
 
 def weights(out: Path, step: int = 2) -> str:
@@ -43,7 +44,7 @@ def test_rerun_is_bit_equal(runs: dict[str, Path]) -> None:
 
 
 def test_curve_has_a_row_per_update(runs: dict[str, Path]) -> None:
-    rows = read(runs["tepo"] / "curve.csv")
+    rows = read_growing_csv(runs["tepo"] / "curve.csv")
     assert tuple(rows[0]) == COLUMNS
     assert [(int(r["rollout"]), int(r["update"]), int(r["minibatch"])) for r in rows] == [
         (1 + u // 4, u, u % 4) for u in range(8)
@@ -57,7 +58,7 @@ def test_curve_has_a_row_per_update(runs: dict[str, Path]) -> None:
 def test_first_minibatch_of_every_rollout_is_on_policy(runs: dict[str, Path]) -> None:
     """C3, live: ratio exactly 1, dH exactly 0, so an empty mask and nothing clipped."""
     for name in ("tepo", "grpo", "tepo_nokl"):
-        for row in read(runs[name] / "curve.csv"):
+        for row in read_growing_csv(runs[name] / "curve.csv"):
             if row["minibatch"] == "0":
                 assert float(row["ratio_spread"]) == float(row["kl_old"]) == float(row["clip_fraction_tokens"]) == 0
                 assert float(row["effective_sample_size"]) == 1
@@ -69,7 +70,7 @@ def test_first_minibatch_of_every_rollout_is_on_policy(runs: dict[str, Path]) ->
 def test_methods_share_weights_prompts_and_sampling_noise(runs: dict[str, Path]) -> None:
     """The first rollout and first update of all methods are the same numbers: TEPO = TEPO without KL = GRPO."""
     same = ("reward", "groups_kept", "response_tokens", "entropy", "tokens", "sequences", "loss")
-    first = {name: read(runs[name] / "curve.csv")[0] for name in runs}
+    first = {name: read_growing_csv(runs[name] / "curve.csv")[0] for name in runs}
     for name in runs:
         assert [first[name][k] for k in same[:-1]] == [first["tepo"][k] for k in same[:-1]]
         assert float(first[name]["loss"]) == pytest.approx(float(first["tepo"]["loss"]), abs=1e-6)
@@ -163,7 +164,7 @@ def test_gradient_accumulation_is_the_same_update(train: Train, tmp_path: Path) 
     """C2, live: two micro-batches with exact denominators against one minibatch."""
     for parts in (1, 2):
         assert train(tmp_path / str(parts), "grpo", micro_batches=parts, rollouts=1, checkpoints=(1,)) == 0
-    one, two = (read(tmp_path / name / "curve.csv") for name in ("1", "2"))
+    one, two = (read_growing_csv(tmp_path / name / "curve.csv") for name in ("1", "2"))
     first, again = one[0], two[0]  # later ones drift apart: AdamW divides rounding by its own size
     for column in ("loss", "grad_norm", "entropy", "kl_old", "ratio_spread", "clip_fraction_tokens"):
         assert float(first[column]) == pytest.approx(float(again[column]), rel=4e-6, abs=4e-7), column
@@ -177,7 +178,7 @@ FILTERS = {"mask": 4, "none": 4, "oversample": 6}
 def test_filter_decides_what_is_drawn_and_kept(train: Train, tmp_path: Path, filtering: str) -> None:
     out = tmp_path / "run"
     assert train(out, "grpo", filter=filtering, reward="tests.adapters.worlds:rarely") == 0
-    rows = read(out / "curve.csv")
+    rows = read_growing_csv(out / "curve.csv")
     drawn = FILTERS[filtering]
     for row in rows:
         assert int(row["groups_sampled"]) == drawn
@@ -202,7 +203,7 @@ def test_empty_minibatches_do_not_move_the_weights(train: Train, tmp_path: Path,
 def test_refill_draws_until_the_rollout_is_full(train: Train, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert train(out, "grpo", filter="refill", reward="tests.adapters.worlds:rarely", refill_rounds=8) == 0
-    rows = read(out / "curve.csv")
+    rows = read_growing_csv(out / "curve.csv")
     assert {int(r["groups_kept"]) for r in rows} == {4}
     assert all(int(r["groups_sampled"]) > 4 for r in rows)
 

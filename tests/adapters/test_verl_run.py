@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from methods.train import STOPPED
-from methods.training.run_folder import read
+from records.files import read_growing_csv
 from records.layout import Results, Run
 from records.provenance import ROOT
 from tests.adapters import worlds
@@ -62,7 +62,7 @@ def no_stray_processes() -> Iterator[list[subprocess.Popen[str]]]:
 def until(process: subprocess.Popen[str], out: Path, rows: int) -> list[dict[str, str]]:
     """The curve's rows as soon as there are so many."""
     deadline = time.monotonic() + 300
-    while len(found := read(out / "state" / "curve.csv")) < rows:
+    while len(found := read_growing_csv(out / "state" / "curve.csv")) < rows:
         assert process.poll() is None, said(out)[-3000:]
         assert time.monotonic() < deadline, said(out)[-3000:]
         time.sleep(0.01)
@@ -103,7 +103,7 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
     assert left_over(children, 90) == []
     assert events(out).count("resume") == 1
 
-    after = read(out / "curve.csv")
+    after = read_growing_csv(out / "curve.csv")
     for one, other in zip(before, after, strict=False):
         assert untimed(one) == untimed(other)
     trained = [row for row in after if row["tokens"] != "0"]
@@ -178,7 +178,7 @@ def test_a_stop_request_saves_and_exits_75(
     process.terminate()
     assert process.wait(timeout=120) == STOPPED, said(out)[-3000:]
     assert events(out)[-2:] == ["save", "stopped"]
-    rows = read(out / "state" / "curve.csv")
+    rows = read_growing_csv(out / "state" / "curve.csv")
     assert {row["groups_sampled"] for row in rows} == {"4"}
     for row in rows:
         kept = int(row["groups_kept"])

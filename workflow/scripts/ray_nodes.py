@@ -55,17 +55,16 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def hosts(job: str) -> list[str]:
     """The job's nodes, the one we run on first. The variables that list them do not reach a rule's shell."""
-    shown = _output("scontrol", "show", "job", job)
-    found = re.search(r"^\s+NodeList=(\S+)", shown, re.MULTILINE)
-    if found is None:
+    node_list = re.search(r"^\s+NodeList=(\S+)", _output("scontrol", "show", "job", job), re.MULTILINE)
+    if node_list is None:
         raise NodesError(f"job {job}: scontrol shows no NodeList")
-    return _output("scontrol", "show", "hostnames", found[1]).split()
+    return _output("scontrol", "show", "hostnames", node_list[1]).split()
 
 
 def address(host: str) -> str:
     """The IP address under which Slurm itself reaches the node."""
-    found = re.search(r"NodeAddr=(\S+)", _output("scontrol", "show", "node", "--oneliner", host))
-    return socket.gethostbyname(found[1] if found else host)
+    node_address = re.search(r"NodeAddr=(\S+)", _output("scontrol", "show", "node", "--oneliner", host))
+    return socket.gethostbyname(node_address[1] if node_address else host)
 
 
 def port(job: str) -> int:
@@ -81,36 +80,36 @@ def step(host: str, cores: int, command: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def ray_start(host: str, given: argparse.Namespace, *where: str) -> Process:
+def ray_start(host: str, args: argparse.Namespace, *where: str) -> Process:
     """Ray on `host` until it is stopped: `--block` keeps the step alive as long as Ray lives, and no longer."""
     ray = str(Path(sys.executable).with_name("ray"))
-    line = [ray, "start", "--block", f"--num-gpus={given.gpus_per_node}", f"--num-cpus={given.cores}", *where]
+    line = [ray, "start", "--block", f"--num-gpus={args.gpus_per_node}", f"--num-cpus={args.cores}", *where]
     line.append(f"--node-ip-address={address(host)}")
-    return subprocess.Popen(step(host, given.cores, ["bash", "-c", f"trap '' USR1; exec {shlex.join(line)}"]))
+    return subprocess.Popen(step(host, args.cores, ["bash", "-c", f"trap '' USR1; exec {shlex.join(line)}"]))
 
 
-def start(job: str, found: Sequence[str], given: argparse.Namespace, running: dict[str, Process]) -> str:
+def start(job: str, nodes: Sequence[str], args: argparse.Namespace, running: dict[str, Process]) -> str:
     """Ray on all nodes, each process put into `running` as soon as it is started; Ray's address."""
-    first, number = found[0], port(job)
-    deadline = time.monotonic() + given.start_seconds
+    first, number = nodes[0], port(job)
+    deadline = time.monotonic() + args.start_seconds
     running[first] = ray_start(
-        first, given, "--head", f"--port={number}", f"--ray-client-server-port={number + 1}",
+        first, args, "--head", f"--port={number}", f"--ray-client-server-port={number + 1}",
         "--include-dashboard=false", f"--temp-dir={temporary(job)}",
     )  # fmt: skip
-    ray_address, wanted = f"{address(first)}:{number}", " ".join([str(given.gpus_per_node)] * given.nodes)
+    ray_address, wanted = f"{address(first)}:{number}", " ".join([str(args.gpus_per_node)] * args.nodes)
     while True:
         check_alive(running)
-        answers, said = gpus_joined(ray_address)
-        if answers and said == wanted:
+        answers, joined = gpus_joined(ray_address)
+        if answers and joined == wanted:
             return ray_address
         if time.monotonic() > deadline:
             raise NodesError(
-                f"Ray at {ray_address} is not whole after {given.start_seconds:.0f} s: GPUs of the nodes that joined: "
-                f"wanted {wanted}, got {said}"
+                f"Ray at {ray_address} is not whole after {args.start_seconds:.0f} s: GPUs of the nodes that joined: "
+                f"wanted {wanted}, got {joined}"
             )
-        if answers:
-            for host in found[len(running) :]:
-                running[host] = ray_start(host, given, f"--address={ray_address}")
+        if answers:  # the head is up: a worker that came before it would give up
+            for host in nodes[len(running) :]:
+                running[host] = ray_start(host, args, f"--address={ray_address}")
         time.sleep(1)
 
 
@@ -118,11 +117,11 @@ def gpus_joined(ray_address: str) -> tuple[bool, str]:
     """Whether Ray answers, and the GPUs of each node that has joined, or why it does not."""
     line = [sys.executable, "-c", JOINED, ray_address]
     try:
-        asked = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return False, "no answer in 60 s"
-    said = (asked.stdout if asked.returncode == 0 else asked.stderr).strip().splitlines()
-    return asked.returncode == 0, said[-1] if said else ""
+    output = (answer.stdout if answer.returncode == 0 else answer.stderr).strip().splitlines()
+    return answer.returncode == 0, output[-1] if output else ""
 
 
 def temporary(job: str) -> str:
@@ -149,28 +148,28 @@ def stop(processes: Sequence[Process]) -> None:
             process.kill()
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     job = _job()
-    found = hosts(job)
-    if len(found) != given.nodes:
-        raise NodesError(f"job {job}: has nodes {', '.join(found)}, but this run needs {given.nodes}")
-    # a token of this job's own: nobody else on the cluster's network can join, or send work to, its Ray
+    nodes = hosts(job)
+    if len(nodes) != args.nodes:
+        raise NodesError(f"job {job}: has nodes {', '.join(nodes)}, but this run needs {args.nodes}")
+    # A token of this job's own: nobody else on the cluster's network can join, or send work to, its Ray.
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
     running: dict[str, Process] = {}
     steps: list[Process] = []
     try:
-        ray_address = start(job, found, given, running)
-        print(f"Ray runs on {', '.join(found)} with {given.gpus_per_node} GPUs each, head {ray_address}", flush=True)
+        ray_address = start(job, nodes, args, running)
+        print(f"Ray runs on {', '.join(nodes)} with {args.gpus_per_node} GPUs each, head {ray_address}", flush=True)
         os.environ["RAY_ADDRESS"] = ray_address
-        steps.append(subprocess.Popen(step(found[0], given.cores, given.command)))
+        steps.append(subprocess.Popen(step(nodes[0], args.cores, args.command)))
         while steps[0].poll() is None:
             check_alive(running)
             time.sleep(0.5)
     finally:
         stop([*steps, *running.values()])
     code = int(steps[0].returncode)
-    if code == 0:  # else Ray's logs are of use
-        subprocess.run(["srun", "--overlap", f"--nodes={len(found)}", "rm", "-rf", temporary(job)], check=False)
+    if code == 0:  # after a failure Ray's logs are of use
+        subprocess.run(["srun", "--overlap", f"--nodes={len(nodes)}", "rm", "-rf", temporary(job)], check=False)
     return code
 
 

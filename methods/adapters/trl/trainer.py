@@ -123,8 +123,8 @@ class MethodTrainer(GRPOTrainer):
             examples = [row for row in rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
-        kept = choose(informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter)
-        self._kept = self._with_advantage(sampled, kept)
+        kept_groups = choose(informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter)
+        self._kept = self._with_advantage(sampled, kept_groups)
         self.recorder.rollout(self._figures(sampled, self._kept), time.perf_counter() - began)
         return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
 
@@ -147,10 +147,10 @@ class MethodTrainer(GRPOTrainer):
             ref_logp=output.get("ref_per_token_logps"),
         )
 
-    def _with_advantage(self, sampled: Rows, kept: list[int]) -> Rows:
+    def _with_advantage(self, sampled: Rows, kept_groups: list[int]) -> Rows:
         """The rows of the kept groups, with the method's advantages over exactly these."""
         size = self.num_generations
-        index = [row for group in kept for row in range(group * size, (group + 1) * size)]
+        index = [row for group in kept_groups for row in range(group * size, (group + 1) * size)]
         rows = sampled.take(torch.tensor(index, dtype=torch.long, device=sampled.reward.device))
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group) if index else rows.reward)
 
@@ -251,15 +251,7 @@ def build_trainer(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: P
         raise ConfigError("environment: CUDA_VISIBLE_DEVICES: several devices are visible; the trl adapter uses one")
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
-    positions = getattr(transformers.AutoConfig.from_pretrained(spec.base), "max_position_embeddings", None)
-    rollouts.check_readable(
-        [p["prompt"] for p in prompts],
-        tokenizer,
-        positions,
-        t.max_completion_tokens,
-        spec.prompts,
-        limit=t.max_prompt_tokens,
-    )
+    rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
     recorder = Recorder(run, method, stop)
     drawn = rollouts.order(len(prompts), t.rollouts * sizes.prompts_drawn, spec.seed)
     trainer = MethodTrainer(

@@ -41,7 +41,7 @@ class Rollout:
     """A rollout's responses, group by group in the order drawn, and which groups are trained on."""
 
     rows: list[tensors.Response]
-    kept: list[int]  # numbers of groups
+    kept_groups: list[int]  # their numbers
     samples: int  # per group
 
     @property
@@ -53,7 +53,7 @@ class Rollout:
 
     @property
     def kept_rows(self) -> list[tensors.Response]:
-        return [row for number in self.kept for row in self.group(number)]
+        return [row for number in self.kept_groups for row in self.group(number)]
 
 
 class GroupBuffer(ReplayBuffer):
@@ -90,7 +90,7 @@ class GroupBuffer(ReplayBuffer):
         staying = {row.uid for row in self.rollout.kept_rows} or {rows[0].uid}
         self._clear_groups(partition_id, {row.uid for row in rows} - staying)
         batch = self._materialize_batch(partition_id, sorted(staying), dict(self.partitions[partition_id]))
-        if not self.rollout.kept:
+        if not self.rollout.kept_groups:
             raise NothingToLearnError(batch)
         # verl gives rows in the order in which they finished; minibatches need the order in which they were drawn.
         position = {key: index for index, key in enumerate(batch.keys)}

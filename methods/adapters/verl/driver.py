@@ -85,11 +85,8 @@ def _check_model(spec: Spec, prompts: Sequence[str]) -> list[int]:
     """The model's end tokens, after a check that its tokenizer and its length fit every prompt."""
     import transformers
 
-    t = spec.training
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
-    config = transformers.AutoConfig.from_pretrained(spec.base)
-    positions = getattr(config, "max_position_embeddings", None)
-    check_readable(prompts, tokenizer, positions, t.max_completion_tokens, spec.prompts, limit=t.max_prompt_tokens)
+    check_readable(spec, prompts, tokenizer)
     # A model may end its text with other tokens than its tokenizer's: the generation config knows them all.
     end_tokens: Any = None
     if (Path(spec.base) / "generation_config.json").is_file():

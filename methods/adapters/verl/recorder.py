@@ -42,7 +42,7 @@ class Recorder:
         minibatches without an informative group were not made: they are the last ones of each pass."""
         t = self.training
         figures = asdict(self._figures(number, rollout))
-        trained = min(len(rollout.kept), t.minibatches)  # minibatches of a pass that have a group
+        trained = min(len(rollout.kept_groups), t.minibatches)  # minibatches of a pass that have a group
         for index in range(t.updates_per_rollout):
             passes_before, minibatch = divmod(index, t.minibatches)
             row: dict[str, Any] = dict.fromkeys(("loss", "grad_norm", *NAMES)) | {"tokens": 0, "sequences": 0}
@@ -77,8 +77,8 @@ class Recorder:
             reward=_mean([row.reward for row in rollout.rows]),
             reward_kept=_mean([row.reward for row in kept]) if kept else None,
             groups_sampled=rollout.groups,
-            groups_kept=len(rollout.kept),
-            groups_discarded=rollout.groups - len(rollout.kept),
+            groups_kept=len(rollout.kept_groups),
+            groups_discarded=rollout.groups - len(rollout.kept_groups),
             response_tokens=_mean([row.tokens for row in rollout.rows]),
             truncated_fraction=_mean([row.truncated for row in rollout.rows]),
         )

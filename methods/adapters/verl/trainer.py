@@ -152,8 +152,8 @@ class MethodTrainer(PPOTrainerSync):
     # --- 3. minibatches -------------------------------------------------------------------------------------------
 
     def _minibatches(self) -> list[list[int]]:
-        """Positions in `rollout.kept` of the groups of each minibatch that has any."""
-        dealt = deal(range(len(self.replay_buffer.rollout.kept)), self.spec.training.minibatches)
+        """Positions in `rollout.kept_groups` of the groups of each minibatch that has any."""
+        dealt = deal(range(len(self.replay_buffer.rollout.kept_groups)), self.spec.training.minibatches)
         return [groups for groups in dealt if groups]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -172,7 +172,7 @@ class MethodTrainer(PPOTrainerSync):
         size = self.spec.training.rows_per_minibatch
         placed: list[tuple[str, tensors.MinibatchTotals]] = []  # minibatch by minibatch
         for members in self._minibatches():
-            groups = {number: rollout.group(rollout.kept[number]) for number in members}
+            groups = {number: rollout.group(rollout.kept_groups[number]) for number in members}
             rows = sum(map(len, groups.values()))
             for number, group in groups.items():
                 totals = tensors.MinibatchTotals(number, sum(row.tokens for row in group), len(groups), rows)
@@ -225,7 +225,7 @@ class MethodTrainer(PPOTrainerSync):
         """verl's own moment for saving is before the rollout's rows are written; ours is `on_step_end`."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
-        if self.replay_buffer.rollout.kept:  # without an update there is nothing that verl's figures could be about
+        if self.replay_buffer.rollout.kept_groups:  # without an update there is nothing to compute them from
             super()._compute_metrics(batch, metrics, *args, **options)
 
 
