@@ -109,9 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--methods", nargs="+", default=catalog.keys(), choices=catalog.keys(), metavar="KEY")
     parser.add_argument("--readings", action="store_true", help="every reading of these methods too (a minute)")
-    given = parser.parse_args(argv)
-    keys = list(given.methods)
-    if given.readings:
+    args = parser.parse_args(argv)
+    keys = list(args.methods)
+    if args.readings:
         keys = [text for text in subjects.shapes() if text.split("+")[0] in keys]
     text, mutants, survived = table(keys)
     print(text)

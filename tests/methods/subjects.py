@@ -1,6 +1,6 @@
-"""The subjects of the property tables: every catalog method, every reading of it, every number it can be given.
+"""What the tests of properties run on: every catalog method, every reading of it, every option at another value.
 
-Found by asking the catalog, so a new method enters the tables by being there.
+They are asked of the catalog, so that the tests cover a new method as soon as it is there.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def other(name: str, default: Any) -> float:
 def changes(key: str) -> tuple[str, ...]:
     """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
     entry = catalog.entries()[key]
-    found = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.values]
+    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.values]
     for option in entry.options:
         values = option.choices or (f"{other(option.name, option.default):g}",)
-        found += [f"{key}+{option.name}={value}" for value in values]
-    return tuple(dict.fromkeys(text for text in found if "=<" not in text))
+        texts += [f"{key}+{option.name}={value}" for value in values]
+    return tuple(dict.fromkeys(texts))
 
 
 def refused(text: str) -> bool:
@@ -55,23 +55,23 @@ def refused(text: str) -> bool:
 @cache
 def variants() -> tuple[str, ...]:
     """Every method at its defaults and with one thing changed, each resolved method once."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for key in catalog.entries():
         for text in (key, *changes(key)):
             if not refused(text):
-                found.setdefault(catalog.parse(text).key, text)
-    return tuple(found.values())
+                by_key.setdefault(catalog.parse(text).key, text)
+    return tuple(by_key.values())
 
 
 @cache
 def shapes() -> tuple[str, ...]:
     """The variants whose parts differ in kind: numbers and the advantage's deviation leave a loss's structure alone."""
     labels = {text: catalog.parse(text) for text in variants()}
-    found: dict[str, str] = {}
+    by_skeleton: dict[str, str] = {}
     for text, method in labels.items():
         skeleton = " ".join(NUMBER.sub("#", str(part)) for part in method.parts.filled().values())
-        found.setdefault(text.split("+")[0] + skeleton.split(" ", 1)[1], text)
-    return tuple(found.values())
+        by_skeleton.setdefault(text.split("+")[0] + skeleton.split(" ", 1)[1], text)
+    return tuple(by_skeleton.values())
 
 
 def contradictions() -> tuple[str, ...]:
@@ -81,13 +81,13 @@ def contradictions() -> tuple[str, ...]:
 
 def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:
     """The batch with exactly the fields the method says it needs, so that `needs` is proven with every loss."""
-    given: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs))}
+    tensors: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs))}
     for name in LEAVES:
-        if name in given:
-            given[name] = given[name].detach().clone().requires_grad_()
+        if name in tensors:
+            tensors[name] = tensors[name].detach().clone().requires_grad_()
     if "dropped" in fields:
-        given["dropped"] = fields["dropped"]
-    return Batch(**given, **extra)
+        tensors["dropped"] = fields["dropped"]
+    return Batch(**tensors, **extra)
 
 
 def evaluate(
@@ -99,9 +99,10 @@ def evaluate(
     leaves = {name: getattr(batch, name) for name in LEAVES if getattr(batch, name) is not None}
     if not loss.requires_grad:
         return float(loss.detach()), {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return float(loss.detach()), {
-        name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), found, strict=True)
+        name: torch.zeros_like(leaf) if g is None else g
+        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
     }
 
 

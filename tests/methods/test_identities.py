@@ -1,7 +1,7 @@
 """The identities between losses, each with the row where it fails: an equality that nothing can break proves nothing.
 
-P1 to P21 are the design's numbering; padding, permutation and splits (P12, P21) stand in `test_properties.py`, what
-needs a whole vocabulary (P13, P14, P19) in `test_vocabulary.py`.
+P1 to P21 number the identities in the names of tests. Padding, permutation and splits (P12, P21) are tested in
+`test_properties.py`, what needs a whole vocabulary (P13, P14, P19) in `test_vocabulary.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from methods import catalog
 
 PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "tepo.md"
 
-# (row of the design's numbering, printed label, catalog key); base models, Delta and mean rows train nothing.
+# (row id of paper/tables, printed label, catalog key); base models, Delta and mean rows train nothing.
 ROWS: list[tuple[str, str, str | None]] = [
     ("T1.2", "w. GRPO/DAPO", "grpo"),
     ("T1.3", "w. CLIP-Cov", "clip_cov"),
