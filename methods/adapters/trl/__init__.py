@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from methods import catalog
 from methods.adapters import TRL_VERSION, Outcome, Plan
@@ -91,77 +90,3 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
         run.curve.close()
     recorder = trainer.recorder
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at)
-
-
-def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str, Any]:
-    """Keyword arguments of `GRPOConfig`, every one that matters written out.
-
-    TRL's defaults are bfloat16, a learning rate that decays to 0, and telemetry. The arguments that shape TRL's loss
-    are in its off position: our loss replaces TRL's.
-    """
-    t = spec.training
-    cpu = t.device == "cpu"
-    return {
-        **sizes.trainer,
-        "output_dir": str(folder),
-        "seed": spec.seed,
-        "data_seed": spec.seed,
-        # sampling
-        "num_generations": t.samples_per_prompt,
-        "max_completion_length": t.max_completion_tokens,
-        "temperature": t.temperature,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": None,
-        "repetition_penalty": 1.0,
-        "use_vllm": False,
-        "vllm_importance_sampling_correction": False,
-        "mask_truncated_completions": False,
-        "shuffle_dataset": False,  # our order, and one epoch: TRL's shuffle starts over in a resumed second epoch
-        "remove_unused_columns": False,
-        "pad_to_multiple_of": None,
-        # optimiser
-        "optim": "adamw_torch",
-        "learning_rate": t.learning_rate,
-        "lr_scheduler_type": "constant",
-        "warmup_steps": 0,
-        "weight_decay": t.weight_decay,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.999,
-        "adam_epsilon": 1e-8,
-        "max_grad_norm": t.gradient_clip,
-        # numbers
-        "use_cpu": cpu,
-        "bf16": t.precision == "bfloat16",
-        "fp16": False,
-        "tf32": None if cpu else False,
-        "gradient_checkpointing": False,
-        "torch_compile": False,
-        "disable_dropout": True,
-        "use_cache": True,  # False would be saved into every checkpoint's config and slow its evaluation down
-        # A switch only: TRL loads and runs the reference model if beta is not 0; its beta enters no loss of ours.
-        "beta": 1.0 if "ref_logp" in method.needs else 0.0,
-        "model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager" if cpu else "sdpa"},
-        # TRL's own loss terms: unused, off
-        "loss_type": "dapo",
-        "scale_rewards": "group",
-        "entropy_coef": 0.0,
-        "use_adaptive_entropy": False,
-        "top_entropy_quantile": 1.0,
-        "sync_ref_model": False,
-        "use_bias_correction_kl": False,
-        # records: ours
-        "logging_strategy": "no",
-        "logging_nan_inf_filter": False,
-        "save_strategy": "no",  # our callback asks for saves, on rollout edges only
-        "save_total_limit": 2,
-        "eval_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "log_completions": False,
-        "push_to_hub": False,
-        "restore_callback_states_from_checkpoint": False,
-        "ignore_data_skip": False,
-        "dataloader_num_workers": 0,
-        "dataloader_pin_memory": not cpu,
-    }

@@ -116,11 +116,11 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     from methods.adapters.verl.processes import environment
 
-    preflight(spec)
+    sizes = preflight(spec)
     check_versions(spec.training.device)
     # Set before verl, Ray and datasets are imported: they read their variables once. Without the last one, datasets
     # would copy every prompt table into the home folder.
     os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(run.state / "datasets")})
     from methods.adapters.verl.driver import drive
 
-    return drive(spec, run, stop)
+    return drive(spec, run, stop, sizes)

@@ -12,8 +12,8 @@ from ray.exceptions import RayActorError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1
 
 from methods import catalog
-from methods.adapters import Outcome
-from methods.adapters.verl import checkpoint, dataset, plan, processes
+from methods.adapters import Outcome, Plan
+from methods.adapters.verl import checkpoint, dataset, processes
 from methods.adapters.verl.config import Files, compose, overrides
 from methods.adapters.verl.recorder import Recorder
 from methods.adapters.verl.trainer import MethodTrainer
@@ -26,7 +26,7 @@ from records.files import read_jsonl
 Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
 
 
-def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
+def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> Outcome:
     """Go on from the run's last state, or begin. Raises what a worker raised if it is one of our one-line errors."""
     t, method = spec.training, catalog.parse(spec.method)
     prompts = read_jsonl(spec.prompts, "training prompts")
@@ -54,7 +54,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
             attributes = {
                 "spec": spec,
                 "method": method,
-                "prompts_drawn": plan(t, method).prompts_drawn,
+                "prompts_drawn": sizes.prompts_drawn,
                 "end_tokens": end_tokens,
                 "recorder": recorder,
                 "checkpoints": checkpoint.CheckpointWriter(run),
