@@ -1,4 +1,4 @@
-"""The structure of the repository: no circles of imports; and that its measures count what they say."""
+"""The structure of the repository: who imports whom, how much; and that its measures count what they say."""
 
 import ast
 import importlib
@@ -7,6 +7,16 @@ from functools import cache
 import pytest
 
 from benchmarks import house
+
+FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
+    "records": (),
+    "methods": ("records",),
+    "evals": ("records",),
+    "models": ("records", "evals"),
+    "paper": ("records", "evals"),
+    "report": ("records", "methods", "evals", "paper"),
+    "workflow": ("records", "methods", "evals", "models", "paper", "report"),
+}
 
 
 @cache
@@ -17,6 +27,19 @@ def modules() -> dict[str, house.Module]:
 def test_no_circle_of_imports():
     for scope in ("loads", "needs"):
         assert house.circles({name: getattr(module, scope) for name, module in modules().items()}) == []
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_a_room_imports_only_from_the_floors_below(room):
+    edges = [
+        (name, other) for name, module in modules().items() for other in module.needs if name.startswith(f"{room}.")
+    ]
+    assert [edge for edge in edges if edge[1].split(".")[0] not in (room, *FLOORS[room])] == []
+
+
+@pytest.mark.parametrize("entry", house.CLOSURE_LIMITS)
+def test_import_closures_stay_small(entry):
+    assert len(house.closure(modules(), entry)) <= house.CLOSURE_LIMITS[entry]
 
 
 def test_imports_resolve_to_project_modules():
