@@ -1,4 +1,4 @@
-"""How often a nominal 95 % interval holds the truth, by simulation: for ours, and for those we do not offer and why.
+"""How often a nominal 95 % interval holds the truth, by simulation: for ours, and for those that are not offered.
 
     python -m benchmarks.interval_coverage        prints the tables of docs/statistics.md
 
@@ -19,20 +19,19 @@ from evals.stats import intervals
 from evals.stats.intervals import Array, Bounds
 
 REPEATS = 4000
-DRAWS = 1000
-"""Bootstrap draws; shared by all repeats, which leaves each interval what it is and saves their drawing."""
+DRAWS = 1000  # bootstrap draws; all repeats share them, which changes no interval and saves time
 
+# ours: what is printed, where it holds. limit: the same, where it does not quite. why not: what is not offered.
 Kind = Literal["ours", "limit", "why not"]
-"""ours: what is printed, where it holds. limit: the same, where it does not quite. why not: what is not offered."""
 
 
 class Case(NamedTuple):
-    """A benchmark: problems asked k times each, true mean score, spread of difficulty."""
+    """A benchmark."""
 
     problems: int
-    k: int
-    mean: float
-    spread: float = 1.0
+    k: int  # samples per problem
+    mean: float  # true score
+    spread: float = 1.0  # of difficulty: a + b of its Beta distribution
 
     def __str__(self) -> str:
         asked = "greedy" if self.k == 1 else f"x {self.k}"
@@ -40,19 +39,18 @@ class Case(NamedTuple):
         return f"{self.problems} problems {asked} at {100 * self.mean:g} %{spread}"
 
 
-AIME = Case(30, 32, 0.12, 0.73)
-"""AIME at 12 %: the spread at which sd(y) is the .25 behind a half-width of 9 points."""
+AIME = Case(30, 32, 0.12, 0.73)  # at this spread sd(y) is .25, which gives an interval of +- 9 points
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: coverage in percent over REPEATS simulated data sets, and the mean width in points."""
+    """One line of the table."""
 
     method: str
     kind: Kind
     setting: str
-    coverage: float
-    width: float
+    coverage: float  # percent of REPEATS simulated data sets
+    width: float  # mean, in points
 
 
 def table() -> list[Row]:
@@ -114,11 +112,11 @@ def differences() -> list[Row]:
     return rows
 
 
+# Seven sets of the paper's sizes.
 PAPER_LIKE = (
     Case(30, 32, 0.12), Case(30, 32, 0.07), Case(83, 32, 0.43), Case(500, 1, 0.77), Case(2821, 1, 0.27),
     Case(675, 1, 0.4), Case(272, 1, 0.35),
 )  # fmt: skip
-"""Seven sets of the paper's sizes."""
 
 
 def averages() -> list[Row]:

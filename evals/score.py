@@ -116,13 +116,13 @@ def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Com
     if not all((tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in (a, b)):
         return None
     keys = [str(benchmark["key"]) for benchmark in tree.benchmarks]
-    missing = {(c.run.model, key) for c in (a, b) for key in keys if _declared_not_run(tree, c, key)}
+    missing = set()
+    for checkpoint in (a, b):
+        for key in keys:
+            score = tree.scores.get((checkpoint, key))
+            if score is not None and score.value is None:
+                missing.add((checkpoint.run.model, key))
     return paired(tree.layout, a, b, keys, missing=missing)
-
-
-def _declared_not_run(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> bool:
-    score = tree.scores.get((checkpoint, benchmark))
-    return score is not None and score.value is None
 
 
 def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoint) -> Comparison | None:
