@@ -16,30 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Results
-from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, frame, read_scores
+from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from evals.stats.estimate import Comparison, Estimate, NotRun
     from evals.stats.responses import Graded, Samples
     from records.results_tree import Tree
 
-__all__ = ["COLUMNS", "main", "paired", "read_scores", "rows", "scores"]
-
 NotRunKey = tuple[str, str]  # (model, benchmark)
-
-
-def scores(
-    results: Path | str | Results,
-    checkpoints: Sequence[Checkpoint],
-    benchmarks: Sequence[str],
-    *,
-    missing: Collection[NotRunKey] = (),
-    duplicates: Mapping[str, str] | None = None,
-) -> pd.DataFrame:
-    """The table that `main` writes; arguments as in `rows`."""
-    return frame(rows(results, checkpoints, benchmarks, missing=missing, duplicates=duplicates))
 
 
 def rows(

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from evals.score import read_scores, rows
+from evals.score import rows
 from methods.training.spec import Training
 from records import errors
 from records.errors import BenchError, CorruptInputError, MissingInputError
@@ -25,7 +25,7 @@ from records.files import content, read_json, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from records.provenance import environment, sha256_bytes, sha256_file
 from records.results_tree import Tree, open_tree
-from records.scores import AVERAGES, KEYS, NOT_RUN
+from records.scores import AVERAGES, KEYS, NOT_RUN, read_scores
 
 NAME = "manifest.json"
 SCHEMA = 1

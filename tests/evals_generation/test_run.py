@@ -12,8 +12,8 @@ import pytest
 
 from evals import benchmark, run
 from evals.generate import Settings
-from evals.score import read_scores
 from records.layout import Results
+from records.scores import read_scores
 from report.docs import benchmarks as page
 from tests.evals_generation.conftest import ROOT, few, read_responses
 

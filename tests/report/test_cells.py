@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from evals import score
-from evals.score import read_scores
 from evals.stats import compare
 from evals.stats.estimate import Comparison
 from records.errors import CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree, open_tree
-from records.scores import COLUMNS
+from records.scores import COLUMNS, read_scores
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from evals import score
-from evals.score import read_scores
 from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
+from records.scores import read_scores
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.fill import printed_value, printed_whole

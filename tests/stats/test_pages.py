@@ -20,7 +20,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 OWNERS = {
     "samples": ("tests.stats.fixtures", "SAMPLE_COLUMNS"),
     "grades": ("tests.stats.fixtures", "GRADE_COLUMNS"),
-    "scores.csv": ("evals.score", "COLUMNS"),
+    "scores.csv": ("records.scores", "COLUMNS"),
     "curve.csv": ("methods.training.run_folder", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),

@@ -17,18 +17,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from evals import score
-from evals.score import COLUMNS, paired, read_scores, rows, scores
+from evals.score import paired, rows
 from evals.stats.responses import VERDICTS
 from paper.printed import COLUMN, printed
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import ROOT, sha256_file
-from records.scores import NOT_CORRECT, write_scores
+from records.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from tests.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]
 SAMPLED, GREEDY = beta(12, 8, 0.4, seed=1), beta(50, 1, 0.3, seed=2)
+
+
+def scores(results: Results, checkpoints: list[Checkpoint], benchmarks: list[str], **how: Any) -> pd.DataFrame:
+    """What scores.csv would hold, as a table."""
+    return frame(rows(results, checkpoints, benchmarks, **how))
 
 
 @pytest.fixture
