@@ -10,11 +10,9 @@ its cache of comparisons.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
 from records import errors
 from records.errors import ConfigError, CorruptInputError, nearest
-from records.files import read_json, write_json, write_text
+from records.files import read_json, to_csv, write_json, write_text
 from records.progress import Progress
 from records.provenance import ROOT, sha256_file
 
@@ -83,7 +81,8 @@ def grade(
             if compare:
                 rows += compare_graders(key, file, questions, [items[i].answer for i in file.item_ids], grades)
     if compare:
-        write_disagreements(out / "disagreements.csv", rows)
+        columns = [field.name for field in fields(Disagreement)]
+        write_text(out / "disagreements.csv", to_csv(columns, map(asdict, rows)))  # a header alone: none
         print(f"ours and lineage differ on {len(rows)} responses: {out / 'disagreements.csv'}")
     return {"benchmarks": entries}
 
@@ -177,16 +176,6 @@ def disagreements(
         for (item_id, sample), gold, grade, verdict in zip(keys, golds, ours, lineage, strict=True)
         if (grade.verdict is Verdict.CORRECT) != (verdict is Verdict.CORRECT)
     ]
-
-
-def write_disagreements(path: Path, rows: Sequence[Disagreement]) -> None:
-    """A header alone says that there is no disagreement."""
-    columns = [field.name for field in fields(Disagreement)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([getattr(row, name) for name in columns] for row in rows)
-    write_text(path, text.getvalue())
 
 
 def main() -> int:

@@ -30,6 +30,8 @@ from records.progress import Progress
 
 Pair = tuple[str, str]
 
+LONGEST = 600  # characters of a value; longer ones are not rewritten
+
 _RELATION = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|equiv|sim|approx|begin|cup|subset|colon|pmod|text|mathbb)(?![A-Za-z])"
 )
@@ -67,25 +69,25 @@ def _same_number(gold: Gold) -> Iterator[Pair]:
         yield "without percent sign", text
         yield "hundredths", _decimal(Fraction(text) / 100)
         return
-    read = number(text)
-    assert read is not None  # the gold is of a numeric kind
+    parsed = number(text)
+    assert parsed is not None  # the gold is of a numeric kind
     yield "x =", f"x = {text}"
     yield "unit", f"{text}\\text{{ cm}}"
     yield "unit squared", f"{text} \\mathrm{{~cm}}^2"
-    if len(str(read.value)) < 600:
-        yield "twice the half", _fraction(2 * read.value.numerator, 2 * read.value.denominator)
-    if read.form == "integer":
-        yield from _same_integer(int(read.value))
-    if read.form == "decimal":
+    if len(str(parsed.value)) < LONGEST:
+        yield "twice the half", _fraction(2 * parsed.value.numerator, 2 * parsed.value.denominator)
+    if parsed.form == "integer":
+        yield from _same_integer(int(parsed.value))
+    if parsed.form == "decimal":
         yield "trailing zero", f"{text}0"
-    if read.form == "exact" and read.value.denominator > 1 and len(str(read.value)) < 600:
-        yield "slash", f"{read.value.numerator}/{read.value.denominator}"
-        if 1000 * abs(read.value) > 1 and (decimals := _rounded(read.value, 8)).rstrip("0")[-1] != ".":
+    if parsed.form == "exact" and parsed.value.denominator > 1 and len(str(parsed.value)) < LONGEST:
+        yield "slash", f"{parsed.value.numerator}/{parsed.value.denominator}"
+        if 1000 * abs(parsed.value) > 1 and (decimals := _rounded(parsed.value, 8)).rstrip("0")[-1] != ".":
             yield "eight decimals", decimals
-    if read.form in ("decimal", "scientific"):
-        yield from _scientific(read.value)
-        if abs(read.value) > Fraction(1, 10**40):
-            yield "digits", _decimal(read.value)
+    if parsed.form in ("decimal", "scientific"):
+        yield from _scientific(parsed.value)
+        if abs(parsed.value) > Fraction(1, 10**40):
+            yield "digits", _decimal(parsed.value)
 
 
 def _same_integer(value: int) -> Iterator[Pair]:
@@ -126,32 +128,32 @@ def different(gold: Gold) -> Iterator[Pair]:
 
 
 def _different_number(gold: Gold) -> Iterator[Pair]:
-    read = number(gold.text)
-    assert read is not None
-    if read.form == "integer":
-        value = int(read.value)
+    parsed = number(gold.text)
+    assert parsed is not None
+    if parsed.form == "integer":
+        value = int(parsed.value)
         yield "gold + 1", str(value + 1)
         yield "gold - 1", str(value - 1)
-        for place in range(min(len(str(value)), 12)):
-            digits = str(value)
+        digits = str(value)
+        for place in range(min(len(digits), 12)):
             if digits[place].isdigit():
                 changed = (int(digits[place]) + 3) % 10
                 yield "changed digit", f"{digits[:place]}{changed}{digits[place + 1 :]}"
         yield "gold + 1/2", f"{value}.5"
-        yield "gold + 1e-6", _decimal(read.value + Fraction(1, 10**6))
+        yield "gold + 1e-6", _decimal(parsed.value + Fraction(1, 10**6))
         yield "ten times", str(value * 10 or 10)
         return
-    if read.last_digit is not None:
-        step = max(read.last_digit, 2 * (gold.tolerance or 0))
-        yield "gold + 1 unit", _fraction_of(read.value + step)
-        yield "ten times", _fraction_of(read.value * 10)
-        yield "other sign", _fraction_of(-read.value)
+    if parsed.last_digit is not None:
+        step = max(parsed.last_digit, 2 * (gold.tolerance or 0))
+        yield "gold + 1 unit", _fraction_of(parsed.value + step)
+        yield "ten times", _fraction_of(parsed.value * 10)
+        yield "other sign", _fraction_of(-parsed.value)
         return
-    if len(str(read.value)) > 600:
+    if len(str(parsed.value)) > LONGEST:
         return
-    yield "numerator + 1", _fraction(read.value.numerator + 1, read.value.denominator)
-    yield "gold + 1", _fraction_of(read.value + 1)
-    yield "other sign", _fraction_of(-read.value)
+    yield "numerator + 1", _fraction(parsed.value.numerator + 1, parsed.value.denominator)
+    yield "gold + 1", _fraction_of(parsed.value + 1)
+    yield "other sign", _fraction_of(-parsed.value)
 
 
 def _different_list(text: str) -> Iterator[Pair]:
