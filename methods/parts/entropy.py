@@ -5,8 +5,7 @@ For N tokens and a vocabulary of V the logits take N x V numbers, for a training
 
     logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, tokens, temperature=1.0)
 
-Both go into a `Batch` as they are. Nothing in it depends on the device. Unlike the other parts it is called before there
-is a batch.
+Both go into a `Batch` as they are, so it is called before the loss. Nothing in it depends on the device.
 """
 
 from __future__ import annotations
