@@ -34,7 +34,7 @@ def lead(matrix: Mapping[str, Any]) -> list[str]:
     """
     scale = str(matrix["scale"])
     stand_ins = any(model.get("stands_for") for model in matrix["models"])
-    warning = ": models that stand in for the paper's; no figure here is comparable with one printed in the paper"
+    warning = ": models that stand in for the paper's; no number here is comparable with one printed in the paper"
     own = f"Results of the scale {scale}{warning if stand_ins else ''}."
     note = str(matrix.get("note", ""))
     return paragraphs(f"scale-{scale}") or [own, *([note] if note else [])]

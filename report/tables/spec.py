@@ -136,7 +136,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     file = validated(File, content, where)
     shipped = file if file.models and file.columns else validated(File, read_yaml(TABLES), str(TABLES))
     models, columns = file.models or shipped.models, file.columns or shipped.columns
-    found = {}
+    declared = {}
     for key, body in file.tables.items():
         at = f"tables.{key}"
         for slot in body.columns:
@@ -155,8 +155,8 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
         _once([row.id for row in table.rows], f"{where}: {at}: row id")
         for number, block in enumerate(table.blocks):
             _check_block(block, table, f"{at}.blocks.{number}")
-        found[key] = table
-    return found
+        declared[key] = table
+    return declared
 
 
 def table(key: str, path: Path | str = TABLES) -> Table:

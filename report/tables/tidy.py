@@ -111,45 +111,20 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of one row by column, and what they have in common."""
+    """The cells of one row, and what they have in common."""
 
-    declared: spec.Row
-    block: Block
+    id: str
+    label: str
+    kind: spec.Kind
+    model: str
     model_title: str
     stands_for: str | None  # the paper's model in whose place the row's model stands; None: it is that model
-    cells: Mapping[str, Cell]
-
-    @property
-    def id(self) -> str:
-        return self.declared.id
-
-    @property
-    def kind(self) -> spec.Kind:
-        return self.declared.kind
-
-    @property
-    def _cell(self) -> Cell:
-        return next(iter(self.cells.values()))
-
-    @property
-    def label(self) -> str:
-        return self._cell.label
-
-    @property
-    def model(self) -> str:
-        return self._cell.model
-
-    @property
-    def method(self) -> str | None:
-        return self._cell.method
-
-    @property
-    def step(self) -> int | None:
-        return self._cell.step
-
-    @property
-    def collapsed(self) -> tuple[str, ...]:
-        return self._cell.collapsed
+    method: str | None
+    step: int | None
+    collapsed: tuple[str, ...]
+    declared: spec.Row
+    block: Block
+    cells: Mapping[str, Cell]  # by column
 
     @property
     def seeds(self) -> list[int]:
@@ -241,7 +216,7 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     """Table `key` of the specification file `path`, as `report.table` filled it for these results.
 
     Raises `MissingInputError` naming the command to run where the tidy file is not there, `CorruptInputError` where it
-    holds rows that the specification does not declare, or does not parse.
+    does not parse, or was filled from another specification or matrix.json.
     """
     declared = spec.table(key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
@@ -252,9 +227,13 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
         fields = {name: text for name, text in line.items() if text != ""}
         cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
-    undeclared = sorted({cell.row for cell in cells} - {row.id for row in declared.rows})
-    if undeclared:
-        raise CorruptInputError(f"{file}: row {undeclared[0]} is not in {declared.source}; fill it again: {command}")
+    rows = dict.fromkeys(cell.row for cell in cells)
+    places = [(row, column) for row in rows for column in declared.columns]
+    fits = rows.keys() <= {row.id for row in declared.rows} and [(cell.row, cell.column) for cell in cells] == places
+    if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
+        raise CorruptInputError(
+            f"{file}: not filled from {declared.source} and matrix.json as they are; run: {command}"
+        )
     return view(declared, tree, cells)
 
 
@@ -263,14 +242,28 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
     by_row: dict[str, dict[str, Cell]] = {}
     for cell in cells:
         by_row.setdefault(cell.row, {})[cell.column] = cell
-    titles = {model["key"]: str(model["title"]) for model in tree.models}
+    titles = {model["key"]: model["title"] for model in tree.models}
     rows = []
     for block in declared.blocks:
         for row in block.rows:
             if row.id in by_row:
-                title = titles[next(iter(by_row[row.id].values())).model]
-                stands_for = stand_in(title, declared.models[block.model])
-                rows.append(Row(row, block, title, stands_for, by_row[row.id]))
+                cell = next(iter(by_row[row.id].values()))  # any: what is read from it is the same in all of a row
+                rows.append(
+                    Row(
+                        id=row.id,
+                        label=cell.label,
+                        kind=row.kind,
+                        model=cell.model,
+                        model_title=titles[cell.model],
+                        stands_for=stand_in(titles[cell.model], declared.models[block.model]),
+                        method=cell.method,
+                        step=cell.step,
+                        collapsed=cell.collapsed,
+                        declared=row,
+                        block=block,
+                        cells=by_row[row.id],
+                    )
+                )
     columns = tuple(columns_of(declared, tree))
     notes = dict.fromkeys(_notes(declared, tree, columns, rows))
     return Table(declared, tree.scale, tuple(captions.lead(tree.matrix)), columns, tuple(rows), tuple(notes))

@@ -62,7 +62,7 @@ def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_cop
     filled = tables.filled(scored_copy, "1")
     code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
     assert code == 0
-    assert out.startswith("Quick scale: this shows that the thing runs, not who wins.")
+    assert out.startswith("Quick scale: this shows that the harness runs, not which method wins.")
     row = next(row for row in filled.rows if row.id == "T1.7")
     printed = next(line for line in out.splitlines() if line.startswith("w. GSPO"))
     words = [render.shown(row.cells[c.slot], filled) for c in filled.columns]

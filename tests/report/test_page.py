@@ -127,7 +127,7 @@ def test_every_number_of_the_tables_is_in_the_tidy_csv(tree: Tree) -> None:
 
 def test_the_first_words_say_the_scale_and_what_it_cannot_show(tree: Tree) -> None:
     main = "".join(page(tree).text).split("Provenance", 1)[1].strip()  # the last of the views named at the top
-    assert main.startswith("Quick scale: this shows that the thing runs, not who wins.")
+    assert main.startswith("Quick scale: this shows that the harness runs, not which method wins.")
 
 
 def test_stand_ins_are_never_headed_as_the_papers_benchmarks(tree: Tree) -> None:
@@ -292,5 +292,5 @@ def test_another_scale_gets_its_configurations_note(stands_for: str | None, copy
     )
     text = "".join(Page(build.build(tmp_path / "mine")).text)
     assert "Results of the scale mine" in text
-    assert ("no figure here is comparable with one printed in the paper" in text) == (stands_for is not None)
+    assert ("no number here is comparable with one printed in the paper" in text) == (stands_for is not None)
     assert "A note of my own." in text
