@@ -114,7 +114,7 @@ def ratio_of_sds(
     f = variance_a / variance_b
     below = float(fdtr(df_a, df_b, f))
     # the ratio r < 1 that is found in 80 %: F < critical value, where F/r^2 is distributed as F(df_a, df_b)
-    found = math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2)) / float(fdtri(df_a, df_b, POWER)))
+    visible = math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2)) / float(fdtri(df_a, df_b, POWER)))
     return Contrast(
         what=what,
         value=math.sqrt(f),
@@ -122,7 +122,7 @@ def ratio_of_sds(
         low=math.sqrt(f / fdtri(df_a, df_b, 1 - ALPHA / 2)),
         high=math.sqrt(f / fdtri(df_a, df_b, ALPHA / 2)),
         p=min(1.0, 2 * min(below, 1 - below)),
-        detectable=1 - found,
+        detectable=1 - visible,
         unit="ratio",
         level="seed",
         how=f"F with {df_a} and {df_b} degrees of freedom",

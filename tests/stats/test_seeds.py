@@ -1,4 +1,4 @@
-"""Method level: Student-t over seeds, two-level intervals, and what has no interval."""
+"""Method level: Student-t over seeds, and what has no interval."""
 
 from __future__ import annotations
 
