@@ -94,10 +94,17 @@ class Engine(ABC):
     def __init__(self, settings: Settings):
         self.settings = settings
         self.seen = Observations()
+        self._lm: LM | None = None
+
+    def lm(self, max_length: int | None) -> LM:
+        """The model, loaded once. max_length: the most tokens of prompt and response together."""
+        if self._lm is None:
+            self._lm = self.load(max_length)
+        return self._lm
 
     @abstractmethod
-    def lm(self, max_length: int | None) -> LM:
-        """The loaded model (loaded once). max_length: the most tokens of prompt and response together."""
+    def load(self, max_length: int | None) -> LM:
+        """A new object of lm-eval's that notes in `seen` what it generates."""
 
     @property
     def chat(self) -> bool:

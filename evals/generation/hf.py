@@ -25,7 +25,6 @@ class HuggingFace(Engine):
     extras = {"top_k": 0}  # noqa: RUF012 - transformers' default would be 50
     default_batch_size = 16
     tiny_batch_size = 256  # for weights below TINY_BYTES
-    _lm: LM | None = None
 
     @cached_property
     def device(self) -> str:
@@ -43,19 +42,17 @@ class HuggingFace(Engine):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"device": self.device}
 
-    def lm(self, max_length: int | None) -> LM:
-        if self._lm is None:
-            self._lm = _observed_hflm()(
-                self.seen,
-                pretrained=str(self.folder),
-                batch_size=self.batch_size,
-                max_length=max_length,
-                dtype=self.settings.dtype,
-                add_bos_token=False,  # the prompts already hold it
-                device=self.device,
-                **self.settings.more,
-            )
-        return self._lm
+    def load(self, max_length: int | None) -> LM:
+        return _observed_hflm()(
+            self.seen,
+            pretrained=str(self.folder),
+            batch_size=self.batch_size,
+            max_length=max_length,
+            dtype=self.settings.dtype,
+            add_bos_token=False,  # the prompts already hold it
+            device=self.device,
+            **self.settings.more,
+        )
 
 
 @cache

@@ -25,7 +25,6 @@ class Endpoint(Engine):
     """A running server. Its weights cannot be seen, so their digest is recorded as unknown."""
 
     default_batch_size = 16
-    _lm: LM | None = None
 
     def __init__(self, settings: Settings):
         super().__init__(settings)
@@ -80,23 +79,21 @@ class Endpoint(Engine):
         if self.settings.model not in served:
             raise unknown(url, "--model", self.settings.model, served)
 
-    def lm(self, max_length: int | None) -> LM:
-        if self._lm is None:
-            self._check_served()
-            path = "chat/completions" if self.chat else "completions"
-            self._lm = _observed_api(self.chat)(
-                self.seen,
-                self.settings.seed,
-                self.tokenizer is None,
-                model=self.settings.model,
-                base_url=f"{str(self.settings.endpoint).rstrip('/')}/{path}",
-                **self._tokenizer_arguments(max_length),
-                num_concurrent=self.batch_size,
-                max_retries=3,
-                timeout=3600,
-                **self.settings.more,
-            )
-        return self._lm
+    def load(self, max_length: int | None) -> LM:
+        self._check_served()
+        path = "chat/completions" if self.chat else "completions"
+        return _observed_api(self.chat)(
+            self.seen,
+            self.settings.seed,
+            self.tokenizer is None,
+            model=self.settings.model,
+            base_url=f"{str(self.settings.endpoint).rstrip('/')}/{path}",
+            **self._tokenizer_arguments(max_length),
+            num_concurrent=self.batch_size,
+            max_retries=3,
+            timeout=3600,  # seconds; a busy server queues requests, and a long response is no error
+            **self.settings.more,
+        )
 
 
 @cache

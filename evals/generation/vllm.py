@@ -25,26 +25,23 @@ class Vllm(Engine):
     packages = (*Engine.packages, "torch", "vllm")
     extras = {"top_k": 0}  # noqa: RUF012 - the same task file as hf
     default_batch_size = 256  # vLLM's own max_num_seqs; lm-eval hands it all requests at once
-    _lm: LM | None = None
 
     def sample_seed(self, sample: int) -> int:
         return per_sample_seed(self.settings.seed, sample)
 
-    def lm(self, max_length: int | None) -> LM:
-        if self._lm is None:
-            self._lm = _observed_vllm()(
-                self.seen,
-                self.settings.seed,
-                pretrained=str(self.folder),
-                batch_size="auto",
-                max_num_seqs=self.batch_size,
-                max_model_len=max_length,
-                dtype=self.settings.dtype,
-                add_bos_token=False,  # the prompts already hold it
-                seed=self.settings.seed,
-                **self.settings.more,
-            )
-        return self._lm
+    def load(self, max_length: int | None) -> LM:
+        return _observed_vllm()(
+            self.seen,
+            self.settings.seed,
+            pretrained=str(self.folder),
+            batch_size="auto",
+            max_num_seqs=self.batch_size,
+            max_model_len=max_length,
+            dtype=self.settings.dtype,
+            add_bos_token=False,  # the prompts already hold it
+            seed=self.settings.seed,
+            **self.settings.more,
+        )
 
 
 @cache
