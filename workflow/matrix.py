@@ -121,9 +121,9 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
 
 def check_benchmarks(config: Mapping[str, Any], where: str = "config") -> None:
     """Raise for a benchmark that the registry does not know, or one given twice."""
-    from evals import benchmark as registry
+    from evals import benchmark
 
-    keys, known = config["evaluation"]["benchmarks"], registry.keys()
+    keys, known = config["evaluation"]["benchmarks"], benchmark.keys()
     for key in keys:
         if key not in known:
             raise unknown(where, "evaluation.benchmarks", key, known)
