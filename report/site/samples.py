@@ -5,6 +5,9 @@
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
 
 Two methods on one problem need two index files and two text files, whatever the size of the results.
+
+A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
+that hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import gzip
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,40 +28,7 @@ from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report.site import assets, links
 
-# Companion files: values that the page loads when somebody asks for them, from disk as well as from a server.
-#
-# A page opened from disk may not `fetch` a file beside it, but may add a script element. So a shard is a script that
-# hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
-
-
 FOLDER = "report.data"
-LEVEL = 6
-
-
-def shard(name: str, value: Any) -> bytes:
-    """The script for `value`; `name` is what the page asked for, so that answers cannot be mixed up."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), LEVEL, mtime=0)).decode("ascii")
-    return f"bench.arrived({json.dumps(name)},{json.dumps(packed)});\n".encode()
-
-
-def unpack(script: bytes) -> tuple[str, Any]:
-    """Name and value of a shard, as the page reads them."""
-    name, packed = json.loads("[" + script.decode("ascii").removeprefix("bench.arrived(").removesuffix(");\n") + "]")
-    return name, json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
-def writer(folder: Path) -> Callable[[str, Any], None]:
-    """A function that writes the shard of a name and value below `folder`."""
-
-    def write(name: str, value: Any) -> None:
-        path = folder / f"{name}.js"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(shard(name, value))
-
-    return write
-
-
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
 LETTERS = {  # one letter per response in an index
     "correct": "c",
@@ -73,15 +43,13 @@ STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 SAMPLES = ("item_id", "sample", "prompt", "response", "stop", "tokens")
 GRADES = ("item_id", "sample", "verdict", "extracted", "rule")
 
-Write = Callable[[str, Any], None]
-
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A checkpoint whose responses can be looked at. stamps: benchmark -> what its files must carry."""
+    """A checkpoint whose responses can be looked at."""
 
     checkpoint: Checkpoint
-    stamps: Mapping[str, str]
+    stamps: Mapping[str, str]  # benchmark -> what its companion files must carry
 
 
 @dataclass(frozen=True)
@@ -95,18 +63,13 @@ class Item:
 
 def evaluated(tree: Tree) -> list[Evaluated]:
     """Checkpoints of the matrix with samples and the grades of these very samples, in the matrix's order."""
-    found = []
+    checkpoints = []
     for checkpoint in tree.checkpoints:
-        grades, samples = (
-            folder / name
-            for folder, name in (
-                (tree.layout.grades(checkpoint), "grades.json"),
-                (tree.layout.samples(checkpoint), "samples.json"),
-            )
-        )
+        grades = tree.layout.grades(checkpoint) / "grades.json"
+        samples = tree.layout.samples(checkpoint) / "samples.json"
         if grades.is_file() and samples.is_file():
-            found.append(Evaluated(checkpoint, _stamps(grades, samples)))
-    return found
+            checkpoints.append(Evaluated(checkpoint, _stamps(grades, samples)))
+    return checkpoints
 
 
 def write(tree: Tree, folder: Path, data: Path | None) -> None:
@@ -118,18 +81,36 @@ def write(tree: Tree, folder: Path, data: Path | None) -> None:
     fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     fresh.chmod(0o755)
     try:
-        put = writer(fresh)
-        for entry in evaluated(tree):
+        checkpoints = evaluated(tree)
+        for entry in checkpoints:
             for benchmark, stamp in entry.stamps.items():
                 name = f"samples/{entry.checkpoint.path.as_posix()}/{benchmark}"
-                _write_responses(put, name, stamp, read(tree, entry.checkpoint, benchmark))
-        for benchmark in sorted({key for entry in evaluated(tree) for key in entry.stamps}):
-            put(f"problems/{benchmark}", {"items": _problems(benchmark, data)})
-        _write_math(fresh)
+                _write_responses(fresh, name, stamp, read(tree, entry.checkpoint, benchmark))
+        for benchmark in sorted({key for entry in checkpoints for key in entry.stamps}):
+            _put(fresh, f"problems/{benchmark}", {"items": _problems(benchmark, data)})
+        # KaTeX, which the page loads when the first response is shown.
+        katex = [assets.vendored("katex/katex.min.js"), assets.vendored("katex/auto-render.min.js")]
+        (fresh / "math.js").write_text("\n".join(katex) + "\n", encoding="utf-8")
+        (fresh / "math.css").write_text(assets.math_css(), encoding="utf-8")
+        shutil.copyfile(assets.VENDOR / "katex" / "LICENSE", fresh / "math.LICENSE")
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def shard(name: str, value: Any) -> bytes:
+    """The script for `value`; `name` is what the page asked for, so that answers cannot be mixed up."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # mtime 0: equal values give equal bytes
+    packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode("ascii")
+    return f"bench.arrived({json.dumps(name)},{json.dumps(packed)});\n".encode()
+
+
+def _put(folder: Path, name: str, value: Any) -> None:
+    path = folder / f"{name}.js"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(shard(name, value))
 
 
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
@@ -143,18 +124,19 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
     for row in texts:
         items.setdefault(row["item_id"], []).append(row)
     for key, rows in items.items():
-        found = []
+        responses = []
         for row in sorted(rows, key=lambda row: row["sample"]):
             grade = graded.get((key, row["sample"]))
             if grade is None:
                 raise CorruptInputError(f"{path}: no grade for item {key}, sample {row['sample']}")
-            found.append(
+            responses.append(
                 (row["response"], row["stop"], row["tokens"], grade["verdict"], grade["extracted"], grade["rule"])
             )
-        yield Item(key, rows[0]["prompt"], tuple(found))
+        yield Item(key, rows[0]["prompt"], tuple(responses))
 
 
-def _write_responses(put: Write, name: str, stamp: str, items: Iterator[Item]) -> None:
+def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item]) -> None:
+    """The index of one benchmark and its text files."""
     index: dict[str, Any] = {"stamp": stamp, "items": [], "per": [], "begins": []}
     columns: dict[str, list[Any]] = {"verdicts": [], "stops": [], "tokens": [], "extracted": [], "rules": []}
     rules: dict[str, int] = {}
@@ -174,20 +156,12 @@ def _write_responses(put: Write, name: str, stamp: str, items: Iterator[Item]) -
         texts.append([item.prompt, [response[0] for response in item.responses]])
         size += sum(len(response[0]) for response in item.responses)
         if size >= TEXT_BYTES:
-            put(f"{name}.{len(index['begins']) - 1}", texts)
+            _put(folder, f"{name}.{len(index['begins']) - 1}", texts)
             texts, size = [], 0
     if texts:
-        put(f"{name}.{len(index['begins']) - 1}", texts)
+        _put(folder, f"{name}.{len(index['begins']) - 1}", texts)
     index |= columns | {key: "".join(columns[key]) for key in ("verdicts", "stops")} | {"rule_names": list(rules)}
-    put(name, index)
-
-
-def _write_math(folder: Path) -> None:
-    """KaTeX, loaded when the first response is shown."""
-    script = assets.vendored("katex/katex.min.js") + "\n" + assets.vendored("katex/auto-render.min.js") + "\n"
-    (folder / "math.js").write_text(script, encoding="utf-8")
-    (folder / "math.css").write_text(assets.math_css(), encoding="utf-8")
-    shutil.copyfile(assets.VENDOR / "katex" / "LICENSE", folder / "math.LICENSE")
+    _put(folder, name, index)
 
 
 def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
@@ -204,10 +178,8 @@ def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
 
 
 def _stamps(grades: Path, samples: Path) -> dict[str, str]:
-    graded, drawn = (
-        read_json(path, what)["benchmarks"]
-        for path, what in ((grades, "the record of grades"), (samples, "the record of samples"))
-    )
+    graded = read_json(grades, "the record of grades")["benchmarks"]
+    drawn = read_json(samples, "the record of samples")["benchmarks"]
     for benchmark, entry in graded.items():
         if benchmark not in drawn:
             raise CorruptInputError(f"{samples}: benchmarks: {benchmark} is missing, but {grades} has grades of it")
@@ -227,58 +199,43 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
         table = pq.read_table(path, columns=list(columns))
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptInputError(f"{path}: not a parquet file with columns {', '.join(columns)} ({error})") from error
-    found = {}
+    values_of = {}
     for name in columns:
         column = table.column(name)
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             raw = column.cast(pa.large_binary()).to_pylist()
-            found[name] = [None if value is None else value.decode("utf-8", "backslashreplace") for value in raw]
+            values_of[name] = [None if value is None else value.decode("utf-8", "backslashreplace") for value in raw]
         else:
-            found[name] = column.to_pylist()
-    return [dict(zip(columns, values, strict=True)) for values in zip(*found.values(), strict=True)]
+            values_of[name] = column.to_pylist()
+    return [dict(zip(columns, values, strict=True)) for values in zip(*values_of.values(), strict=True)]
 
 
-# The sample browser's part of the page: which checkpoints and benchmarks can be looked at.
-
-
-VERDICT_WORDS = {letter: verdict.replace("_", " ") for verdict, letter in LETTERS.items()}
+# The browser of responses: which checkpoints and benchmarks can be looked at.
 
 
 def view(tree: Tree) -> dict[str, Any]:
     """For the template; `data` is what the scripts of the page get."""
-    found = evaluated(tree)
+    checkpoints = evaluated(tree)
+    there = {entry.checkpoint for entry in checkpoints}
     groups: dict[str, list[tuple[str, str]]] = {}
-    for entry in found:
-        run = entry.checkpoint.run
-        groups.setdefault(links.model_title(run.model, tree), []).append(
-            (entry.checkpoint.path.as_posix(), links.title(entry.checkpoint, tree))
-        )
-    there = {entry.checkpoint for entry in found}
-    beside = {c: other if (other := links.counterpart(c, tree)) in there else None for c in there}
-    benchmarks = [str(b["key"]) for b in tree.benchmarks if any(str(b["key"]) in entry.stamps for entry in found)]
+    entries: dict[str, dict[str, Any]] = {}
+    start = None
+    for entry in checkpoints:
+        checkpoint = entry.checkpoint
+        path, title = checkpoint.path.as_posix(), links.title(checkpoint, tree)
+        groups.setdefault(links.model_title(checkpoint.run.model, tree), []).append((path, title))
+        counterpart = links.counterpart(checkpoint, tree)
+        beside = counterpart.path.as_posix() if counterpart in there else None
+        entries[path] = {"title": title, "beside": beside, "benchmarks": dict(entry.stamps)}
+        # Shown first: the last trained checkpoint that has one to be compared with, or else the last of all.
+        if checkpoint.run.method != BASE and beside:
+            start = path
+    benchmarks = [str(b["key"]) for b in tree.benchmarks if any(str(b["key"]) in e.stamps for e in checkpoints)]
+    if start is None and checkpoints:
+        start = checkpoints[-1].checkpoint.path.as_posix()
     return {
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,
-        "verdicts": list(VERDICT_WORDS.items()),
-        "data": {
-            "folder": FOLDER,
-            "samples": {
-                "checkpoints": {
-                    entry.checkpoint.path.as_posix(): {
-                        "title": links.title(entry.checkpoint, tree),
-                        "beside": other.path.as_posix() if (other := beside[entry.checkpoint]) else None,
-                        "benchmarks": dict(entry.stamps),
-                    }
-                    for entry in found
-                },
-                "benchmarks": benchmarks,
-                "start": _start([entry.checkpoint for entry in found], beside),
-            },
-        },
+        "verdicts": [(letter, verdict.replace("_", " ")) for verdict, letter in LETTERS.items()],
+        "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
     }
-
-
-def _start(found: Sequence[Checkpoint], beside: Mapping[Checkpoint, Checkpoint | None]) -> str | None:
-    """What is shown first: the last trained checkpoint that has one to be compared with, or else the last."""
-    trained = [c for c in found if c.run.method != BASE and beside[c] is not None]
-    return (trained or list(found))[-1].path.as_posix() if found else None
