@@ -1,8 +1,7 @@
-"""Which runs are done, running, stopped or waiting, and how long it may take: what `report.show runs` prints.
+"""Which runs are done, running, stopped or waiting, and how long they may take: what `report.show runs` prints.
 
 Read from the run folders while they are being written: run.json (done), state/lock (a process holds the run), the rows
-of state/curve.csv (how far it is). A run that has begun and is not done, and that nobody holds, failed or was
-interrupted.
+of state/curve.csv (how far it is). A run that has begun, is not done and is held by nobody failed or was interrupted.
 """
 
 from __future__ import annotations
@@ -17,28 +16,24 @@ from records.layout import BASE, Run
 from records.results_tree import Tree
 
 State = Literal["done", "running", "stopped", "waiting"]
-STATES: tuple[State, ...] = ("running", "stopped", "waiting", "done")
 
 
 @dataclass(frozen=True)
 class Status:
-    """One planned run. rollouts: those trained, in parts of one; seconds: wall time, of a running one what is left
-    (None: cannot be said yet), of a done one what it took."""
+    """One planned run."""
 
     run: Run
     state: State
-    rollouts: float | None
+    rollouts: float | None  # trained, in parts of one
     planned: int | None
-    seconds: float | None
+    seconds: float | None  # of a running one the wall time left (None: cannot be said yet), of a done one what it took
 
 
 @dataclass(frozen=True)
 class Progress:
-    """evaluated, checkpoints: how many of the planned evaluations have their grades; None without a plan."""
-
     runs: tuple[Status, ...]
-    evaluated: int | None
-    checkpoints: int | None
+    evaluated: int | None  # how many of the planned evaluations have their grades; None without a plan
+    checkpoints: int | None  # how many are planned
 
     def count(self, state: State) -> int:
         return sum(one.state == state for one in self.runs)
@@ -58,26 +53,26 @@ def progress(tree: Tree) -> Progress:
     """Of everything that matrix.json plans; before Snakemake has written it, of the run folders that are there."""
     if tree.layout.matrix.is_file():
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
-        runs = tuple(_status(tree, run, _planned(tree, run)) for run in tree.runs)
-        return Progress(runs, sum(grades), len(grades))
+        statuses = tuple(_status(tree, run, _planned_rollouts(tree, run)) for run in tree.runs)
+        return Progress(statuses, sum(grades), len(grades))
     folders = sorted((tree.root / "runs").glob("*/*/seed*"))
-    found = [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders if p.parent.name != BASE]
-    return Progress(tuple(_status(tree, run, None) for run in found), None, None)
+    runs = [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders if p.parent.name != BASE]
+    return Progress(tuple(_status(tree, run, None) for run in runs), None, None)
 
 
-def text(scale: str, found: Progress) -> str:
-    """A summary, then one line for each run that is neither done nor waiting."""
-    counts = ", ".join(f"{found.count(state)} {state}" for state in ("done", "running", "stopped", "waiting"))
-    lines = [f"{scale}: {len(found.runs)} runs: {counts}"]
-    if found.checkpoints is None:
+def text(scale: str, now: Progress) -> str:
+    """A summary, then one line for each run that is running or stopped."""
+    counts = ", ".join(f"{now.count(state)} {state}" for state in ("done", "running", "stopped", "waiting"))
+    lines = [f"{scale}: {len(now.runs)} runs: {counts}"]
+    if now.checkpoints is None:
         lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
     else:
-        lines.append(f"{found.evaluated} of {found.checkpoints} checkpoints evaluated")
-    shown = [one for state in STATES[:2] for one in found.runs if one.state == state]
+        lines.append(f"{now.evaluated} of {now.checkpoints} checkpoints evaluated")
+    shown = [one for state in ("running", "stopped") for one in now.runs if one.state == state]
     width = max((len(one.run.path.as_posix()) for one in shown), default=0)
-    lines += [f"{one.state:<8} {one.run.path.as_posix():<{width}}  {_far(one)}" for one in shown]
-    if found.seconds_left is not None:
-        lines.append(f"about {_time(found.seconds_left)} of training left, {found.count('running')} at once")
+    lines += [f"{one.state:<8} {one.run.path.as_posix():<{width}}  {_how_far(one)}" for one in shown]
+    if now.seconds_left is not None:
+        lines.append(f"about {_time(now.seconds_left)} of training left, {now.count('running')} at once")
     return "\n".join(lines)
 
 
@@ -88,36 +83,41 @@ def _status(tree: Tree, run: Run, planned: int | None) -> Status:
     state = tree.layout.run(run) / "state"
     if not (state / "events.jsonl").is_file():
         return Status(run, "waiting", None, planned, None)
-    done, each = _pace(read_growing_csv(state / "curve.csv"))
+    rollouts, seconds_each = _pace(read_growing_csv(state / "curve.csv"))
     if not lock.is_held(state / "lock"):
-        return Status(run, "stopped", done, planned, None)
-    left = None if planned is None or each is None else max(0.0, planned - done) * each
-    return Status(run, "running", done, planned, left)
+        return Status(run, "stopped", rollouts, planned, None)
+    left = None
+    if planned is not None and seconds_each is not None:
+        left = max(0.0, planned - rollouts) * seconds_each
+    return Status(run, "running", rollouts, planned, left)
 
 
-def _planned(tree: Tree, run: Run) -> int:
-    """Rollouts, as `workflow.matrix.training` resolves them."""
-    changes = (tree.matrix.get("variants") or {}).get(run.variant, {}).get("changes", {}) if run.variant else {}
-    rollouts = changes.get("training.rollouts") or (tree.matrix.get("training") or {}).get("rollouts")
+def _planned_rollouts(tree: Tree, run: Run) -> int:
+    """As `workflow.matrix.training` resolves them."""
+    variant = (tree.matrix.get("variants") or {}).get(run.variant) or {}
+    rollouts = variant.get("changes", {}).get("training.rollouts")
+    rollouts = rollouts or (tree.matrix.get("training") or {}).get("rollouts")
     return int(rollouts or max(tree.runs[run]["steps"]))
 
 
 def _pace(rows: Sequence[dict[str, str]]) -> tuple[float, float | None]:
     """Rollouts trained, in parts of one, and wall seconds of each; None before the first is complete."""
-    whole = [row for row in rows if row["rollout"] == "1"]
-    if not rows or len(whole) == len(rows):  # how many updates a rollout has is known when the second begins
-        return (0.0, None) if not rows else (1.0, None)
-    done = len(rows) / len(whole)
+    first = [row for row in rows if row["rollout"] == "1"]
+    if not rows:
+        return 0.0, None
+    if len(first) == len(rows):  # how many updates a rollout has is known when the second begins
+        return 1.0, None
+    rollouts = len(rows) / len(first)
     seconds = sum(float(row[name] or 0) for row in rows for name in ("seconds_rollout", "seconds_update"))
-    return done, seconds / done
+    return rollouts, seconds / rollouts
 
 
-def _far(one: Status) -> str:
+def _how_far(one: Status) -> str:
     of = "" if one.planned is None else f" of {one.planned}"
-    where = "not one rollout yet" if not one.rollouts else f"rollout {one.rollouts:.0f}{of}"
+    where = f"rollout {one.rollouts:.0f}{of}" if one.rollouts else "not one rollout yet"
     if one.state == "stopped":
         return f"{where}; failed or interrupted: nobody holds it, the next start goes on from its last state"
-    return where + ("" if one.seconds is None else f"; about {_time(one.seconds)} left")
+    return where if one.seconds is None else f"{where}; about {_time(one.seconds)} left"
 
 
 def _time(seconds: float) -> str:
