@@ -69,7 +69,7 @@ def written_by(command: str) -> Iterator[None]:
     """Add to an error about a missing or broken file which command writes that file."""
     try:
         yield
-    except (MissingInputError, CorruptInputError) as error:
+    except BenchError as error:
         raise type(error)(f"{error}; written by `{command}`") from error
 
 

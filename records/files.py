@@ -160,6 +160,8 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(header):
             raise CorruptInputError(f"{path}: line {number}: {len(line)} fields, the header has {len(header)}")
+    if not text.endswith("\n"):
+        raise CorruptInputError(f"{path}: line {len(lines)}: cut off before its end")
     if len(lines) == 1 and not allow_empty:
         raise CorruptInputError(f"{path}: {what} holds no rows")
     return [dict(zip(header, line, strict=True)) for line in lines[1:]]

@@ -19,7 +19,7 @@ def write(figure: spec.Figure, tree: Tree) -> list[Path]:
     from report.figures import draw, drawing, fill
 
     folder = tree.layout.figures
-    paths = drawing.write(fill.draw_data(figure, tree), folder)
+    paths = drawing.write(fill.fill(figure, tree), folder)
     # The picture is drawn from the files, as the page is: what is published is all there is to it.
     for kind, data in draw.render(drawing.read(figure, folder)).items():
         paths.append(folder / f"{figure.key}.{kind}")

@@ -14,7 +14,7 @@ from report.figures.drawing import Drawing, DrawnPanel, Line, Point, arranged
 from report.figures.spec import Figure, LineSpec, Panel, planned, runs, under
 
 
-def draw_data(figure: Figure, tree: Tree) -> Drawing:
+def fill(figure: Figure, tree: Tree) -> Drawing:
     """Every line of every panel that this scale plans and has finished; the rest is left out and noted.
 
     Raises when nothing is left: no model, none of the methods, or no finished run.

@@ -9,7 +9,7 @@ from typing import Any
 from methods.readings import READINGS, Reading
 from paper.claims import entries
 from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
-from records.errors import MissingInputError, written_by
+from records.errors import CorruptInputError, MissingInputError, written_by
 from records.files import read_csv
 from records.results_tree import Tree
 from report.site import assets, links
@@ -159,4 +159,7 @@ def audit(tree: Tree) -> str:
     with written_by(f"python -m paper.audit --out {path.with_suffix('.csv')} --page {path}"):
         if not path.is_file():
             raise MissingInputError(f"{path}: the audit of the printed tables is missing")
-    return assets.html(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            raise CorruptInputError(f"{path}: the audit of the printed tables is cut off")
+    return assets.html(text)

@@ -82,7 +82,7 @@ def mine(quick: Tree, tmp_path: Path) -> Tree:
 
 
 def filled(key: str, tree: Tree) -> drawing.Drawing:
-    return fill.draw_data(spec.figure(key), tree)
+    return fill.fill(spec.figure(key), tree)
 
 
 def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
@@ -151,7 +151,7 @@ def test_nothing_is_offered_that_would_be_empty(method: str, keys: list[str], tm
     tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=[method])
     offered = spec.offered(tree)
     assert [one.key for one in offered] == keys
-    assert all(fill.draw_data(one, tree).lines for one in offered)
+    assert all(fill.fill(one, tree).lines for one in offered)
 
 
 def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
@@ -328,7 +328,7 @@ def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick
     declared = spec.figure("models")
     others = replace(declared, blocks=tuple(replace(b, panels=b.panels[1:5]) for b in declared.blocks))
     with pytest.raises(BenchError, match=r"plans nothing of it\. It shows grpo, tepo with Qwen3-14B, .*tiny_qwen2 for"):
-        fill.draw_data(others, quick)
+        fill.fill(others, quick)
 
 
 @pytest.fixture(scope="module")
