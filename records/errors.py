@@ -70,7 +70,7 @@ def written_by(command: str) -> Iterator[None]:
     try:
         yield
     except BenchError as error:
-        raise type(error)(f"{error}; written by `{command}`") from error
+        raise type(error)(f"{error}; run: {command}") from error
 
 
 # The shape of every `python -m ...` command: parse, call, write; one line and exit code 2 for a user's error.

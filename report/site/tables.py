@@ -1,4 +1,4 @@
-"""A view per row of a table: the checkpoints behind its numbers, one line each. And tables whose numbers lead there."""
+"""Tables on the page: numbers that lead to their runs, a page per row of several checkpoints, Table 1 at a glance."""
 
 from __future__ import annotations
 
@@ -10,59 +10,54 @@ from records.results_tree import Tree
 from report import captions
 from report.site import links, runs
 from report.tables import render, spec
-from report.tables.render import levels, shown
 from report.tables.tidy import Cell, Row, Table, percent, read_table
+
+AVERAGE = "avg_pooled"  # the column that the first view draws
+MARGIN = 0.04  # of the drawn range, left and right
 
 
 def read(tree: Tree) -> list[Table]:
-    """Every table that the scale has, as `report.table` filled it."""
+    """The tables that the plan has methods for."""
     return [read_table(tree, key) for key in spec.keys_for(tree.methods)]
 
 
-def address(row: Row, filled: Table) -> str:
-    """Where a click on the row's numbers leads: the run if there is exactly one, else the view of the row."""
-    if len(row.checkpoints) == 1 and row.checkpoints[0].run.method != BASE:
-        return links.run(row.checkpoints[0].run)
-    return links.row(filled.key, row.id)
-
-
-def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
-    """One per row that has checkpoints and is not a single run."""
-    return [
-        _view(row, filled, tree)
-        for filled in tables
-        for row in filled.rows
-        if row.checkpoints and address(row, filled) == links.row(filled.key, row.id)
-    ]
-
-
-def view(filled: Table, tree: Tree) -> dict[str, Any]:
-    """`page.table` with an address for each row and, for each cell, its value and the words behind it."""
-    tidy = tree.layout.tables / f"table{filled.key}.tidy.csv"
-    found = render.context(filled, tidy.relative_to(tree.root).as_posix(), "")
-    labels = {row.id: row.label for row in filled.rows}
-    found["caption"] = captions.paragraphs(f"table{filled.key}")
-    for shown_block, rows in zip(found["blocks"], filled.blocks, strict=True):
-        shown_block["absent"] = [row.label for row in rows if not row.ran]
-        for line, row in zip(shown_block["rows"], rows, strict=True):
-            line["href"] = address(row, filled)
-            for cell, column in zip(line["cells"], filled.columns, strict=True):
-                measured = row.cells[column.slot]
-                cell["value"] = "" if measured.value is None else f"{measured.value:.6f}"
-                cell["behind"] = _behind(measured, labels)
-    return found
+def view(table: Table, tree: Tree) -> dict[str, Any]:
+    """A table for the template: where each row leads, and for each cell its value and the words behind it."""
+    file = tree.layout.tables / f"table{table.key}.tidy.csv"
+    context = render.context(table, file.relative_to(tree.root).as_posix(), "")
+    context["caption"] = captions.paragraphs(f"table{table.key}")
+    labels = {row.id: row.label for row in table.rows}
+    for block, rows in zip(context["blocks"], table.blocks, strict=True):
+        block["absent"] = [row.label for row in rows if not row.ran]
+        for line, row in zip(block["rows"], rows, strict=True):
+            line["href"] = _address(row, table)
+            for words, column in zip(line["cells"], table.columns, strict=True):
+                cell = row.cells[column.slot]
+                words["value"] = "" if cell.value is None else f"{cell.value:.6f}"  # what sorting goes by
+                words["behind"] = _behind(cell, labels)
+    return context
 
 
 def how_to_read(tables: Sequence[Table]) -> list[str]:
     """What holds for all tables: marks, intervals, words for missing numbers."""
-    return [*captions.paragraphs("tables"), *dict.fromkeys(line for filled in tables for line in levels(filled))]
+    levels = dict.fromkeys(sentence for table in tables for sentence in render.levels(table))
+    return [*captions.paragraphs("tables"), *levels]
+
+
+def _address(row: Row, table: Table) -> str:
+    """Where a click on the row's numbers leads: the run if there is exactly one, else the row's own page."""
+    if len(row.checkpoints) == 1 and row.checkpoints[0].run.method != BASE:
+        return links.run(row.checkpoints[0].run)
+    return links.row(table.key, row.id)
 
 
 def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
     """What one reads while pointing at a number. labels: of the table's rows."""
     if cell.value is None:
         return []
-    seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}" if cell.seeds else "Untrained"
+    seeds = "Untrained"
+    if cell.seeds:
+        seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}"
     problems = f", {cell.n} problems" if cell.level == "problem" and cell.n is not None else ""
     lines = [seeds + problems, f"{cell.level.capitalize()} level: {cell.how}"]
     if cell.versus is not None:
@@ -77,89 +72,88 @@ def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _view(row: Row, filled: Table, tree: Tree) -> dict[str, Any]:
-    cells = [shown(row.cells[column.slot], filled) for column in filled.columns]
-    return {
-        "id": links.row(filled.key, row.id),
-        "label": row.label,
-        "table": filled.key,
-        "model": row.model_title,
-        "kind": row.kind,
-        "columns": [column.heading for column in filled.columns],
-        "cells": cells,
-        "lines": [
-            {
-                "title": links.title(checkpoint, tree),
-                "href": None if checkpoint.run.method == BASE else links.run(checkpoint.run),
-                "scores": runs.scores(checkpoint, tree, [column.benchmark or "" for column in filled.columns]),
-            }
-            for checkpoint in row.checkpoints
-        ],
-    }
+def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
+    """A page for each row that has checkpoints and is not a single run: its checkpoints, one line each."""
+    pages = []
+    for table in tables:
+        for row in table.rows:
+            address = links.row(table.key, row.id)
+            if not row.checkpoints or _address(row, table) != address:
+                continue
+            pages.append(
+                {
+                    "id": address,
+                    "label": row.label,
+                    "table": table.key,
+                    "model": row.model_title,
+                    "kind": row.kind,
+                    "columns": [column.heading for column in table.columns],
+                    "cells": [render.shown(row.cells[column.slot], table) for column in table.columns],
+                    "lines": [
+                        {
+                            "title": links.title(checkpoint, tree),
+                            "href": None if checkpoint.run.method == BASE else links.run(checkpoint.run),
+                            "scores": runs.scores(
+                                checkpoint, tree, [column.benchmark or "" for column in table.columns]
+                            ),
+                        }
+                        for checkpoint in row.checkpoints
+                    ],
+                }
+            )
+    return pages
 
 
 # The first view: Table 1's averages as dots with their intervals, one picture per model.
 
 
-COLUMN = "avg_pooled"
-MARGIN = 0.04  # of the plotted range, left and right
-
-
-def glance(filled: Table) -> list[dict[str, Any]]:
+def glance(table: Table) -> list[dict[str, Any]]:
     """One entry per block of the table that has a measured average."""
-    return [entry for rows in filled.blocks if (entry := _block(rows, filled))]
+    pictures = []
+    for block in table.blocks:
+        rows = [row for row in block if row.kind != "delta" and row.cells[AVERAGE].value is not None]
+        if rows:
+            pictures.append(_picture(rows, table))
+    return pictures
 
 
-def _block(block: list[Row], filled: Table) -> dict[str, Any] | None:
-    rows = [row for row in block if row.kind != "delta" and row.cells[COLUMN].value is not None]
-    if not rows:
-        return None
-    ends = [
-        end
-        for row in rows
-        for end in (row.cells[COLUMN].low, row.cells[COLUMN].value, row.cells[COLUMN].high)
-        if end is not None
-    ]
-    low, high = min(ends), max(ends)
-    room = MARGIN * (high - low) or MARGIN
-    low, high = max(0.0, low - room), min(1.0, high + room)
-    stands_for = rows[0].stands_for
-    stands = f", standing for {stands_for}" if stands_for else ""
-    return {
-        "title": f"{rows[0].model_title}{stands}",
-        "note": _note(stands_for),
-        "printed": stands_for or "the paper",
-        "low": f"{100 * low:.0f} %",
-        "high": f"{100 * high:.0f} %",
-        "rows": [_row(row, filled, low, high) for row in rows],
-    }
-
-
-def _note(stands_for: str | None) -> str:
-    text = "Avg. (pooled) of Table 1 with its 95 % interval. Marks compare with the hollow dot; ≈: inside noise."
-    if stands_for:
-        text += f" In grey what the paper prints for {stands_for} on its own benchmarks: not comparable."
-    return text
-
-
-def _row(row: Row, filled: Table, low: float, high: float) -> dict[str, Any]:
-    cell = row.cells[COLUMN]
-    text = shown(cell, filled)
+def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
+    cells = [row.cells[AVERAGE] for row in rows]
+    ends = [end for cell in cells for end in (cell.low, cell.value, cell.high) if end is not None]
+    room = MARGIN * (max(ends) - min(ends)) or MARGIN
+    low, high = max(0.0, min(ends) - room), min(1.0, max(ends) + room)
 
     def place(value: float) -> float:
         return round(100 * (value - low) / (high - low), 2)
 
-    whisker = None
-    if cell.low is not None and cell.high is not None:
-        whisker = (place(cell.low), round(place(cell.high) - place(cell.low), 2))
+    lines = []
+    for row, cell in zip(rows, cells, strict=True):
+        words = render.shown(cell, table)
+        whisker = None
+        if cell.low is not None and cell.high is not None:
+            whisker = (place(cell.low), round(place(cell.high) - place(cell.low), 2))
+        lines.append(
+            {
+                "label": row.label,
+                "href": _address(row, table),
+                "text": words["text"],
+                "mark": words["mark"],
+                "interval": words["interval"],
+                "printed": percent(cell.printed),
+                "reference": row.id == row.block.baseline,
+                "dot": place(cell.value or 0.0),
+                "whisker": whisker,
+            }
+        )
+    paper_model = rows[0].stands_for
+    note = "Avg. (pooled) of Table 1 with its 95 % interval. Marks compare with the hollow dot; ≈: inside noise."
+    if paper_model:
+        note += f" In grey what the paper prints for {paper_model} on its own benchmarks: not comparable."
     return {
-        "label": row.label,
-        "href": address(row, filled),
-        "text": text["text"].replace("−", "-"),
-        "mark": text["mark"],
-        "interval": text["interval"],
-        "printed": percent(cell.printed),
-        "reference": row.id == row.block.baseline,
-        "dot": place(cell.value or 0.0),
-        "whisker": whisker,
+        "title": rows[0].model_title + (f", standing for {paper_model}" if paper_model else ""),
+        "note": note,
+        "printed": paper_model or "the paper",
+        "low": f"{100 * low:.0f} %",
+        "high": f"{100 * high:.0f} %",
+        "rows": lines,
     }

@@ -28,8 +28,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from records.declared import validated
-from records.errors import CorruptInputError, MissingInputError
-from records.files import read_csv, stored, to_csv
+from records.errors import CorruptInputError, written_by
+from records.files import read_csv, to_csv
 from records.layout import BASE, Checkpoint, split
 from records.results_tree import Tree, plain
 from report import captions
@@ -215,25 +215,22 @@ def tidy_csv(cells: Iterable[Cell]) -> str:
 def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     """Table `key` of the specification file `path`, as `report.table` filled it for these results.
 
-    Raises `MissingInputError` naming the command to run where the tidy file is not there, `CorruptInputError` where it
-    does not parse, or was filled from another specification or matrix.json.
+    Raises `MissingInputError` where the tidy file is not there, `CorruptInputError` where it does not parse, or was
+    filled from another specification or matrix.json; both name the command that writes it.
     """
     declared = spec.table(key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
-    command = f"python -m report.table --results {tree.root} --table {key}"
-    if stored(file) is None:
-        raise MissingInputError(f"{file}: the table is not filled yet; run: {command}")
     cells = []
-    for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
-        fields = {name: text for name, text in line.items() if text != ""}
-        cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
-    rows = dict.fromkeys(cell.row for cell in cells)
-    places = [(row, column) for row in rows for column in declared.columns]
-    fits = rows.keys() <= {row.id for row in declared.rows} and [(cell.row, cell.column) for cell in cells] == places
-    if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
-        raise CorruptInputError(
-            f"{file}: not filled from {declared.source} and matrix.json as they are; run: {command}"
-        )
+    with written_by(f"python -m report.table --results {tree.root} --table {key}"):
+        for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
+            fields = {name: text for name, text in line.items() if text != ""}
+            cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
+        rows = dict.fromkeys(cell.row for cell in cells)
+        places = [(row, column) for row in rows for column in declared.columns]
+        declared_rows = {row.id for row in declared.rows}
+        fits = rows.keys() <= declared_rows and [(cell.row, cell.column) for cell in cells] == places
+        if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
+            raise CorruptInputError(f"{file}: not filled from {declared.source} and matrix.json as they are")
     return view(declared, tree, cells)
 
 
