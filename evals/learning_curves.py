@@ -90,7 +90,6 @@ def read_curve(path: Path | str) -> Curve:
 # The measures of one run.
 
 WINDOW = 3  # rollouts of the running mean
-THRESHOLDS = (0.5, 0.8)
 SECONDS = ("seconds_rollout", "seconds_update")
 UNBOUNDED = math.inf
 
@@ -110,7 +109,6 @@ class Measure:
     key: str
     title: str
     unit: str
-    meaning: str
     of: Callable[[FinishedRun], float | str]  # the figure, or in words why there is none
     top: float = UNBOUNDED  # the figure lies between 0 and top
 
@@ -186,59 +184,40 @@ def _cpu(run: FinishedRun) -> float | str:
     return "not recorded" if run.cpu_seconds is None else run.cpu_seconds / len(run.curve.rollouts)
 
 
-def _column(key: str, column: str, title: str, unit: str, top: float = UNBOUNDED) -> Measure:
-    return Measure(
-        key, title, unit, f"mean of {column} over the rollouts trained", partial(_mean, [column], "mean"), top
-    )
-
-
+# Means "per rollout" are over the rollouts trained, not those planned: a collapsed run has no other.
 MEASURES: Mapping[str, Measure] = {
     measure.key: measure
     for measure in (
-        Measure("area", "area under the reward curve", "reward", "mean reward over the planned rollouts", _area, 1.0),
-        *(
-            Measure(
-                f"to_{100 * level:.0f}",
-                f"rollouts to {100 * level:.0f} % right",
-                "rollouts",
-                f"first rollout whose running mean reaches {level}",
-                partial(_reaching, level),
-            )
-            for level in THRESHOLDS
+        # Mean reward over the planned rollouts.
+        Measure("area", "area under the reward curve", "reward", _area, 1.0),
+        # First rollout whose running mean reaches the threshold.
+        Measure("to_50", "rollouts to 50 % right", "rollouts", partial(_reaching, 0.5)),
+        Measure("to_80", "rollouts to 80 % right", "rollouts", partial(_reaching, 0.8)),
+        # ... or the last running mean of GRPO/DAPO's run of the same model, seed and settings.
+        Measure("to_grpo", "rollouts to GRPO/DAPO's final reward", "rollouts", _reaching_reference),
+        # Running mean at the last planned rollout.
+        Measure("final", "final reward", "reward", _final, 1.0),
+        # Norm before clipping, per rollout.
+        Measure("grad_norm", "gradient norm", "norm before clipping", partial(_mean, ["grad_norm"], "mean")),
+        # Share of tokens, and of sequences, that the surrogate clips, per rollout.
+        Measure(
+            "clip_tokens", "clipped tokens", "fraction of tokens", partial(_mean, ["clip_fraction_tokens"], "mean"), 1.0
         ),
         Measure(
-            "to_grpo",
-            "rollouts to GRPO/DAPO's final reward",
-            "rollouts",
-            "first rollout whose running mean reaches the last one of GRPO/DAPO (same model, seed and settings)",
-            _reaching_reference,
+            "clip_sequences",
+            "clipped sequences",
+            "fraction of sequences",
+            partial(_mean, ["clip_fraction_sequences"], "mean"),
+            1.0,
         ),
-        Measure("final", "final reward", "reward", "running mean at the last planned rollout", _final, 1.0),
-        _column("grad_norm", "grad_norm", "gradient norm", "norm before clipping"),
-        _column("clip_tokens", "clip_fraction_tokens", "clipped tokens", "fraction of tokens", 1.0),
-        _column("clip_sequences", "clip_fraction_sequences", "clipped sequences", "fraction of sequences", 1.0),
-        _column("ratio_spread", "ratio_spread", "ratio spread", "sd of the log weight"),
-        Measure(
-            "entropy_end",
-            "entropy at the end",
-            "nats per token",
-            "mean entropy over the updates of the last rollout trained",
-            partial(_at_the_end, "entropy"),
-        ),
-        Measure(
-            "seconds_per_step",
-            "seconds per step",
-            "seconds",
-            "mean wall seconds per rollout with its updates, of this machine and what else ran on it",
-            partial(_mean, SECONDS, "sum"),
-        ),
-        Measure(
-            "cpu_seconds_per_step",
-            "CPU seconds per step",
-            "seconds",
-            "CPU seconds of the run, its start included, per rollout trained: what wall seconds on a busy machine hide",
-            _cpu,
-        ),
+        # How far the importance weights spread, per rollout.
+        Measure("ratio_spread", "ratio spread", "sd of the log weight", partial(_mean, ["ratio_spread"], "mean")),
+        # Mean over the updates of the last rollout trained.
+        Measure("entropy_end", "entropy at the end", "nats per token", partial(_at_the_end, "entropy")),
+        # Wall seconds per rollout with its updates: of this machine, and of what else ran on it.
+        Measure("seconds_per_step", "seconds per step", "seconds", partial(_mean, SECONDS, "sum")),
+        # CPU seconds of the run, its start included, per rollout: wall seconds on a busy machine hide them.
+        Measure("cpu_seconds_per_step", "CPU seconds per step", "seconds", _cpu),
     )
 }
 
