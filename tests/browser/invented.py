@@ -52,12 +52,12 @@ def hostile(root: Path) -> None:
 
 def paper_scale(root: Path, *, runs: int = 16, characters: int = 3000) -> Path:
     """A tree with the paper's seven benchmarks, `runs` runs and every response; problems in `data/` beside it."""
-    from evals.benchmark import benchmark
+    from evals.benchmark import select
     from evals.score import rows as score
     from records.scores import write_scores
 
     keys = synthetic.STANDS_FOR
-    benchmarks = [benchmark(key) for key in keys]
+    benchmarks = select(keys)
     layout, model = Results(root), "Qwen2.5-7B"
     seeds = range(1, runs // len(synthetic.METHODS) + 1)
     planned = [Run(model, method, seed) for seed in seeds for method in synthetic.METHODS]
