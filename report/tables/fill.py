@@ -13,16 +13,30 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from paper import printed
 from records.errors import ConfigError, unknown
 from records.files import write_text
 from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report.tables.spec import AVERAGES, Block, Row, Table
-from report.tables.tidy import MEASURED, MISSING, NOT_RUN, Cell, Column, columns_of, planned, stand_in, tidy_csv
+from report.tables.tidy import (
+    MEASURED,
+    MISSING,
+    NOT_RUN,
+    Cell,
+    Column,
+    columns_of,
+    is_part_of,
+    planned,
+    stand_in,
+    tidy_csv,
+)
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
-    from paper.printed import Row as PrintedRow
+
+# `evals.stats` is imported where it is used: Snakemake imports this file in every job, through `report.tables.check`,
+# and would load numpy and scipy for nothing.
 
 ALPHA = 0.05  # a difference whose corrected p is not below this is called inside noise
 PRINTED_ID = re.compile(r"T\d+\.\d+")  # such ids belong to the paper's rows
@@ -44,7 +58,7 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     for block in table.blocks:
         for row in block.rows:
             check_printed(row, block, table.source)
-    if table.variant is not None and all(run.variant != table.variant for run in tree.runs):
+    if not is_part_of(tree, table):
         return []
     columns = columns_of(table, tree)
     rows: Rows = {}
@@ -53,6 +67,7 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
         if model is not None:
             own_model = stand_in(str(model["title"]), table.models[block.model]) is None
             rows |= _fill_block(block, model, columns, tree, own_model=own_model)
+    # Only now: the baseline of a block may stand in another one.
     for block in table.blocks:
         for row in block.rows:
             if row.id in rows:
@@ -96,10 +111,8 @@ def check_printed(row: Row, block: Block, where: str) -> None:
 def printed_value(row: str, slot: str) -> Decimal | None:
     """What the paper prints in this row and column, as a fraction with the printed digits; None where it prints
     nothing, and for the macro average."""
-    from paper.printed import AVERAGE
-
     paper = _paper().get(row)
-    percent = None if paper is None else paper.cells.get(AVERAGE if slot == "avg_pooled" else slot)
+    percent = None if paper is None else paper.cells.get(printed.AVERAGE if slot == "avg_pooled" else slot)
     return None if percent is None else percent.scaleb(-2)
 
 
@@ -110,10 +123,8 @@ def printed_whole(row: str) -> bool:
 
 
 @cache
-def _paper() -> Mapping[str, PrintedRow]:
-    from paper.printed import read
-
-    return read()
+def _paper() -> Mapping[str, printed.Row]:
+    return printed.read()
 
 
 # The cells of one block.
@@ -157,7 +168,7 @@ def _fill_row(
         checkpoints = planned(row, str(model["key"]), tree)
         contents = {c.slot: _score(checkpoints, c, tree) for c in columns}
     label = row.label.replace("{model}", str(model["title"])).replace("{step}", str(tree.step(step) or "more"))
-    collapsed = _collapses(checkpoints, tree)
+    collapsed = _collapses(checkpoints, tree)  # reads run records: once per row and not once per cell
     return {
         column.slot: Cell(
             row=row.id,
@@ -277,6 +288,8 @@ def difference(
 
     None when no seed is common, or when the two sides are the same checkpoints there: that compares nothing.
     """
+    # Runs with the same seed saw the same prompts and began at the same weights: their difference has less noise than
+    # that of the two means.
     a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side} for side in (left, right))
     common = sorted(set(a) & set(b))
     if not common or all(a[seed] == b[seed] for seed in common):

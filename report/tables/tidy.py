@@ -271,6 +271,11 @@ def stand_in(title: str, paper: str) -> str | None:
     return None if plain(title) == plain(paper) else paper
 
 
+def is_part_of(tree: Tree, declared: spec.Table) -> bool:
+    """Whether the scale trains anything under the settings that the table is about."""
+    return declared.variant is None or any(run.variant == declared.variant for run in tree.runs)
+
+
 def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
     """The columns as the benchmarks of the scale fill them."""
     columns = []
@@ -300,8 +305,8 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
 
 def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: Iterable[Row]) -> Iterable[str]:
     """What is left out, run differently, collapsed or missing, in sentences; some may come twice."""
-    if declared.variant is not None and all(run.variant != declared.variant for run in tree.runs):
-        return  # the whole table is not part of this scale: `render.empty` says so
+    if not is_part_of(tree, declared):
+        return  # `render.empty` says it in one line
     for slot in dict.fromkeys(block.model for block in declared.blocks):
         if tree.model_for(slot, declared.models[slot]) is None:
             yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."

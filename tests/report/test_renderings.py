@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from records.code_hashes import closure
 from records.results_tree import Tree
 from report.tables import render
 from report.tables.tidy import Cell, Table, tidy_csv
@@ -248,3 +249,10 @@ def test_every_cell_says_how_it_was_made(embedded: Tree) -> None:
     assert any(
         re.search(r"seed level: Student-t over 2 seeds; -?\d+\.\d\d to T1.2 \(seed level: paired t", t) for t in titles
     )
+
+
+@pytest.mark.parametrize("module", ["report.tables.render", "report.show"])
+def test_what_shows_a_table_imports_nothing_that_computes(module: str) -> None:
+    rooms = {Path(file).parts[0] for file in closure(module)}
+    assert rooms == {"records", "report"}
+    assert "report/tables/fill.py" not in closure(module)
