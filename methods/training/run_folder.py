@@ -101,7 +101,7 @@ class Mark:
     refill_position: int
     wall_seconds: float
     cpu_seconds: float
-    files: Mapping[str, int]  # sizes: a file that a full disk or a bad copy cut short is not gone on from
+    files: Mapping[str, int]  # sizes in bytes: a full disk or a bad copy may cut a file short without an error
 
 
 class RunFolder:
@@ -115,7 +115,7 @@ class RunFolder:
         self.curve: Curve  # from `open` on
         self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
         self.mark = Mark(0, 0, 0, 0.0, 0.0, {})  # of the last state
-        self.earlier = self.mark  # of the state that this process went on from
+        self.earlier = self.mark  # of the state that this process resumed from
 
     def checkpoint(self, step: int) -> Path:
         """The final weights folder after `step` rollouts."""
@@ -141,7 +141,7 @@ class RunFolder:
         return True
 
     def open(self) -> Path | None:
-        """Make the folder ready to train in; the trainer's state to go on from, or None to begin at the beginning."""
+        """Make the folder ready to train in; the trainer's state to resume from, or None to begin at the beginning."""
         (self.folder / "run.json").unlink(missing_ok=True)
         self._match_identity()
         start = self._latest()
@@ -152,7 +152,7 @@ class RunFolder:
         return start
 
     def save_mark(self, state: Path, **position: int) -> None:
-        """Declare `state` complete: the curve and all files are on disk, then the mark."""
+        """Declare `state` complete. The mark is written last: what it declares must be on disk before it."""
         self.curve.sync()
         _sync(state)
         self.mark = Mark(
@@ -174,7 +174,7 @@ class RunFolder:
         os.rename(temporary, final)
 
     def finish(self, method: dict[str, Any], updates: int, collapsed_at: int | None) -> None:
-        """Write curve.csv, then run.json."""
+        """Write curve.csv, then run.json, whose presence means finished."""
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
         outputs = {f"checkpoints/step{step}": sha256_tree(self.checkpoint(step)) for step in self.spec.checkpoints}
         record = {
@@ -190,7 +190,7 @@ class RunFolder:
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        write_json(self.state / "run.json", record)
+        write_json(self.state / "run.json", record)  # first, so that `restore` can make the other again
         write_json(self.folder / "run.json", record)
         for state in self.state.glob("checkpoint-*"):  # optimiser states are large, and nothing resumes from them now
             shutil.rmtree(state)
@@ -219,6 +219,7 @@ class RunFolder:
         return self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
     def _stands(self, record: dict[str, Any]) -> bool:
+        """Whether `record` is of this very run, and the outputs it lists are there and unchanged."""
         if record.get("spec") != dict(self.spec.document) or record.get("inputs") != self.identity:
             return False
         outputs = record["outputs"]
@@ -255,7 +256,7 @@ class RunFolder:
             if (folder / MARK).is_file():
                 mark = Mark(**read_json(folder / MARK, "state mark"))
                 if _sizes(folder) != mark.files:
-                    print(f"{folder}: is not as it was saved; going on from an earlier state", flush=True)
+                    print(f"{folder}: is not as it was saved; resuming from an earlier state", flush=True)
                     self.event("damaged", folder=folder.name)
                 elif all(mark.rollout < step for step in missing):
                     states[mark.update] = folder
@@ -307,7 +308,7 @@ def _reward_file(reward: str) -> str | None:
 
 
 def _sync(folder: Path) -> None:
-    """Have all files of a folder on disk: a power cut after its mark or its rename leaves none of them short."""
+    """Flush all files of a folder to disk: a power cut after its mark or its rename leaves none of them short."""
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb") as stream:
@@ -315,7 +316,7 @@ def _sync(folder: Path) -> None:
 
 
 def _sizes(state: Path) -> dict[str, int]:
-    """Bytes of each file of a state, its mark apart."""
+    """Bytes of each file of a state, except its mark."""
     files = (path for path in state.rglob("*") if path.is_file() and path.name != MARK)
     return {path.relative_to(state).as_posix(): path.stat().st_size for path in files}
 

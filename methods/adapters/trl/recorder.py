@@ -1,4 +1,8 @@
-"""What a run tells while it goes: a row per update, a line per rollout, checkpoints and states at rollout edges."""
+"""What a run records while it trains: a row per update, a line per rollout, checkpoints and states at rollout edges.
+
+An edge lies after the last update of a rollout. Only there may anything be saved: a rollout's sequences are in no
+state, so a run that resumed inside a rollout would sample others in their place.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ GRACE_SECONDS = 20.0  # a stop request waits for the rollout's end if that is ne
 
 
 class Recorder(TrainerCallback):
-    """Collects what the trainer says, writes it after each update, decides at rollout edges what happens next."""
+    """Collects what the trainer reports, writes it after each update, decides at rollout edges what happens next."""
 
     def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
         self.run, self.method, self.stop = run, method, stop
@@ -68,7 +72,7 @@ class Recorder(TrainerCallback):
 
     def saved(self, update: int, refill_position: int) -> None:
         rollout, inside = divmod(update, self.training.updates_per_rollout)
-        if inside:  # the rollout's sequences are in no state: going on from here would silently sample new ones
+        if inside:
             raise RuntimeError(
                 f"a state after update {update} lies inside rollout {rollout + 1}; only edges can be saved"
             )
@@ -97,7 +101,8 @@ class Recorder(TrainerCallback):
         if left == 0:
             self._edge(state.global_step // per_rollout, control)
         elif self.stop() and left * (seconds - (self._rollout_seconds or 0.0)) > GRACE_SECONDS:
-            control.should_training_stop = self.stopped = True  # the last state on an edge stands
+            # Too far to the edge: Slurm kills a while after its signal. The run resumes from the last edge's state.
+            control.should_training_stop = self.stopped = True
         return control
 
     def _write(self, update: int, learning_rate: float, seconds: float) -> None:
@@ -122,13 +127,13 @@ class Recorder(TrainerCallback):
         )
 
     def _edge(self, rollout: int, control: Any) -> None:
-        """After the last update of a rollout: the only moments at which anything may be saved."""
+        """Checkpoints, before TRL writes the state: a complete state must lack none of those before it."""
         t, checkpoints = self.training, self.run.spec.checkpoints
         self.progress.update(rollout, reward=self._figures.reward, entropy=self._entropy)
         if collapsed(self.run.curve.rewards, rollout):
             self.collapsed_at = rollout
             for step in checkpoints:
-                if step >= rollout:  # evaluation measures what is left of the policy
+                if step >= rollout:  # those still to come too: evaluation measures what is left of the policy
                     self.run.publish(step, self.write_weights)
             control.should_training_stop = True
             return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from methods.training.run_folder import RunFolder
 
-KEPT = 2  # states: the last may be damaged by whatever ended the process, and is then not gone on from
+KEPT = 2  # states: whatever ended the process may have damaged the last one
 
 
 class CheckpointWriter:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import transformers
 from omegaconf import OmegaConf
 from ray.exceptions import RayActorError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1
@@ -17,11 +18,11 @@ from methods.adapters.verl import checkpoint, dataset, processes
 from methods.adapters.verl.config import Files, compose, overrides
 from methods.adapters.verl.recorder import Recorder
 from methods.adapters.verl.trainer import MethodTrainer
+from methods.training import rollouts
 from methods.training.rollouts import Refill, check_readable
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec
 from records.errors import BenchError
-from records.files import read_jsonl
 
 Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
 
@@ -29,8 +30,9 @@ Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class witho
 def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> Outcome:
     """Go on from the run's last state, or begin. Raises what a worker raised if it is one of our one-line errors."""
     t, method = spec.training, catalog.parse(spec.method)
-    prompts = read_jsonl(spec.prompts, "training prompts")
-    end_tokens = _check_model(spec, [row["prompt"] for row in prompts])
+    prompts = rollouts.prompts(spec)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
+    check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
     start = run.open()
     recorder = Recorder(run, method, stop)
     watchdog = processes.Watchdog()
@@ -55,7 +57,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> 
                 "spec": spec,
                 "method": method,
                 "prompts_drawn": sizes.prompts_drawn,
-                "end_tokens": end_tokens,
+                "end_tokens": end_tokens(spec.base, tokenizer),
                 "recorder": recorder,
                 "checkpoints": checkpoint.CheckpointWriter(run),
                 "refill": Refill(len(prompts), spec.seed, run.mark.refill_position),
@@ -81,16 +83,11 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> 
     return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)
 
 
-def _check_model(spec: Spec, prompts: Sequence[str]) -> list[int]:
-    """The model's end tokens, after a check that its tokenizer and its length fit every prompt."""
-    import transformers
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
-    check_readable(spec, prompts, tokenizer)
-    # A model may end its text with other tokens than its tokenizer's: the generation config knows them all.
-    end_tokens: Any = None
-    if (Path(spec.base) / "generation_config.json").is_file():
-        end_tokens = transformers.GenerationConfig.from_pretrained(spec.base).eos_token_id
-    if end_tokens is None:
-        end_tokens = tokenizer.eos_token_id
-    return list(end_tokens) if isinstance(end_tokens, list) else [end_tokens]
+def end_tokens(base: str, tokenizer: transformers.PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a response. A generation config may name more than the tokenizer knows."""
+    tokens: Any = None
+    if (Path(base) / "generation_config.json").is_file():
+        tokens = transformers.GenerationConfig.from_pretrained(base).eos_token_id
+    if tokens is None:
+        tokens = tokenizer.eos_token_id
+    return list(tokens) if isinstance(tokens, list) else [tokens]

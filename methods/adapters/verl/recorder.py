@@ -1,4 +1,4 @@
-"""What a run tells while it goes, in the driver: a row of the curve per update, a line per rollout."""
+"""What a run records while it trains, in the driver: a row of the curve per update, a line per rollout."""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ Imported only in the driver, when a run starts: it imports verl. What differs fr
 - a rollout is drawn whole, then filtered (`buffer`); prompt groups are dealt whole into minibatches, as with TRL;
 - a minibatch without an informative group is not trained on: AdamW would move on momentum alone;
 - nothing depends on the order in which responses arrive.
+
+verl has hooks (`on_step_begin`, `on_step_end`, ...) but none for these. The private methods overridden here are pinned
+by tests/adapters/test_verl_canary.py.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class MethodTrainer(PPOTrainerSync):
     # --- 1. loss --------------------------------------------------------------------------------------------------
 
     def on_init_end(self) -> None:
+        """The workers exist from here on: they get our loss in the place of the one that verl's configuration names."""
         t = self.spec.training
         loss = MethodLoss(
             self.method.key, self.spec.seed, t.updates_per_rollout, whole_minibatch=t.cov_scope == "minibatch"
@@ -99,9 +103,11 @@ class MethodTrainer(PPOTrainerSync):
     # --- 2. prompts, sampling, filter -----------------------------------------------------------------------------
 
     def _build_replay_buffer(self) -> GroupBuffer:
+        """verl's own hands out groups as they finish; ours waits for all of a rollout, and may ask for more."""
         return GroupBuffer(self.spec.training, self.end_tokens, self._refill, self._check_workers)
 
     def on_step_begin(self) -> None:
+        """verl's step is a rollout with all its updates."""
         super().on_step_begin()
         self.watchdog.restart(f"rollout {self.global_steps}: sampling")
         self._began = self._sampled = self._updated = time.perf_counter()
@@ -109,11 +115,12 @@ class MethodTrainer(PPOTrainerSync):
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """The rollout's prompts, by its number: no position to save, none to restore."""
+        """The rollout's prompts, by its number. verl would read on in a data loader, whose position is in its state."""
         end = self.global_steps * self.prompts_drawn
         return self._batch(order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
 
     def _refill(self, wanted: int) -> int:
+        """Send out so many prompts more, for filter `refill`; how many there were."""
         indices = self.refill.draw(wanted, self._used)
         return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
 
@@ -142,6 +149,7 @@ class MethodTrainer(PPOTrainerSync):
         self.watchdog.check_alive(servers)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        """verl's step, which cannot do without an update: a rollout of constant groups leaves it by an exception."""
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except NothingToLearnError as nothing:
@@ -165,6 +173,7 @@ class MethodTrainer(PPOTrainerSync):
         """verl fills up and balances; then rows go where each rank cuts its minibatches: whole groups, in our order."""
         batch = super()._balance_batch(batch, metrics, **options)
         position = {key: index for index, key in enumerate(batch.keys)}
+        # verl has balanced the ranks by length and so torn groups apart; what follows puts its rows in our order.
         rollout = self.replay_buffer.rollout
         real = {row.key for row in rollout.kept_rows}
         # Filling rows in the order of their numbers, so that the same ones go into the same minibatch each time.
