@@ -102,7 +102,7 @@ class Tree:
         """The content of matrix.json; its keys are those of `Matrix`."""
         value = read_json(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
-        return dict(value)
+        return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.matrix` sets the same mapping here
 
     @property
     def scale(self) -> str:
@@ -181,6 +181,7 @@ class Tree:
         if name == BASE:
             return BASE
         named = [key for key, method in self.methods.items() if name in (key, method.get("row"))]
+        # A scale may train one method under several settings; only one of them can have the plain name as its key.
         if len(named) > 1 and name not in named:
             raise ConfigError(
                 f"{self.layout.matrix}: methods: {name!r} names {' and '.join(named)}: write one of these"
@@ -207,6 +208,7 @@ def plain(text: object) -> str:
 
 
 def _filling(entries: Sequence[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
+    # By key, by title and by what it stands for: a scale may name the paper's benchmark in any of these ways.
     names = {plain(slot), plain(title)}
     hits = [e for e in entries if plain(e.get("stands_for") or e["key"]) in names or plain(e["key"]) in names]
     if len(hits) > 1:

@@ -34,8 +34,8 @@ def text(table: Table, width: int = 100) -> str:
     notes = [f"Note: {note}" for note in table.notes]
     if table.measured:
         stand_ins = [f"{_short(c.heading)} for {c.stands_for}" for c in table.columns if c.stands_for]
-        said = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        notes = [LEGEND, *said, *render.levels(table), *notes]
+        benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
+        notes = [LEGEND, *benchmarks, *render.levels(table), *notes]
     return "\n".join([*lines, "", *(line for note in notes for line in textwrap.wrap(note, width))])
 
 
@@ -49,7 +49,7 @@ def _block(rows: list[Row], table: Table) -> list[str]:
             cells = [row.cells[column.slot] for column in table.columns]
             intervals = [_interval(cell) for cell in cells]
             lines.append([render.label(row), *(_number(cell, table) for cell in cells)])
-            if any(intervals):
+            if any(intervals):  # a row that is missing needs no second line
                 lines.append(["", *intervals])
     widths = [max(len(line[place]) for line in [["", *headings], *lines]) for place in range(len(headings) + 1)]
     out = [f"{render.head(rows)}. {render.baseline(rows, table)}".rstrip()]

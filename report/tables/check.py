@@ -28,6 +28,7 @@ def check(table: spec.Table) -> None:
         for row in block.rows:
             check_printed(row, block, table.source)
             for other in block.rows:
+                # `grpo` and `grpo+high=0.28` are one method where 0.28 is the default: only the catalog knows that.
                 same = (methods.get(row.id), row.seeds, row.step) == (methods.get(other.id), other.seeds, other.step)
                 if row.method and same and other is not row:
                     raise ConfigError(f"{table.source}: {at}: rows {row.id} and {other.id} are the same ({row.method})")

@@ -207,6 +207,7 @@ def latex(table: Table) -> str:
 
 def html(table: Table) -> str:
     """A fragment with its own small style, to open as it is or to paste into any page."""
+    # The style names only what is inside the fragment, so that a page it is pasted into keeps its own.
     style = (HERE / "table.css").read_text(encoding="utf-8")
     template = environment(HERE, autoescape=True).get_template("table.html.j2")
     return template.render(table=_beside(table), style=style)
@@ -236,6 +237,7 @@ def _escape_markdown(value: object) -> str:
     return text
 
 
+# What pdflatex cannot set as it is. Symbols are written as mathematics, which needs no further package.
 SYMBOLS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": r"$-$",

@@ -134,6 +134,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     if isinstance(content.get("tables"), dict):  # YAML reads the key of `1:` as a number
         content["tables"] = {str(key): body for key, body in content["tables"].items()}
     file = validated(File, content, where)
+    # A file of one table, tried out beside the shipped one, need not repeat the paper's models and columns.
     shipped = file if file.models and file.columns else validated(File, read_yaml(TABLES), str(TABLES))
     models, columns = file.models or shipped.models, file.columns or shipped.columns
     declared = {}
