@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records.errors import CorruptInputError, MissingInputError
-from records.files import read_json, read_jsonl
+from evals import store
+from records.errors import CorruptInputError
+from records.files import read_jsonl
 from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report.site import assets, links
@@ -115,13 +116,13 @@ def _put(folder: Path, name: str, value: Any) -> None:
 
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
     """Samples and grades of one benchmark side by side; rows that do not belong together are an error."""
-    texts = _rows(tree.layout.samples(checkpoint) / f"{benchmark}.parquet", SAMPLES)
+    sampled = _rows(tree.layout.samples(checkpoint), "samples.json", benchmark, SAMPLES)
     path = tree.layout.grades(checkpoint) / f"{benchmark}.parquet"
-    graded = {(row["item_id"], row["sample"]): row for row in _rows(path, GRADES)}
-    if len(graded) != len(texts):
-        raise CorruptInputError(f"{path}: {len(graded)} grades for {len(texts)} responses")
+    graded = {(row["item_id"], row["sample"]): row for row in _rows(path.parent, "grades.json", benchmark, GRADES)}
+    if len(graded) != len(sampled):
+        raise CorruptInputError(f"{path}: {len(graded)} grades for {len(sampled)} responses")
     items: dict[str, list[dict[str, Any]]] = {}
-    for row in texts:
+    for row in sampled:
         items.setdefault(row["item_id"], []).append(row)
     for key, rows in items.items():
         responses = []
@@ -178,8 +179,8 @@ def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
 
 
 def _stamps(grades: Path, samples: Path) -> dict[str, str]:
-    graded = read_json(grades, "the record of grades")["benchmarks"]
-    drawn = read_json(samples, "the record of samples")["benchmarks"]
+    graded = store.read_record(grades)
+    drawn = store.read_record(samples)
     for benchmark, entry in graded.items():
         if benchmark not in drawn:
             raise CorruptInputError(f"{samples}: benchmarks: {benchmark} is missing, but {grades} has grades of it")
@@ -188,25 +189,16 @@ def _stamps(grades: Path, samples: Path) -> dict[str, str]:
     return {benchmark: str(entry["sha256"])[:12] for benchmark, entry in graded.items()}
 
 
-def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of a parquet file. Text is read as bytes: what is not UTF-8 is shown as escapes, not refused."""
+def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of one benchmark in a folder of samples or grades. What is not UTF-8 is shown as escapes, not refused."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise MissingInputError(f"{path}: the responses are missing")
-    try:
-        table = pq.read_table(path, columns=list(columns))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptInputError(f"{path}: not a parquet file with columns {', '.join(columns)} ({error})") from error
+    entry = store.entry_of(store.read_record(folder / record), folder / record, benchmark)
+    table = store.read_table(folder / f"{benchmark}.parquet", columns, entry)
     values_of = {}
     for name in columns:
-        column = table.column(name)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            raw = column.cast(pa.large_binary()).to_pylist()
-            values_of[name] = [None if value is None else value.decode("utf-8", "backslashreplace") for value in raw]
-        else:
-            values_of[name] = column.to_pylist()
+        is_text = pa.types.is_string(table[name].type) or pa.types.is_large_string(table[name].type)
+        values_of[name] = store.texts(table[name], "backslashreplace") if is_text else table[name].to_pylist()
     return [dict(zip(columns, values, strict=True)) for values in zip(*values_of.values(), strict=True)]
 
 

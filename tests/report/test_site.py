@@ -97,25 +97,28 @@ def other_samples(tree: Tree) -> None:
     path.write_text(json.dumps(value))
 
 
+def other_grades(tree: Tree) -> None:
+    """Grades of another benchmark, recorded honestly."""
+    folder = tree.layout.grades(TEPO)
+    shutil.copy(folder / "syn_mix3.parquet", folder / "syn_as3.parquet")
+    value = json.loads((folder / "grades.json").read_text())
+    value["benchmarks"]["syn_as3"] |= {key: value["benchmarks"]["syn_mix3"][key] for key in ("sha256", "rows")}
+    (folder / "grades.json").write_text(json.dumps(value))
+
+
 WRONG = {
     "grades of other samples": (other_samples, CorruptInputError, "syn_as3: these grades are of other samples"),
     "a missing parquet": (
         lambda tree: (tree.layout.samples(TEPO) / "syn_as3.parquet").unlink(),
         MissingInputError,
-        r"syn_as3\.parquet: the responses are missing",
+        r"syn_as3\.parquet: file is missing",
     ),
     "a torn parquet": (
         lambda tree: (tree.layout.grades(TEPO) / "syn_as3.parquet").write_bytes(b"PAR1"),
         CorruptInputError,
-        r"syn_as3\.parquet: not a parquet file",
+        r"syn_as3\.parquet: sha256 is",
     ),
-    "grades of another benchmark": (
-        lambda tree: shutil.copy(
-            tree.layout.grades(TEPO) / "syn_mix3.parquet", tree.layout.grades(TEPO) / "syn_as3.parquet"
-        ),
-        CorruptInputError,
-        r"syn_as3\.parquet: \d+ grades for 100 responses",
-    ),
+    "grades of another benchmark": (other_grades, CorruptInputError, r"syn_as3\.parquet: \d+ grades for 100 responses"),
 }
 
 
