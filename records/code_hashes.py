@@ -143,28 +143,36 @@ class _Reader:
 
     def read(self, node: ast.AST, words: list[Word], noted: bool = False) -> None:
         """Append `node` to `words`, and note what it depends on, unless that was `noted` with a node around it."""
-        if isinstance(node, ast.Constant):
-            if not noted:
-                self._note_module(node.value)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            self._note_imports(node)
-        elif isinstance(node, ast.Expr | ast.If):
-            if _is_docstring(node) or _is_for_type_checkers(node):
+        match node:  # in the order of how many there are: this walk is most of the time that a dry run takes here
+            case ast.Name():
+                words.append(f"={node.id}")
                 return
-        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            node = node.exc.func  # which error, not its message
-        elif isinstance(node, _PATHS) and not noted:
-            path = _located(node, self.file)
-            if path is not None:
-                noted = True
-                self.data.update(_data_files(path))
-            elif isinstance(node, ast.Call) and _called(node) == "closure":
-                noted = True  # a question about these modules is no dependence on them
+            case ast.Constant():
+                if not noted:
+                    self._note_module(node.value)
+                words.append(repr(node.value))
+                return
+            case ast.Import() | ast.ImportFrom():
+                self._note_imports(node)
+            case ast.Expr(value=ast.Constant(value=str())):  # a docstring
+                return
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                return
+            case ast.Raise(exc=ast.Call(func=function)):
+                node = function  # which error, not its message
+            case ast.BinOp() | ast.Attribute() | ast.Subscript() | ast.Call() if not noted:
+                path = _located(node, self.file)
+                if path is not None:
+                    noted = True
+                    self.data.update(_data_files(path))
+                elif isinstance(node, ast.Call) and _called(node) == "closure":
+                    noted = True  # a question about these modules is no dependence on them
         words.append(type(node).__name__)
         if isinstance(node, ast.Call) and (prose := self._prose_of(node)) is not None:
             self._read_call(node, prose, words)
             return
-        for name, value in ast.iter_fields(node):
+        for name in node._fields:
+            value = getattr(node, name, None)
             if value is None or value == [] or name == "ctx":  # ctx (load or store) follows from the rest
                 continue
             words.append(name)
@@ -218,14 +226,6 @@ def _called(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
-def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _is_for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
 def _assigned(statement: ast.stmt) -> str | None:
     """The name that an assignment of one name sets."""
     if isinstance(statement, ast.Assign):
@@ -267,9 +267,6 @@ def _declared(node: ast.ClassDef) -> Prose | None:
         elif isinstance(entry, ast.AnnAssign):
             fields.append(str(_assigned(entry)))
     return None if names is None else Prose(tuple(fields), frozenset(names))
-
-
-_PATHS = (ast.BinOp, ast.Attribute, ast.Subscript, ast.Call)
 
 
 def _located(node: ast.AST, file: Path) -> Path | None:

@@ -102,24 +102,42 @@ def test_a_second_demo_does_nothing(here: Snakemake) -> None:
     assert "Nothing to be done" in done.stdout + done.stderr, done.stdout
 
 
+CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
+
+
 @pytest.mark.demo
 @pytest.mark.parametrize(
-    ("edited", "reruns"),
+    ("file", "edit", "reruns", "stays"),
     [
-        ("methods/catalog/gspo.py", {"train": 1, "generate": 1, "grade": 1}),
-        ("methods/catalog/tepo.py", {"train": 3, "generate": 3, "grade": 3}),
-        ("methods/parts/reducers.py", {"train": 4, "generate": 4, "grade": 4}),
-        ("evals/grading/__init__.py", {"grade": 5}),
-        ("report/tables.yaml", {"table": 4}),
+        ("methods/parts/reducers.py", COMMENT, {}, {"all"}),
+        ("README.md", COMMENT, {}, {"all"}),
+        ("methods/parts/reducers.py", CODE, {"train": 4, "generate": 4, "grade": 4, "score": 1}, {"base", "prompts"}),
+        ("methods/catalog/gspo.py", CODE, {"train": 1, "generate": 1, "grade": 1, "score": 1}, {"base", "prompts"}),
+        (
+            "methods/readings.py",
+            ("min(w A, clip(w) A)", "as usual"),
+            {"report": 1},
+            {"train", "matrix", "score", "table"},
+        ),
+        ("evals/grading/normalise.py", CODE, {"grade": 5, "score": 1}, {"train", "generate"}),
+        ("evals/stats/intervals.py", CODE, {"score": 1, "table": 4, "claims": 1, "report": 1}, {"train", "grade"}),
+        ("models/batches.py", CODE, {"base": 1, "train": 4}, {"prompts", "benchmark_data"}),
+        ("report/tables.yaml", COMMENT, {"table": 4, "report": 1}, {"train", "grade", "score", "figure"}),
+        ("report/html/overview.html.j2", COMMENT, {"report": 1, "manifest": 1}, {"train", "score", "table", "figure"}),
+        ("report/captions/tables.rst", COMMENT, {"report": 1}, {"train", "grade", "score"}),
+        ("paper/audit.py", CODE, {"audit": 1, "report": 1}, {"train", "score", "table", "figure"}),
     ],
+    ids=lambda value: value if isinstance(value, str) and "/" in value else None,
 )
-def test_an_edit_reruns_its_jobs_and_what_follows(tmp_path: Path, edited: str, reruns: dict[str, int]) -> None:
-    """Measured on what the demo left, in a copy. A grader edit never generates again."""
-    target = copy_of(tmp_path / "clone", "results/quick", "results/cache", ".snakemake")
+def test_an_edit_reruns_its_jobs_and_what_follows(
+    tmp_path: Path, file: str, edit: str | tuple[str, str], reruns: dict[str, int], stays: set[str]
+) -> None:
+    """The table of docs/provenance.md, asked of Snakemake in a copy of what the demo left."""
+    target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache", ".snakemake")
     before = planned(run_snakemake(target, "-n", *QUICK).stdout)
     assert before == {}, before
-    comment = "\n# edited\n"
-    (target / edited).write_text((target / edited).read_text() + comment)
+    text = (target / file).read_text()
+    (target / file).write_text(text + edit if isinstance(edit, str) else text.replace(*edit))
     jobs = planned(run_snakemake(target, "-n", *QUICK).stdout)
     assert {name: jobs.get(name) for name in reruns} == reruns
-    assert not set(jobs) & ({"train", "generate", "grade"} - set(reruns)), jobs
+    assert not set(jobs) & stays, jobs
