@@ -99,7 +99,11 @@ rule figure:
 rule convergence:
     input:
         matrix=RESULTS.matrix,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        runs=[
+            f"{RESULTS.run(planned.run)}/{name}"
+            for planned in PLAN.values()
+            for name in ("run.json", "curve.csv")
+        ],
     output:
         multiext(
             f"{RESULTS.figures}/convergence",
@@ -153,17 +157,28 @@ rule claims:
         "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
 
 
+# The page computes nothing: these are the files that it reads, and no other.
 rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
-        tables=expand(rules.table.output, number=TABLES),
-        figures=expand(rules.figure.output, figure=FIGURES),
-        convergence=rules.convergence.output,
-        audit=rules.audit.output,
-        claims=rules.claims.output,
+        tables=expand(f"{RESULTS.tables}/table{{number}}.tidy.csv", number=TABLES),
+        figures=expand(
+            f"{RESULTS.figures}/{{figure}}{{suffix}}",
+            figure=FIGURES,
+            suffix=(".csv", ".seeds.csv", ".json", ".svg"),
+        ),
+        convergence=expand(
+            f"{RESULTS.figures}/convergence{{suffix}}.csv",
+            suffix=("", "_runs", "_readings", "_curves"),
+        ),
+        audit=rules.audit.output.page,
+        claims=f"{RESULTS.root}/claims.csv",
         grades=rules.score.input,
+        samples=[
+            f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS
+        ],
         data=rules.generate.input.data,
     output:
         page=RESULTS.report,
