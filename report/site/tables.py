@@ -148,7 +148,7 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     paper_model = rows[0].stands_for
     note = "Avg. (pooled) of Table 1 with its 95 % interval. Marks compare with the hollow dot; ≈: inside noise."
     if paper_model:
-        note += f" In grey what the paper prints for {paper_model} on its own benchmarks: not comparable."
+        note += f" In grey: what the paper prints for {paper_model} on its own benchmarks, which is not comparable."
     return {
         "title": rows[0].model_title + (f", standing for {paper_model}" if paper_model else ""),
         "note": note,
