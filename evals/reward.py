@@ -19,7 +19,7 @@ from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError
 
 _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
-_LOCK = threading.Lock()  # verl scores responses in several threads; a pool answers one question at a time
+_LOCK = threading.Lock()  # verl scores responses in several threads, and a grader serves one caller at a time
 
 
 def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from records.declared import Declared, Tuple, validated
+from records.declared import Declared, KeyProblemError, Tuple, validated
 from records.errors import ConfigError
 
 
@@ -15,6 +15,12 @@ class Inner(Declared):
     kind: Literal["a", "bcd"]
     n: int
     rate: float = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Inner:
+        if self.rate > 10 * self.n:
+            raise KeyProblemError("rate", f"{self.rate} is more than ten times n")
+        return self
 
 
 class Outer(Declared):
@@ -34,6 +40,7 @@ BAD: list[tuple[object, str]] = [
     (GOOD | {"inner": {"kind": "a", "n": "1"}}, "inner.n: must be a whole number, got '1'"),
     (GOOD | {"inner": {"kind": "a", "n": True}}, "inner.n: must be a whole number, got True"),
     (GOOD | {"inner": {"kind": "a", "n": 1, "rate": "1e-3"}}, "inner.rate: must be a number, got '1e-3'"),
+    (GOOD | {"inner": {"kind": "a", "n": 1, "rate": 11}}, "inner.rate: 11.0 is more than ten times n"),
     (GOOD | {"many": [{"kind": "a", "n": 1.5}]}, "many.0.n: must be a whole number, got 1.5"),
     (GOOD | {"names": ["a", 1]}, "names.1: must be text, got 1"),
     (GOOD | {"names": "a"}, "names: must be a list, got 'a'"),

@@ -66,7 +66,8 @@ class Curve:
         """Add one row; every column must be there, None is written as an empty cell."""
         if row.keys() != set(COLUMNS):
             raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
-        self._writer.writerow({name: _spell(value) for name, value in row.items()})
+        # repr, because it is the shortest text that reads back to the same bits
+        self._writer.writerow({name: "" if value is None else repr(value) for name, value in row.items()})
         self._stream.flush()
         self.rows += 1
         self.rewards[int(row["rollout"] or 0)] = float(row["reward"] or 0.0)
@@ -80,10 +81,6 @@ class Curve:
         if not self._stream.closed:
             self.sync()
             self._stream.close()
-
-
-def _spell(value: Figure) -> str:
-    return "" if value is None else repr(value)
 
 
 # --- The folder -------------------------------------------------------------------------------------------------------
@@ -225,7 +222,11 @@ class RunFolder:
         outputs = record["outputs"]
         if outputs.keys() != {"curve.csv", *(f"checkpoints/step{step}" for step in self.spec.checkpoints)}:
             return False
-        return all(_digest(self.folder / name) == digest for name, digest in outputs.items())
+        for name, digest in outputs.items():
+            path = self.folder / name
+            if not path.exists() or digest != (sha256_file(path) if path.is_file() else sha256_tree(path)):
+                return False
+        return True
 
     def _match_identity(self) -> None:
         """Move a state that belongs to another specification, input or code aside, and say so."""
@@ -319,12 +320,6 @@ def _sizes(state: Path) -> dict[str, int]:
     """Bytes of each file of a state, except its mark."""
     files = (path for path in state.rglob("*") if path.is_file() and path.name != MARK)
     return {path.relative_to(state).as_posix(): path.stat().st_size for path in files}
-
-
-def _digest(path: Path) -> str | None:
-    if path.is_file():
-        return sha256_file(path)
-    return sha256_tree(path) if path.is_dir() else None
 
 
 def _copy(source: Path, target: Path) -> None:

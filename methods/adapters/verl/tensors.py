@@ -56,7 +56,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str) -
 
     logp_BT = no_padding_2_padding(model_output["log_probs"], data)
     entropy_BT = no_padding_2_padding(model_output["entropy"], data)
-    # verl's own defaults fill `data` with many fields that are no tensors: take ours by name.
+    # Most fields of `data` are no tensors, so ours are taken by name.
     fields = [*LOSS_FIELDS, *([REFERENCE] if REFERENCE in data else [])]
     padded = {name: _padded(data[name], logp_BT.shape[1]) for name in fields}
     mask_BT = padded["response_mask"].bool()
@@ -77,9 +77,12 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str) -
         groups=int(groups_B.max()),
         label=label,
     )
+    rollout: Any = data["global_steps"]
+    if isinstance(rollout, Sequence) or hasattr(rollout, "shape"):  # verl hands it over bare, or once per row
+        rollout = rollout[0]
     return MicroBatch(
         batch,
-        rollout=int(_plain(data["global_steps"])),
+        rollout=int(rollout),
         tokens=int(data["batch_num_tokens"]),
         sequences=int(sequences_B.max()),
         rows=int(data["global_batch_size"]),
@@ -95,11 +98,6 @@ def _padded(x: Tensor, width: int) -> Tensor:
     if x.is_nested:
         x = torch.nested.to_padded_tensor(x, 0)
     return pad(x, (0, width - x.shape[1]))
-
-
-def _plain(value: Any) -> Any:
-    """One value of a field that is the same for all rows; verl hands it over bare or once per row."""
-    return value[0] if isinstance(value, Sequence) or hasattr(value, "shape") else value
 
 
 @dataclass(frozen=True)
