@@ -1,4 +1,4 @@
-# The door: targets and includes, nothing else. The stages are in workflow/rules/.
+# Targets and includes only. The stages are in workflow/rules/.
 from snakemake.utils import min_version
 
 min_version("9.27")

@@ -1,4 +1,4 @@
-"""One root error; each error is also the standard one a caller would expect.
+"""One base class of errors; each error is also the standard one that a caller would expect.
 
 Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
 A command line prints the line and exits with 2 (`records.errors`); only a bug shows a traceback.
@@ -15,7 +15,7 @@ DECIDES_NO_NUMBER = "what errors say"
 
 
 class BenchError(Exception):
-    """Root of everything a user can cause and mend."""
+    """Base class of errors that a user can cause and fix."""
 
 
 class ConfigError(BenchError, ValueError):

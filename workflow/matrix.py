@@ -21,7 +21,7 @@ from records.errors import ConfigError, unknown
 from records.files import write_json
 from records.layout import BASE, Checkpoint, Run, split
 
-UNPINNED = "unpinned"  # in folder names: no commit is vouched for, the head was taken and its commit recorded
+UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
 
@@ -98,8 +98,9 @@ def trainer(config: Mapping[str, Any], planned: Planned) -> str:
 def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
     """The `training` settings of a run: the scale's, the cluster's for its model, its variant's laid over them; no
     rollouts means up to its last checkpoint."""
-    found = {**config["training"], **hardware(config, planned), **_settings(config, planned.run).get("training", {})}
-    return {**found, "rollouts": found["rollouts"] or max(planned.steps)}
+    own = _settings(config, planned.run).get("training", {})
+    merged = {**config["training"], **hardware(config, planned), **own}
+    return {**merged, "rollouts": merged["rollouts"] or max(planned.steps)}
 
 
 def hardware(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def data_name(config: Mapping[str, Any]) -> str:
 
 
 def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `matrix.json`: what should be in the results, for the report to hold against what is."""
+    """The content of `matrix.json`: what should be in the results, for the report to compare with what is."""
     from evals import benchmark as benchmarks
     from models import registry as models
 
@@ -269,9 +270,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write matrix.json: every run and checkpoint of a configuration.")
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
     parser.add_argument("--out", required=True, type=Path)
-    arguments = parser.parse_args()
-    text = sys.stdin.read() if arguments.config == "-" else arguments.config
-    write_json(arguments.out, matrix(json.loads(text)))
+    args = parser.parse_args()
+    text = sys.stdin.read() if args.config == "-" else args.config
+    write_json(args.out, matrix(json.loads(text)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a job asks of the machine it runs on, from the settings that decide it. What a site is like is in the profile.
+"""What a job requests of the machine it runs on, from the settings that decide it. The site's part is in the profile.
 
-Only requests: too little memory or time costs an attempt (training goes on where it stopped), too much costs waiting in
-the queue. Memory and times on GPUs are assumed, none of them has been measured.
+Too little memory or time costs an attempt (training resumes where it stopped); too much costs waiting in the queue.
+Memory and times on GPUs are assumed: none of them has been measured.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from workflow.matrix import Planned
 
 @dataclass(frozen=True)
 class Need:
-    """Of one job: GPUs in all, nodes they lie on; of a node: CPU cores, memory (MB); minutes of the first attempt."""
+    """What one job requests."""
 
-    gpus: int
+    gpus: int  # on all nodes
     nodes: int
-    cores: int
-    memory: int
-    minutes: int
+    cores: int  # of a node
+    memory: int  # of a node, MB
+    minutes: int  # of the first attempt; a rule gives later attempts more
 
 
 def train(settings: Mapping[str, Any]) -> Need:
-    """Of a run with these `training` settings (`workflow.matrix.training`)."""
-    nodes, a_node = settings.get("nodes", 1), settings.get("gpus_per_node", 1)
+    """For a run with these `training` settings (`workflow.matrix.training`)."""
+    nodes, per_node = settings.get("nodes", 1), settings.get("gpus_per_node", 1)
     if settings.get("device", "cpu") == "cpu":
         return Need(gpus=0, nodes=1, cores=1, memory=4_000, minutes=60)
     # Figure 2 prints 338 and 357 s a step for 7B: ten minutes leave room for slower GPUs, larger models and saving
     return Need(
-        gpus=nodes * a_node, nodes=nodes, cores=8 * a_node, memory=100_000 * a_node,
+        gpus=nodes * per_node, nodes=nodes, cores=8 * per_node, memory=100_000 * per_node,
         minutes=60 + 10 * settings["rollouts"],
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def pattern(models: Iterable[str]) -> str:
 
 
 def launch(need: Need) -> str:
-    """What stands before a command that needs Ray on all nodes of its job."""
+    """The prefix of a command that needs Ray on all nodes of its job."""
     return (
         f"python -m workflow.scripts.ray_nodes --nodes {need.nodes} --gpus-per-node {need.gpus // need.nodes}"
         f" --cores {need.cores} --"
@@ -63,7 +63,7 @@ def launch(need: Need) -> str:
 
 
 def generate(backend: str) -> Need:
-    """Of drawing the responses of one checkpoint; finished benchmarks are kept, so a second attempt goes on."""
+    """For drawing the responses of one checkpoint; a second attempt keeps the benchmarks that are finished."""
     if backend == "vllm":
         return Need(gpus=1, nodes=1, cores=8, memory=100_000, minutes=480)
     return Need(gpus=0, nodes=1, cores=1, memory=4_000, minutes=60)

@@ -122,7 +122,7 @@ CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
         ("evals/grading/normalise.py", CODE, {"grade": 5, "score": 1}, {"train", "generate"}),
         ("evals/stats/intervals.py", CODE, {"score": 1, "table": 4, "claims": 1, "report": 1}, {"train", "grade"}),
         ("models/batches.py", CODE, {"base": 1, "train": 4}, {"prompts", "benchmark_data"}),
-        ("report/tables.yaml", COMMENT, {"table": 4, "report": 1}, {"train", "grade", "score", "figure"}),
+        ("report/tables.yaml", COMMENT, {"table": 4, "report": 1}, {"train", "grade", "score", "audit"}),
         ("report/html/overview.html.j2", COMMENT, {"report": 1, "manifest": 1}, {"train", "score", "table", "figure"}),
         ("report/captions/tables.rst", COMMENT, {"report": 1}, {"train", "grade", "score"}),
         ("paper/audit.py", CODE, {"audit": 1, "report": 1}, {"train", "score", "table", "figure"}),

@@ -4,7 +4,7 @@ AT = "{model}/{method}/seed{seed}/step{step}"
 GENERATE = resources.generate(config["evaluation"]["backend"])
 
 
-# Cheap, and on a cluster done where Snakemake runs: only there is a network.
+# Cheap jobs, which on a cluster run where Snakemake does; only that machine needs a network.
 localrules:
     benchmark_data,
     score,

@@ -1,7 +1,7 @@
 # `snakemake plan`: what will run, what it will cost, what is missing. It makes no file, so it always runs.
 import os
 
-# Not on the command line: Snakemake repeats that when the plan ends with exit code 1.
+# The configuration goes by the environment: Snakemake repeats a failed job's command line, and this one would be long.
 os.environ.update(TEPO_CONFIG=json.dumps(config, sort_keys=True))
 
 

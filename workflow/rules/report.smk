@@ -1,4 +1,4 @@
-# What a person looks at. Cheap and local: a Slurm job would cost more than the work.
+# Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
 from report.figures import spec as figure_spec
 from report.tables import check, spec
 from records.results_tree import Tree
