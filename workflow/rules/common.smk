@@ -82,7 +82,9 @@ def planned_of(wc):
 
 def train_code(wc):
     planned = planned_of(wc)
-    return code_hashes.train(planned.run.key, matrix.trainer(config, planned), matrix.REWARD)
+    return code_hashes.train(
+        planned.run.key, matrix.trainer(config, planned), matrix.REWARD
+    )
 
 
 def train_need(wc):
