@@ -77,7 +77,7 @@ def test_plan_is_a_target(copy: Path, scale: str, code: int, said: str) -> None:
     [
         (("--config", "methods=tepoo"), r"error: .*methods: .*'tepoo'.*nearest: tepo"),
         (("--config", "trainer=trll"), r"error: command line.*trainer: unknown value 'trll'.*nearest: trl"),
-        (("--config", "sclae=x"), r"error: command line.*unknown value 'sclae'.*nearest: scale"),
+        (("--config", "sclae=x"), r"error: command line.*sclae: unknown key.*nearest: scale"),
     ],
 )
 def test_nonsense_is_one_line_before_any_job(copy: Path, words: tuple[str, ...], message: str) -> None:
