@@ -90,7 +90,7 @@ def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
     """Invented verdicts per response, as samples/ and grades/; scores.csv is computed from them by `evals.score`."""
     from evals.score import rows
     from records.scores import write_scores as write
-    from tests.stats import fixtures
+    from tests.evals.stats import fixtures
 
     for checkpoint in checkpoints:
         centre = 0.31 if checkpoint.run.method == BASE else METHODS[checkpoint.run.method][1]

@@ -63,7 +63,7 @@ def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -
     """Turn the first `wrong` right answers into wrong ones, and score again."""
     from evals.score import rows
     from records.scores import write_scores
-    from tests.stats import fixtures
+    from tests.evals.stats import fixtures
 
     graded = {}
     for place, entry in enumerate(synthetic.BENCHMARKS):

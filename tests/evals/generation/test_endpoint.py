@@ -17,7 +17,7 @@ from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.store import Response
 from records.errors import BenchError, ConfigError, MissingInputError
-from tests.evals_generation.conftest import few, read_responses
+from tests.evals.generation.conftest import few, read_responses
 
 SERVER = Path(__file__).parent / "server.py"
 NAME = "served-tiny"

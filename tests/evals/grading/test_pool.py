@@ -17,7 +17,7 @@ from evals.grading.pool import Answer, Pool, Task
 from records.errors import BenchError
 from records.provenance import ROOT
 
-FRAGILE = "tests.grading.fragile_worker"
+FRAGILE = "tests.evals.grading.fragile_worker"
 GOLD = gold("7")
 
 
@@ -132,7 +132,7 @@ def test_it_works_off_the_main_thread() -> None:
 
 
 def test_a_worker_that_cannot_start_is_an_error() -> None:
-    with Pool(module="tests.grading.no_such_worker") as pool, pytest.raises(BenchError, match="did not start"):
+    with Pool(module="tests.evals.grading.no_such_worker") as pool, pytest.raises(BenchError, match="did not start"):
         compare(["fine"], pool)
 
 

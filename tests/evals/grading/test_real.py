@@ -15,7 +15,7 @@ from evals.grading.grader import Grader, Question, grade_by_prime_rules
 from evals.grading.pool import Pool
 from evals.grading.verdict import Verdict
 from evals.selfcheck import Rates, check
-from tests.grading.conftest import rows
+from tests.evals.grading.conftest import rows
 
 
 def _rates(key: str, shared: Path, grader: Grader, every: int) -> Rates:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.interval_coverage import Row, markdown, table
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "statistics.md"
 
 
 @pytest.fixture(scope="module")

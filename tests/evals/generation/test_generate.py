@@ -18,8 +18,8 @@ from evals.generation.hf import HuggingFace
 from evals.store import Response
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.provenance import sha256_file
-from tests.evals_generation.conftest import QUICK, few, read_responses
-from tests.evals_generation.tiny import save_tiny
+from tests.evals.generation.conftest import QUICK, few, read_responses
+from tests.evals.generation.tiny import save_tiny
 
 SAMPLED, GREEDY = QUICK
 

@@ -20,11 +20,11 @@ import pytest
 from evals import benchmark, fetch, generate
 from evals.generation import draw
 from evals.generation.engine import Settings, per_sample_seed
-from tests.evals_generation.conftest import read_responses
-from tests.evals_generation.tiny import save_tiny
+from tests.evals.generation.conftest import read_responses
+from tests.evals.generation.tiny import save_tiny
 
 PYTHON = os.environ.get("TEPO_VLLM_PYTHON")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 KEYS, LIMIT, SEED = ("syn_mix6", "syn_as4"), 12, 3
 SAMPLED, GREEDY = KEYS
 ENVIRONMENT = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

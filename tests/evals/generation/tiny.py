@@ -1,4 +1,4 @@
-"""A tiny random model with the project's tokenizer: `python -m tests.evals_generation.tiny --out FOLDER`."""
+"""A tiny random model with the project's tokenizer: `python -m tests.evals.generation.tiny --out FOLDER`."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from evals.grading.verdict import Grade, Rule, Verdict
 from evals.store import SampleFile, write_grades
 from records.files import read_json
 from records.scores import AVERAGES
-from tests.stats.fixtures import GRADE_COLUMNS
+from tests.evals.stats.fixtures import GRADE_COLUMNS
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 OWNERS = {
-    "samples": ("tests.stats.fixtures", "SAMPLE_COLUMNS"),
-    "grades": ("tests.stats.fixtures", "GRADE_COLUMNS"),
+    "samples": ("tests.evals.stats.fixtures", "SAMPLE_COLUMNS"),
+    "grades": ("tests.evals.stats.fixtures", "GRADE_COLUMNS"),
     "scores.csv": ("records.scores", "COLUMNS"),
     "curve.csv": ("methods.training.run_folder", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),

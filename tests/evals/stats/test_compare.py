@@ -10,7 +10,7 @@ from evals.stats.compare import compare, compare_macro, compare_pooled
 from evals.stats.estimate import estimate
 from evals.stats.responses import Samples
 from records.errors import CorruptInputError
-from tests.stats.fixtures import beta
+from tests.evals.stats.fixtures import beta
 
 
 def samples(right: np.ndarray, start: int = 0) -> Samples:

@@ -15,7 +15,7 @@ from evals.generate import Settings
 from records.layout import Results
 from records.scores import read_scores
 from report.docs import benchmarks as page
-from tests.evals_generation.conftest import ROOT, few, read_responses
+from tests.evals.generation.conftest import ROOT, few, read_responses
 
 KEYS = ("syn_mix3", "syn_as3")
 

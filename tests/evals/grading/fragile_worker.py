@@ -1,4 +1,4 @@
-"""A worker whose comparisons do what their answer says: `python -m tests.grading.fragile_worker`."""
+"""A worker whose comparisons do what their answer says: `python -m tests.evals.grading.fragile_worker`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from scipy import stats
 from evals.stats import intervals
 from evals.stats.estimate import NotRun, estimate, generation_se, macro, pooled
 from evals.stats.responses import Samples
-from tests.stats.fixtures import beta
+from tests.evals.stats.fixtures import beta
 
 
 def samples(right: np.ndarray, problems: tuple[str, ...] = ()) -> Samples:

@@ -11,9 +11,9 @@ import pytest
 from evals import benchmark, fetch
 from evals.benchmark import Benchmark
 from evals.store import Response
-from tests.evals_generation.tiny import save_tiny
+from tests.evals.generation.tiny import save_tiny
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SHARED = ROOT.parent / "shared" / "data" / "benchmarks"
 QUICK = ("syn_mix3", "syn_as3")
 

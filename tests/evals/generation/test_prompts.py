@@ -127,7 +127,7 @@ def test_a_chat_endpoint_gets_the_conversation(tokenizer: Any) -> None:
 def test_lm_eval_reads_the_ids_that_training_reads(kind: str, tmp_path: Path) -> None:
     """One text, three readers: the tokenizer alone (training), lm-eval's one-text and its batch encoding."""
     from evals.generation.engine import Settings, engine
-    from tests.evals_generation.tiny import save_tiny
+    from tests.evals.generation.tiny import save_tiny
 
     asked = engine("hf", Settings(str(save_tiny(tmp_path / "m", 0, kind=kind)), seed=1, device="cpu"))
     lm: Any = asked.lm(256)
