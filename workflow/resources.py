@@ -57,7 +57,7 @@ def pattern(models: Iterable[str]) -> str:
 def launch(need: Need) -> str:
     """The prefix of a command that needs Ray on all nodes of its job."""
     return (
-        f"python -m workflow.scripts.ray_nodes --nodes {need.nodes} --gpus-per-node {need.gpus // need.nodes}"
+        f"python -m workflow.ray_nodes --nodes {need.nodes} --gpus-per-node {need.gpus // need.nodes}"
         f" --cores {need.cores} --"
     )
 

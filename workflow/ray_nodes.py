@@ -1,4 +1,4 @@
-"""Run a command on a Ray cluster over the nodes of a Slurm job: `python -m workflow.scripts.ray_nodes ... -- COMMAND`.
+"""Run a command on a Ray cluster over the nodes of a Slurm job: `python -m workflow.ray_nodes ... -- COMMAND`.
 
 Runs on the first node, in the job's own shell. Starts Ray on every node as job steps (its head here), waits until each
 has joined with all its GPUs, runs COMMAND as a further step with RAY_ADDRESS set, and stops Ray. Exit code: COMMAND's;
@@ -42,7 +42,7 @@ class NodesError(BenchError, RuntimeError):
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m workflow.scripts.ray_nodes", description=__doc__,
+        prog="python -m workflow.ray_nodes", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--nodes", type=int, required=True, help="nodes that the job must have")

@@ -1,1 +1,0 @@
-"""The paper as printed: its tables and sentences as data, and the audit of their arithmetic."""

@@ -1,1 +1,0 @@
-"""Programs that know the cluster: a trainer never does."""
