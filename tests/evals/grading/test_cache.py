@@ -76,7 +76,7 @@ def test_the_folder_stays_out_of_version_control(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("limit", "asked_again"), [(0.2, False), (0.1, False), (0.4, True)])
 def test_a_timeout_counts_only_if_it_had_as_much_time(tmp_path: Path, limit: float, asked_again: bool) -> None:
     _written(tmp_path, Answer("timeout", 0.2, "CPU seconds"))
-    with Grader(cache=tmp_path, pool=Pool(cpu_seconds=limit, module="tests.grading.fragile_worker")) as grader:
+    with Grader(cache=tmp_path, pool=Pool(cpu_seconds=limit, module="tests.evals.grading.fragile_worker")) as grader:
         grade = grader.grade([Question(TASK.gold, f"\\boxed{{{TASK.answer}}}")])[0]
         assert bool(grader.pool.workers) == asked_again
     assert grade.verdict == ("correct" if asked_again else "timeout")
