@@ -20,12 +20,13 @@ VOCABULARY = ("full_logp", "old_full_logp")
 CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp")
 
 
+# eq=False: comparing two tensors gives a tensor, not one truth value.
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values on padding are ignored.
 
-    Raises `CorruptInputError` with the tensor and its shape or index for shapes that disagree, a value that is not
-    finite on a valid token, a constant that carries gradient, a row without a token that is not marked as dropped.
+    Raises `CorruptInputError`, which names the tensor and its shape or index, for shapes that disagree, a value that is
+    not finite on a valid token, a constant that carries gradient, and a row without tokens that is not marked dropped.
     """
 
     logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy; carries the gradient
@@ -80,6 +81,7 @@ class Batch:
 
     def rows(self, index: slice | Tensor) -> Batch:
         """The micro-batch of these rows; the caller passes the minibatch's `tokens` and `sequences` to the loss."""
+        # every other field has one entry per row
         names = [f.name for f in fields(self) if f.name not in ("groups", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
 
@@ -105,6 +107,7 @@ class Batch:
             raise self._error("old_full_logp", f"shape {tuple(old.shape)}, expected {tuple(full.shape)} as full_logp")
         for name in ("mask", "dropped"):
             x = getattr(self, name)
+            # compared as text, because this module does not import torch
             if x is not None and str(x.dtype) != "torch.bool":
                 raise self._error(name, f"dtype {x.dtype}, expected torch.bool")
         for name in CONSTANT:
@@ -136,6 +139,7 @@ class Batch:
         return math.isfinite(sum(sums[1:], sums[0]))
 
     def _check_finite(self) -> None:
+        # `_clean` does not sum the (B, T, V) tensors, so they are always checked element by element
         names = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
         for name in names:
             x = getattr(self, name)

@@ -42,6 +42,7 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
         metrics = {
             "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
             "clip_fraction_tokens": removed_BT.sum() / batch.tokens,
+            # padding counts as removed, so that `all` looks at valid tokens only
             "clip_fraction_sequences": (removed_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
             "ratio_spread": None if parts.ratio.name == "none" else _spread(t.log_weight, batch),
             "kl_old": _mean(divergence(t, estimator="k3", anchor="old"), batch),
@@ -65,13 +66,14 @@ def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
 def _mask_fraction(t: Terms) -> Tensor | None:
     if t.parts.mask is not None:
         return 1 - _mean(t.parts.mask(t), t.batch)
-    if t.parts.penalties:
+    if t.parts.penalties:  # of the first penalty: no catalog method has two
         return _mean(t.parts.penalties[0].settings["mask"](t), t.batch)
     return None
 
 
 def _sign_agreement(t: Terms) -> Tensor | None:
     batch = t.batch
+    # half precision has no default tolerance: the sign of dH would be rounding noise
     if batch.entropy is None or batch.old_entropy is None or str(batch.entropy.dtype) not in masks.TOLERANCE:
         return None
     # always the measured change, whatever definition the method itself uses: the theorem is about this one

@@ -46,7 +46,7 @@ class Method:
     def loss(
         self, batch: Batch, *, tokens: Count = None, sequences: Count = None, generator: Generator | None = None
     ) -> Tensor:
-        """Scalar to minimise, with gradient by the batch's `logp` and by whatever else carries one.
+        """Scalar to minimise. Its gradient flows to `logp`, and to `entropy` or `full_logp` where they carry one.
 
         tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it.
         generator: on the CPU, for methods that draw tokens at random (Clip-Cov).
@@ -55,6 +55,7 @@ class Method:
         self.check(batch)
         t, parts = Terms(batch, self.parts, generator), self.parts
         objective = parts.surrogate(t)
+        # the mask acts on the surrogate alone: each penalty brings a mask of its own
         if parts.mask is not None:
             objective = objective * parts.mask(t).to(objective.dtype)
         for penalty in parts.penalties:

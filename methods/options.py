@@ -78,6 +78,7 @@ def of_reading(name: str, **changes: Any) -> Option:
 
 LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
 HIGH = Option("high", CLIP_HIGHER[1], why="printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
+# The sequence-level methods share TEPO's bounds: GSPO's row is printed again as Panel D's ablation of the reducer.
 SEQ_LOW = LOW.with_(
     printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
 )
@@ -86,6 +87,8 @@ SEQ_HIGH = HIGH.with_(
 )
 COV_LOW = LOW.with_(printed="-", original="1 Clip-Cov, none KL-Cov", why="the official scripts", reading="cov-clip")
 COV_HIGH = COV_LOW.with_(name="high")
+# choices=(): any number is allowed, the reading's labels are examples. least=1: the weight of an on-policy token is 1,
+# and a smaller bound would clip it.
 DUAL_CLIP = of_reading(
     "dual-clip", default=None, choices=(), blank="off", least=1.0, original="3, verl; 10, DAPO's script"
 )
@@ -108,6 +111,7 @@ BETA = Option(
 KL_ANCHOR = of_reading("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
 KL_ESTIMATOR = of_reading("kl-estimator", original="k3, GRPO")
 DH_DEF = of_reading("dh-def")
+# choices=(): any number of nats is allowed, or `auto` for the tolerance of the entropies' dtype.
 DH_TOL = of_reading("dh-tol", default=None, choices=(), blank="auto")
 MASK_NORM = of_reading("mask-norm", printed="tokens, eq. 4")
 MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, DH_DEF, DH_TOL, MASK_NORM)

@@ -26,7 +26,10 @@ FULL = 64 * 2**20  # bytes: with less free, a failure is reported as a full disk
 
 
 class StopRequest:
-    """Set by a signal; the trainer asks between updates. A handler that raised would leave half an update behind."""
+    """Set by a signal handler, polled by the trainer between updates.
+
+    A handler that raised an exception would interrupt an update halfway.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -66,6 +69,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
 
     spec = read(text)
     run = RunFolder(out, spec)
+    # before the adapter is loaded: a finished run must not need its trainer installed
     if not plan_only and run.finished():
         print(f"{out}: finished already, outputs verified")
         return 0
@@ -82,7 +86,8 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         try:
             outcome = adapter.train(spec, run, stop)
         except Exception as error:
-            # A full disk has many names (torch calls it an unexpected position), so the disk itself is asked.
+            # A full disk shows as many different errors (torch reports an unexpected position), so the free space is
+            # measured.
             free = shutil.disk_usage(out).free
             if free > FULL:
                 raise
@@ -126,5 +131,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # The tokenizers library warns and turns its threads off when a process that used them is forked.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     errors.run(main)

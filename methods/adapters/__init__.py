@@ -3,10 +3,10 @@
 An adapter is a module `methods.adapters.<trainer>` with three functions:
 
     plan(training, method) -> Plan
-        What the trainer will do, with every derived number, and every refusal that settings alone allow: a method whose
-        scope forbids the split asked for, a setting this trainer cannot follow. No torch, no file.
+        What the trainer will do, with every derived number. Refuses what the settings alone rule out: a method whose
+        scope forbids the requested split, a setting that this trainer cannot follow. No torch, no file.
     preflight(spec) -> Plan
-        The same for a run about to start, with every refusal that can be made without loading a model: wrong trainer
+        The same for a run about to start. Also refuses what can be checked without loading a model: a wrong trainer
         version, missing or too few inputs. No torch.
     train(spec, run, stop) -> Outcome
         Train until the end, a collapse or `stop`; write every row to `run.curve`, every requested checkpoint to

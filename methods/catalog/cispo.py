@@ -8,7 +8,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 def cispo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.token(),
+        ratio=ratios.token(),  # its gradient does not matter: `weighted` detaches the weight
         surrogate=surrogates.weighted(low=s["low"], high=s["high"]),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )

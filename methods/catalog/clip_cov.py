@@ -33,6 +33,7 @@ METHODS = [
         options=(
             options.ADV_STD,
             options.TOKEN_RATIO,
+            # 1 and 1 keep the ratio in [0, 2], which is almost no clip: the covariance decides
             options.COV_LOW.with_(default=1.0),
             options.COV_HIGH.with_(default=1.0),
             options.DUAL_CLIP,

@@ -8,7 +8,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 def gpg(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_centred(scale=s["gpg-scale"]),
-        ratio=ratios.none(),
+        ratio=ratios.none(),  # also in later minibatches of a rollout, which GPG does not correct for being off-policy
         surrogate=surrogates.log_likelihood(),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )

@@ -6,6 +6,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 
 
 def prefix_is(s: Settings) -> Parts:
+    # A clipped objective whose weight is detached has no gradient at all; `weighted` takes it from log pi instead.
     if s["prefix-grad"] == "stop":
         surrogate = surrogates.weighted(low=s["low"], high=s["high"])
     else:

@@ -29,7 +29,7 @@ def with_entropy(s: Settings, coefficient: float) -> Parts:
 
 
 def tepo_maxent(s: Settings) -> Parts:
-    return with_entropy(s, -s["coefficient"])
+    return with_entropy(s, -s["coefficient"])  # penalties are subtracted, so a negative one rewards entropy
 
 
 def tepo_minent(s: Settings) -> Parts:

@@ -21,7 +21,7 @@ def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
 
 
 def tepo_kl_all(s: Settings) -> Parts:
-    return with_kl(s, masks.everywhere(), norm="tokens")
+    return with_kl(s, masks.everywhere(), norm="tokens")  # all tokens are masked tokens: the norms are the same
 
 
 def tepo_kl_neg(s: Settings) -> Parts:

@@ -146,5 +146,5 @@ class Terms:
 
     @cached_property
     def log_weight(self) -> Tensor:
-        """Logarithm of the importance weight at the method's level."""
+        """Logarithm of the importance weight at the method's level, (B, T) or (B, 1)."""
         return self.parts.ratio(self)

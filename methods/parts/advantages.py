@@ -82,6 +82,7 @@ def _informative(reward_B: Tensor, group_B: Tensor) -> float:
 
 def _inverse_accuracy(reward_B: Tensor, group_B: Tensor) -> float:
     """alpha = B / responses with a reward, verl's rule."""
+    # at least 1: without any reward the centred rewards are 0, and any finite scale will do
     return len(reward_B) / max(int(reward_B.count_nonzero()), 1)
 
 

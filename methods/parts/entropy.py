@@ -24,7 +24,8 @@ def logp_and_entropy(
 
     hidden (..., D): states before the output head; weight (V, D): the head; token (...,) long.
     pi = softmax(hidden weight^T / temperature). One chunk's logits live at a time; backward computes them once more.
-    Memory beyond inputs, outputs and gradients is a few times chunk x V, whatever the number of tokens.
+    Memory beyond inputs, outputs and gradients is a few times chunk x V, whatever the number of tokens. At the default
+    of 128 tokens and a vocabulary of 152,000, one chunk's logits take 78 MB in float32.
     """
     logp_N, entropy_N = _Chunked.apply(hidden.flatten(0, -2), weight, token.flatten(), temperature, chunk)
     return logp_N.view(token.shape), entropy_N.view(token.shape)

@@ -54,6 +54,7 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
                 f"{t.batch.label}: dh-tol: no default for entropies in {entropy.dtype}; measure it and set it"
             )
         tol = TOLERANCE[str(entropy.dtype)]
+    # detached: dH selects tokens and is not optimised (`Batch` refuses an old_entropy that carries gradient)
     change = t.batch.valid(entropy.detach() - old_entropy)
     return change * (change.abs() > tol)
 
@@ -92,7 +93,7 @@ def rising_entropy_on_negative(t: Terms, *, dh: Part) -> Tensor:
 @part()
 def misaligned(t: Terms, *, dh: Part) -> Tensor:
     """A > 0 and dH < 0, or A < 0 and dH > 0: the misalignment of TEPO section 3.3.2."""
-    return t.advantage * dh(t) < 0
+    return t.advantage * dh(t) < 0  # opposite signs; 0 on either side is no misalignment
 
 
 # ---- covariance of advantage and log-prob ----

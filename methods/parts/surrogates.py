@@ -80,8 +80,9 @@ def log_likelihood(t: Terms) -> Tensor:
 def outside(t: Terms) -> Tensor:
     """Valid tokens whose surrogate gradient the clip removes, bool (B, T): weight outside its region, A != 0."""
     surrogate = t.parts.surrogate
-    if surrogate.name != "clipped":
+    if surrogate.name != "clipped":  # the others have no clip, or one that bounds a weight and removes no gradient
         return t.batch.mask & False
     lower, upper = region(t.advantage, **surrogate.settings)
     log_weight = t.log_weight.detach()
+    # strict: at the very end of a region torch's clamp keeps the gradient
     return ((log_weight < lower) | (log_weight > upper)) & (t.advantage != 0) & t.batch.mask

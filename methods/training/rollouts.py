@@ -35,14 +35,14 @@ COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 class RolloutFigures:
     """The columns of `curve.csv` that are the same for all updates of a rollout."""
 
-    rollout: int
-    reward: float
-    reward_kept: float | None
+    rollout: int  # 1-based
+    reward: float  # mean over all sampled responses
+    reward_kept: float | None  # mean over the responses trained on; None when there are none
     groups_sampled: int
     groups_kept: int
     groups_discarded: int
-    response_tokens: float
-    truncated_fraction: float
+    response_tokens: float  # mean per sampled response
+    truncated_fraction: float  # of the sampled responses: cut at the token limit
 
 
 def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
@@ -83,7 +83,7 @@ def together(batches: Sequence[Batch]) -> Batch:
     for f in fields(Batch):
         values = [getattr(b, f.name) for b in batches]
         if not all(isinstance(v, torch.Tensor) for v in values) or f.name == "group_tokens":
-            continue  # the whole minibatch counts its own groups
+            continue  # not rows, or absent; and the whole minibatch counts its own groups
         columns[f.name] = torch.cat([_widened(v.detach(), width) for v in values])
     return Batch(**columns, label=batches[0].label)
 
@@ -107,17 +107,19 @@ def derive(*name: str | int) -> int:
     >>> derive(1, "rollout", 3) == derive(1, "rollout", 3) != derive(1, "rollout", 4)
     True
     """
+    # sha256 and not `hash`, which Python salts anew in every process
     digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def order(count: int, length: int, seed: int) -> list[int]:
     """`length` of `count` prompts: shuffled passes over all of them, one after the other."""
+    # Passes are shuffled separately, so a longer run begins with the prompts of a shorter one.
     passes = -(-length // count)
     return [index for nth in range(passes) for index in shuffled(count, seed, nth)][:length]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # few passes are in use at a time: the run's and the refill stream's
 def shuffled(count: int, seed: int, nth: int) -> tuple[int, ...]:
     """The `nth` pass over `count` prompts."""
     indices = list(range(count))
@@ -175,8 +177,8 @@ def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedToke
     """Raise for a prompt that tokenising changes, that has more than `training.max_prompt_tokens` tokens, or that with
     its response exceeds the model's positions.
 
-    Asked before training, because a trainer would cut or lose text in silence: transformers, for one, may replace a
-    tokenizer that lies beside a `qwen2` config by its own.
+    Called before training, because a trainer would cut or lose text without a message. transformers, for example, may
+    replace a tokenizer that lies beside a `qwen2` config with its own.
     """
     from transformers import AutoConfig
 

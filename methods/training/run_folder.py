@@ -4,7 +4,7 @@ run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, it
 state/identity.json                          hashes of specification, inputs and code that the state belongs to
 state/{checkpoint-<update>/, curve.csv}      to go on from, until the end; it counts once it holds `complete.json`
 state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
-state/run.json                               a copy of the final one: the outputs can be made again without training
+state/run.json                               a copy of the final one: the outputs can be restored without training
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Curve:
 
     def __init__(self, path: Path, rows: int):
         self.path = path
-        # Rows after the state to resume from are made again, so they are cut off.
+        # Rows after the state to resume from will be computed again, so they are cut off.
         kept = read_growing_csv(path)[:rows]
         if len(kept) < rows:
             raise CorruptInputError(
@@ -139,6 +139,7 @@ class RunFolder:
 
     def open(self) -> Path | None:
         """Make the folder ready to train in; the trainer's state to resume from, or None to begin at the beginning."""
+        # first: while this run trains, no run.json of an earlier one may say that the folder is finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self._match_identity()
         start = self._latest()
@@ -161,6 +162,7 @@ class RunFolder:
     def publish(self, step: int, write: Callable[[Path], None]) -> None:
         """Have `write` fill a folder and rename it to checkpoints/step<N>: never half a checkpoint under that name."""
         final = self.checkpoint(step)
+        # in the same folder, because a rename is atomic only within one file system
         temporary = final.with_name(f".{final.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -240,6 +242,7 @@ class RunFolder:
             aside = self.state / f"aside-{number}"
             aside.mkdir()
             for item in self.state.iterdir():
+                # events cover all runs of the folder, and this process holds the lock
                 if item.name != "events.jsonl" and not item.name.startswith(("lock", "aside-")):
                     item.rename(aside / item.name)
             print(
@@ -250,7 +253,7 @@ class RunFolder:
         write_json(path, self.identity)
 
     def _latest(self) -> Path | None:
-        """The last complete state from which every checkpoint not yet published can still be made."""
+        """The last complete state from which every checkpoint not yet published can still be produced."""
         missing = [step for step in self.spec.checkpoints if not self.checkpoint(step).is_dir()]
         states = {}
         for folder in self.state.glob("checkpoint-*"):
@@ -284,7 +287,7 @@ def identity(spec: Spec) -> dict[str, str]:
 
 def code_identity(method: str, trainer: str, reward: str) -> dict[str, str]:
     """Hashes of the code that decides a run's numbers: `code` of every method with that trainer, `method_code`
-    of the method's own catalog file and what it is made of.
+    of the method's own catalog file and the modules it imports.
 
     Of the reward only its own file counts, not the grader behind it: a correction of how one odd answer is read must
     grade again, not train again. Which commit rewarded a run is in its record.

@@ -49,7 +49,7 @@ class Training(Declared):
     gpus_per_node: Count = 1
     tensor_parallel: Count = 1  # GPUs that one inference engine spans
     rollout_memory: Positive = 0.6  # share of a GPU's memory that the inference engine may take
-    max_tokens_per_gpu: Count = 20480  # of one forward and backward pass
+    max_tokens_per_gpu: Count = 20480  # of one forward and backward pass; 2 x (2048 + 8192), two longest sequences
     # flash_attention_2 needs the package flash-attn, which no environment of ours holds
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
 
@@ -160,7 +160,7 @@ class Spec(Declared):
 def read(text: str) -> Spec:
     """The specification in `text`: JSON, or the path of a file holding it. `ConfigError` names the first wrong key."""
     where = "spec"
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith("{"):  # a JSON object begins with a brace; anything else is a path
         where, path = text, Path(text)
         if not path.is_file():
             raise MissingInputError(

@@ -83,7 +83,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     start = run.open()
     try:
         trainer = build_trainer(spec, run, stop, sizes, reward)
-        if stop():  # asked while everything was loading
+        if stop():  # the stop request came while everything was loading
             return Outcome(run.mark.update, False, None)
         trainer.train(resume_from_checkpoint=str(start) if start else None)
     finally:

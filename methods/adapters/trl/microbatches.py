@@ -45,7 +45,7 @@ class Rows:
     def take(self, index: Tensor | slice) -> Rows:
         """These rows, without the padding columns that none of them uses."""
         rows = replace(self, **{name: x[index] for name, x in vars(self).items() if x is not None})
-        if len(rows) == 0:
+        if len(rows) == 0:  # the maximum of no lengths is not defined
             return rows
         width, prompt = int(rows.lengths.max()), int(rows.prompt_mask.sum(1).max())
         cut = {f.name: getattr(rows, f.name)[:, :width] for f in fields(rows) if _is_completion(f.name, rows)}
@@ -90,6 +90,7 @@ class MicroBatch:
             ref_logp=rows.ref_logp,
             full_logp=full_logp,
             old_full_logp=old_full,
+            # an unsplit minibatch counts its own groups
             group_tokens=self.group_tokens if split else None,
             groups=self.groups if split else None,
             label=label,
@@ -135,7 +136,7 @@ def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> lis
         lengths_KG = minibatch.lengths.view(-1, samples)
         group_tokens = lengths_KG.sum(1).repeat_interleave(samples)
         tokens = int(minibatch.lengths.sum())
-        size = max(1, -(-len(minibatch) // parts))
+        size = max(1, -(-len(minibatch) // parts))  # rounded up; a minibatch without rows gives parts without rows
         for part in range(parts):
             at = slice(part * size, (part + 1) * size)
             result.append(MicroBatch(minibatch.take(at), tokens, len(minibatch), parts, group_tokens[at], len(members)))

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from methods.method import Method
     from methods.training.run_folder import RunFolder
 
-GRACE_SECONDS = 20.0  # a stop request waits for the rollout's end if that is nearer than this
+# A stop request waits for the rollout's end if that is nearer than this. Slurm's default is 30 s between its signal and
+# the kill (KillWait).
+GRACE_SECONDS = 20.0
 
 
 class Recorder(TrainerCallback):
@@ -135,7 +137,7 @@ class Recorder(TrainerCallback):
             for step in checkpoints:
                 if step >= rollout:  # those still to come too: evaluation measures what is left of the policy
                     self.run.publish(step, self.write_weights)
-            control.should_training_stop = True
+            control.should_training_stop = True  # without a state to resume from: the run is finished
             return
         if rollout in checkpoints:
             self.run.publish(rollout, self.write_weights)

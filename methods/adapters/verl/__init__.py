@@ -83,9 +83,9 @@ def plan(training: Training, method: Method) -> Plan:
 
 
 def preflight(spec: Spec) -> Plan:
-    """Raises `ConfigError` or `MissingInputError` with one line: what verl cannot do, what is not there.
+    """Raises `ConfigError` or `MissingInputError` with one line: what verl cannot do, which input is missing.
 
-    verl's version is not asked here but in `train`: `--plan` must work where verl is not installed.
+    verl's version is checked in `train`, not here, because `--plan` must work where verl is not installed.
     """
     sizes = plan(spec.training, catalog.parse(spec.method))
     rollouts.check_inputs(spec, sizes.prompts_drawn)
@@ -95,7 +95,7 @@ def preflight(spec: Spec) -> Plan:
 def check_versions(device: str) -> None:
     """`ConfigError` for a version we are not written for, `MissingInputError` for a package that is not there.
 
-    Asked before Ray starts: its workers would hide the reason in their logs.
+    Called before Ray starts, whose workers would hide the reason in their logs.
     """
     installed = version("verl")
     if installed is None:

@@ -66,7 +66,7 @@ class GroupBuffer(ReplayBuffer):
     ):
         super().__init__(
             trainer_mode="sync",
-            trainer_config=None,
+            trainer_config=None,  # this and the next three configure verl's own `sample`, which is replaced
             max_off_policy_threshold=None,
             max_off_policy_strategy="drop",
             sampler_kwargs=None,
@@ -81,6 +81,7 @@ class GroupBuffer(ReplayBuffer):
         t = self.training
         rows = self._wait_for_rows(partition_id)
         for _ in range(t.refill_rounds if t.filter == "refill" else 0):
+            # asks for twice what is missing, because some of the new groups will be constant too
             missing = batch_size - len(self._choose(rows, batch_size))
             if not missing or not self.refill(min(2 * missing, batch_size)):
                 break

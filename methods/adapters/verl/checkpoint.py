@@ -82,6 +82,7 @@ def merged(actor: Path) -> dict[str, Tensor]:
     from torch.distributed.tensor import DTensor
 
     ranks = _ranks(actor)
+    # weights_only=False: shards are DTensors, which only full unpickling reads; this run wrote the files itself
     shards: list[dict[str, Any]] = [
         torch.load(actor / f"model_world_size_{ranks}_rank_{rank}.pt", map_location="cpu", weights_only=False)
         for rank in range(ranks)
@@ -89,7 +90,7 @@ def merged(actor: Path) -> dict[str, Tensor]:
     whole: dict[str, Tensor] = {}
     for name, first in shards[0].items():
         if isinstance(first, DTensor):
-            placement: Any = first.placements[-1]
+            placement: Any = first.placements[-1]  # FSDP shards over the last dimension of the device mesh
             pieces = [shard[name].to_local() for shard in shards]
             whole[name] = torch.cat(pieces, dim=placement.dim) if placement.is_shard() else pieces[0]
         else:

@@ -1,6 +1,6 @@
 """A run as verl's configuration: config.yaml laid over verl's own files, composed and validated as `main_ppo` does it.
 
-Importing this module imports neither verl nor torch: the sizes below are also asked by `plan`.
+Importing this module imports neither verl nor torch, because `plan` uses the sizes below too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def overrides(spec: Spec, files: Files) -> dict[str, Any]:
     sections = {name: section for name, section in merged.items() if name in ours}
     start = sections["ray_kwargs"]["ray_init"]
     if spec.training.device == "cpu":
-        # One pretended GPU, because verl places its workers by GPUs.
+        # One pretended GPU, because verl places its workers by GPUs. More CPUs than a small machine has, because Ray
+        # starts an actor only while it counts a free one.
         start |= {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}
     if files.ray_temp is not None:
         start["_temp_dir"] = str(files.ray_temp)

@@ -101,8 +101,10 @@ class _Draw:
         self.noise_BT, self.temperature, self.step = noise_BT, temperature, 0
 
     def __call__(self, input_ids: torch.Tensor, scores_BV: torch.Tensor) -> torch.Tensor:
+        # float64: in float32 a sum over the vocabulary would move the borders between tokens
         probability_BV = (scores_BV.double() / self.temperature).softmax(1)
         below_BV = probability_BV.cumsum(1)
+        # Scaled by the last sum, which rounding keeps from being exactly 1; clamped for the same reason.
         u_B = self.noise_BT[:, self.step] * below_BV[:, -1]
         token_B = torch.searchsorted(below_BV, u_B.unsqueeze(1), right=True).clamp(max=below_BV.shape[1] - 1)
         self.step += 1
@@ -122,6 +124,7 @@ def _until(tokens: list[int], end_tokens: set[int]) -> list[int]:
 
 class Replica(RolloutReplica):
     async def launch_servers(self) -> None:
+        # max_concurrency: all responses of a rollout wait inside `generate` until the last one has arrived
         server = ray.remote(Server).options(name=SERVER, num_cpus=1, max_concurrency=10_000)
         self.servers = [server.remote(self.model_config.path, self.config.response_length)]
         self._server_handle, self._server_address = self.servers[0], SERVER

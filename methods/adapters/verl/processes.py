@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 # For any one wait: starting, sampling a rollout, its updates, a save. TEPO_VERL_WAIT_SECONDS overrides it.
 SECONDS = 4 * 3600.0
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
-# Ray's default, nice 15, leaves its workers a thirtieth of a core that another job keeps busy: they would stand still.
+# At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job keeps busy.
 SYSTEM = {"worker_niceness": 0}
 
 
 class StalledError(BenchError, TimeoutError):
-    """A part of the run has said nothing for longer than any healthy one takes."""
+    """A part of the run did not end within the time limit for one wait."""
 
 
 class WorkerDiedError(BenchError, RuntimeError):
-    """A process of the run ended that should not have: killed by the system for memory, most often."""
+    """A process of the run ended unexpectedly; most often the system killed it for memory."""
 
 
 class Watchdog:
     """A time limit on every wait of the driver, and a check of workers that it does not wait for by name.
 
-    A signal interrupts the wait with `StalledError`. Where Python does not get to see signals, or the way out of the
-    wait hangs in its turn (Ray's shutdown can), `last` ends the process LAST_SECONDS later: a job must not hang.
+    A signal interrupts the wait with `StalledError`. If Python cannot handle the signal, or the clean-up after it hangs
+    (Ray's shutdown can), `last` ends the process LAST_SECONDS later, so that no job hangs for ever.
     """
 
     def __init__(self, seconds: float | None = None):
@@ -65,7 +65,7 @@ class Watchdog:
         import ray
 
         for actor in actors:
-            # A ping not yet answered is asked after again: a busy actor would collect one more with every look.
+            # An unanswered ping is kept and checked again: a busy actor would otherwise collect one more at each check.
             ping = self._pings.setdefault(actor, None) or actor.__ray_ready__.remote()
             answered, _ = ray.wait([ping], timeout=0)
             if answered:
@@ -125,7 +125,7 @@ def environment(training: Training) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "VERL_LOGGING_LEVEL": "WARN",
-        "VERL_USE_EXTERNAL_PLUGINS": "none",
+        "VERL_USE_EXTERNAL_PLUGINS": "none",  # verl would log a plugin's failure at DEBUG only
     }
     if training.device == "cpu":
         variables |= {
@@ -167,7 +167,7 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
 
 
 def _start(**arguments: Any) -> None:
-    """A Ray of our own. It gives itself 30 s to start, too few on a machine that is busy with other runs."""
+    """Start a Ray of our own, up to three times: its limit of 30 s for a start is too short on a busy machine."""
     import ray
 
     for attempts_left in (2, 1, 0):

@@ -26,7 +26,7 @@ class Recorder:
         self.collapsed_at: int | None = None
         self.stopped = False
         self.progress = Progress(run.spec.name, self.training.rollouts, start=run.mark.rollout)
-        self._entropy: float | None = None  # of the last update that was made
+        self._entropy: float | None = None  # of the last update that took place
 
     def rollout(
         self,
@@ -38,8 +38,10 @@ class Recorder:
         seconds_rollout: float,
         seconds_updates: float,
     ) -> None:
-        """All rows of rollout `number` (1-based). `updates`: the micro-batches of each update that was made, in order;
-        minibatches without an informative group were not made: they are the last ones of each pass."""
+        """Write all rows of rollout `number` (1-based). `updates`: the micro-batches of each update, in order.
+
+        A minibatch without an informative group has no update; such minibatches are the last ones of each pass.
+        """
         t = self.training
         figures = asdict(self._figures(number, rollout))
         trained = min(len(rollout.kept_groups), t.minibatches)  # minibatches of a pass that have a group

@@ -262,7 +262,7 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
     def estimate(
         token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Sequence[str], **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        real = response_mask.bool().any(1)
+        real = response_mask.bool().any(1)  # filling rows must not form a group
         group_B = np.unique(np.asarray(index, dtype=str)[real.numpy()], return_inverse=True)[1]
         advantage_B = token_level_rewards.new_zeros(len(real))
         advantage_B[real] = method.advantage(token_level_rewards.sum(1)[real], torch.from_numpy(group_B))

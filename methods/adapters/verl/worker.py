@@ -140,7 +140,7 @@ class PromptLoop(AgentLoopBase):
             response_ids=response,
             response_mask=[1] * len(response),
             response_logprobs=output.log_probs[: len(response)] if output.log_probs else None,
-            num_turns=2,
+            num_turns=2,  # the prompt and the response
             metrics={},
             extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
         )
