@@ -50,7 +50,7 @@ class Problem:
     prompt: str  # the bare text; what a model reads is `prompt_string(prompt)`
     answer: str
     family: str
-    k: int  # difficulty
+    k: int  # difficulty: operations; for `seq` the terms to write, one per comma
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Family:
-    """A product of independent choices, the text made of them, and the way to solve that text."""
+    """Independent choices per part of a prompt, the text composed of them, and the way to solve that text."""
 
     key: str
     title: str
@@ -139,8 +139,8 @@ _FAMILIES = {
             lambda k: [[str(n) for n in range(10, 50)], [f"+{n}" for n in range(10, 50)]],
             _plain,
             _add_two_digits,
-            answers=tuple(str(n) for n in range(20, 99)),
-            lowest_k=2,
+            answers=tuple(str(n) for n in range(20, 99)),  # 10 + 10 to 49 + 49
+            lowest_k=2,  # always two written steps: units, then tens with the carry
             highest_k=2,
         ),
         Family(
@@ -236,8 +236,9 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     """`n` different test problems in a seeded order.
 
     ConfigError when the test part is smaller than `n`; where the space is too large to list, when `n` is more than a
-    tenth of the whole space, because drawing until nearly everything is found would take forever.
+    tenth of the whole space, because drawing until nearly all of the test part has come up would take too long.
     """
+    # a text as seed: Python hashes it with SHA-512, so that it gives the same numbers in every process
     rng = random.Random(f"held-out {key} {k} {seed}")
     if space(key, k) <= ENUMERATE_AT_MOST:
         test = [prompt for prompt in prompts(key, k) if is_test(prompt)]
@@ -255,6 +256,7 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
 
 
 # (family, k), drawn uniformly; `full` has add2 twice because it is the only family of its kind.
+# The lengths go up to the benchmarks' longest: models this small do not extrapolate in length (measured).
 LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
     "quick": (
         ("as", 2), ("as", 3), ("mul", 3), ("mul", 4), ("mix", 2), ("mix", 3), ("add2", 2), ("inv", 2), ("seq", 1),

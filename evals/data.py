@@ -25,11 +25,12 @@ _GRADED = ("problem", "answer", "multiple", "tolerance", "unit")  # what decides
 
 
 def item_id(problem: str) -> str:
-    """16 hexadecimal digits of the problem's text; spacing and Unicode composition do not count.
+    """The first 16 hexadecimal digits of the text's sha256; spacing and Unicode composition do not count.
 
     >>> item_id("What is  $1+1$?\\n") == item_id("What is $1+1$?")
     True
     """
+    # 64 bits are enough for some thousand problems
     text = " ".join(unicodedata.normalize("NFC", problem).split())
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -98,7 +98,7 @@ def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
 
 
 def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
-    """Items from the source, else from the first alternative that answers and holds the same content; and which."""
+    """Items from the source, or from the first alternative that holds the same content; and the source's name."""
     failures: list[BenchError] = []
     for source in (benchmark.source, *benchmark.alternatives):
         assert not isinstance(source, Generated)
@@ -124,7 +124,7 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
 # REPOSITORY_FILE is the only place that names a host; the environment variable `TEPO_REPOSITORY_FILE` replaces it.
 
 REPOSITORY_FILE = "https://raw.githubusercontent.com/{repository}/{revision}/{path}"
-TIMEOUT_SECONDS = 60  # without a byte
+TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
 _CHUNK = 1 << 16
 
 

@@ -71,7 +71,7 @@ class Slot:
     def publish(self, target: Path) -> None:
         """Put the parquet where results lie: a second name of the same file where the file system can, else a copy."""
         with atomic(target) as temporary:
-            temporary.unlink()
+            temporary.unlink()  # a link cannot take a name that exists
             try:
                 os.link(self.parquet, temporary)
             except OSError:
@@ -200,7 +200,7 @@ def settings(args: argparse.Namespace) -> Settings:
 
 
 def prompt_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `generate` that say which items are asked and how."""
+    """The options of `generate` that select the items and decide their prompts."""
     return {name: getattr(args, name) for name in ("limit", "reading", "template", "prompt_limit")}
 
 

@@ -57,12 +57,14 @@ def grade(
     rows: list[Disagreement] = []
     with Grader(cache=cache, pool=pool) as grader:
         for key in keys:
+            # a comparison needs every grade and question at hand, so it grades again (mostly from the cache)
             if not compare and _current(out, key, entries.get(key), sample_entries[key]):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
             file = read_samples(samples, key, sample_entries[key])
             items = {item.item_id: item for item in data.load(benchmark(key), folder)}
             _check_items(file, items, folder)
+            # each gold is read once, not once per sample
             golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(file.item_ids)}
             questions = [
                 Question(golds[item_id], response, stop)
@@ -113,7 +115,7 @@ def _earlier(out: Path) -> dict[str, Any]:
 
 
 def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any]) -> bool:
-    """Whether grades lie there, undamaged, of these very samples, by this grader."""
+    """Whether there are undamaged grades of exactly these samples by exactly this grader."""
     path = out / f"{key}.parquet"
     return (
         entry is not None

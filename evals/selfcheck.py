@@ -82,6 +82,7 @@ def _same_number(gold: Gold) -> Iterator[Pair]:
         yield "trailing zero", f"{text}0"
     if parsed.form == "exact" and parsed.value.denominator > 1 and len(str(parsed.value)) < LONGEST:
         yield "slash", f"{parsed.value.numerator}/{parsed.value.denominator}"
+        # tiny values must agree to three digits as well, which eight decimals may not show (`decide.agreement`)
         if 1000 * abs(parsed.value) > 1 and (decimals := _rounded(parsed.value, 8)).rstrip("0")[-1] != ".":
             yield "eight decimals", decimals
     if parsed.form in ("decimal", "scientific"):
@@ -144,6 +145,7 @@ def _different_number(gold: Gold) -> Iterator[Pair]:
         yield "ten times", str(value * 10 or 10)
         return
     if parsed.last_digit is not None:
+        # twice the tolerance: half a unit of the last printed digit, or the item's own
         step = max(parsed.last_digit, 2 * (gold.tolerance or 0))
         yield "gold + 1 unit", _fraction_of(parsed.value + step)
         yield "ten times", _fraction_of(parsed.value * 10)

@@ -133,7 +133,7 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 
 
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:
-    """Some columns of a samples or grades file, after its sha256 and row count are found to be those of its entry.
+    """Some columns of a samples or grades file whose sha256 and row count are those of its entry.
 
     Raises MissingInputError or CorruptInputError naming the file.
     """

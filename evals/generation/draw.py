@@ -1,7 +1,7 @@
-"""One benchmark asked of one engine through lm-eval.
+"""Draw the responses of one engine to one benchmark through lm-eval.
 
 In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the lm-eval task file
-made of it, the responses, and the check that k samples are k draws.
+written from it, the responses, and the check that k samples are k draws.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Plan:
         return {
             "do_sample": not self.decoding.greedy,
             "max_gen_toks": self.decoding.max_tokens,
-            "until": [],
+            "until": [],  # only end tokens: without this key lm-eval stops at a blank line
             **({} if self.decoding.greedy else sampling),
         }
 
     @property
     def task_hash(self) -> str:
-        """Digest of everything asked: items and prompts in order, decoding, seed."""
+        """Digest of everything that decides the requests: items and prompts in order, decoding, seed."""
         facts = {
             "benchmark": self.benchmark.key,
             "content": [[item.item_id, prompt.text] for item, prompt in zip(self.items, self.prompts, strict=True)],
@@ -182,8 +182,8 @@ def load_task(path: Path) -> ConfigurableTask:
 def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label: str = "generate") -> list[Response]:
     """All responses, items in order and samples in order within an item. Writes the task file into `folder`.
 
-    max_length: the longest prompt and response together that the engine must hold, over all plans it will be asked.
-    Raises CorruptInputError when lm-eval asked something else than the plan, or returned too few responses.
+    max_length: the longest prompt and response together, in tokens, over all plans that the engine will serve.
+    Raises CorruptInputError when lm-eval sent another prompt than the planned one, or returned too few responses.
     """
     quiet()
     lm = engine.lm(max_length)
@@ -279,10 +279,10 @@ def _complete(engine: Engine, plan: Plan, text: str, seen: Observed | None) -> O
 #
 # Equal samples alone prove nothing: a converged or collapsed policy repeats itself at temperature 0.6 too. But then it
 # repeats its likeliest answer, the greedy one. So where most items have all samples equal, some of these items are
-# asked once more, greedily. Samples that equal each other and not the greedy response come from one draw, copied.
+# drawn once more, greedily. Samples that equal each other but not the greedy response are copies of one draw.
 
 SUSPECT = 0.5  # share of items: below it, a fixed seed is ruled out, since it would make all items suspect
-PROBED = 20  # items asked once more: few enough to cost nothing, enough to see a share
+PROBED = 20  # items drawn once more: few enough to cost little, enough to see a share
 FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 
 
@@ -307,7 +307,7 @@ def suspects(responses: Sequence[Response]) -> list[str]:
 
 
 def greedy(plan: Plan, item_ids: Sequence[str]) -> Plan:
-    """The plan for some items of `plan`, asked once and greedily."""
+    """The plan for one greedy response to some items of `plan`."""
     places = [place for place, item in enumerate(plan.items) if item.item_id in set(item_ids)]
     return dataclasses.replace(
         plan,

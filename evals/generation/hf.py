@@ -28,7 +28,7 @@ class HuggingFace(Engine):
 
     @cached_property
     def device(self) -> str:
-        """The one asked for, else a GPU where there is one."""
+        """The requested device; without a request a GPU if there is one, else the CPU."""
         import torch
 
         return self.settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -57,7 +57,7 @@ class HuggingFace(Engine):
 
 @cache
 def _observed_hflm() -> type[LM]:
-    """The subclass, made on first use: importing lm-eval's models takes seconds."""
+    """The subclass, defined on first use, because importing lm-eval's models takes seconds."""
     import torch
     from lm_eval.models.huggingface import HFLM
     from transformers import GenerationConfig

@@ -1,7 +1,7 @@
 """The openai backend: an endpoint that speaks the OpenAI protocol, through lm-eval's API models.
 
 lm-eval sends the same seed with every request, so a server that honours it returns k equal samples. Here the samples
-are asked for in k rounds, each with its own seed: all items once, then all items again.
+are requested in k rounds, each with its own seed: all items once, then all items again.
 """
 
 from __future__ import annotations

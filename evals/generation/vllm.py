@@ -83,7 +83,7 @@ def seeded(requests: list[Any], seed: int) -> list[Any]:
 
     Special tokens are left out of the text, as hf leaves them out; lm-eval's default here is to print them.
     """
-    repeats = Counter[int]()  # lm-eval repeats one and the same request object
+    repeats = Counter[int]()  # by id: lm-eval repeats one and the same request object
     copies = []
     for request in requests:
         text, arguments = request.args[0], request.args[1] | {"skip_special_tokens": True}

@@ -25,7 +25,7 @@ from records.code_hashes import closure, code_hash
 from records.errors import CorruptInputError
 from records.provenance import version
 
-# Which grader made a verdict: its own source, and the packages below it that can change a verdict.
+# The grader's identity: its own source, and the packages below it that can change a verdict.
 
 PACKAGES = (
     "math-verify",
@@ -48,7 +48,7 @@ def grader_version() -> str:
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-# Comparisons that were made before: `<folder>/<grader version>/<process>-<time>.jsonl`, one comparison per line.
+# Earlier comparisons: `<folder>/<grader version>/<process>-<time>.jsonl`, one comparison per line.
 #
 # Each process writes a file of its own, so that any number of jobs share a folder without locks. Only what reached a
 # worker is kept; the cheap stages are faster than a look-up. A line is appended as soon as it is known, so a killed job
@@ -157,6 +157,7 @@ class Grader:
         """
         self.cache.trim()
         grades = [cheap_grade(question) for question in questions]
+        # Equal comparisons are made once: samples of one problem often give the same answer.
         waiting: dict[Task, list[int]] = {}
         for index, grade in enumerate(grades):
             if isinstance(grade, Task):
@@ -179,13 +180,13 @@ class Grader:
         for question, grade in zip(questions, grades, strict=True):
             if isinstance(grade, Task):
                 answer = self.cache.get(grade)
-                assert answer is not None  # it was known, or has just been made
+                assert answer is not None  # known before, or compared just now
                 grade = _grade_of(question, grade, answer)
             finished.append(grade)
         return finished
 
     def _known(self, task: Task) -> bool:
-        """Whether the comparison was made before; one that ran out of time counts only if it had as much as now."""
+        """Whether the comparison is in the cache; one that timed out counts only if its limit was at least today's."""
         answer = self.cache.get(task)
         if answer is None or answer.outcome == "error":
             return False
@@ -228,7 +229,7 @@ def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
 def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], pool: Pool) -> list[Verdict]:
     """The PRIME grader's verdicts `correct`, `wrong` or `no_answer`, in order. golds: as stored, one per question.
 
-    `pool` should have been made with `cpu_seconds=prime.CPU_SECONDS`.
+    `pool` should have the limit `cpu_seconds=prime.CPU_SECONDS`.
     """
     verdicts: list[Verdict | Task] = []
     for question, gold in zip(questions, golds, strict=True):

@@ -71,31 +71,42 @@ _SPELLINGS = {
     r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "",
     r"\bf": "",
 }  # fmt: skip
+# One pattern per rule, with an example of what it takes. `normalise` below applies them, and their order matters.
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
+# 10{,}000 and 10\,000
 _GROUPED = re.compile(rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))")
+# 10 000
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
+# `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
 _LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
+# In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
 _COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
 _COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
+# Spacing commands, but not the row break `\\` of a matrix.
 _SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")
 _DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
+# Degrees of an angle or a temperature: 90^\circ, 20^\circ C.
 _DEGREES = re.compile(
     r"\^\s*(?:\\circ|\{\s*\\circ\s*\})(?:\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z])))?"
 )
+# Commands that print their argument as it is.
 _WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
+# 6\text{ p.m.}
 _NOON = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([ap])\.?\s*m\.?\s*\}", re.IGNORECASE)
+# A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
     r"(?:\\(?:text|textrm|textnormal|mbox|hbox)\s*\{[^{}]*\}"
     r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\})"  # \mathrm{e} and \mathrm{i} are numbers
     r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*$",
 )
+# A unit written as a bare word at the end. None of one letter: `5 m` may be a product with a variable.
 _UNIT_WORDS = re.compile(
     r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
     r"met(?:er|re)s?|"
@@ -104,18 +115,23 @@ _UNIT_WORDS = re.compile(
     r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
     re.IGNORECASE,
 )
+# The sign, or the word at the end.
 _PERCENT = re.compile(
     r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*percent(?:age)?(?:\s*\})?\s*$", re.IGNORECASE
 )
+# `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(?:and|or)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*", re.IGNORECASE
 )
+# Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
 _FUNCTION = re.compile(
     r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
     r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty|infinity)(?![A-Za-z])"
 )
 _ROOT = re.compile(r"\\sqrt\s*(?:(\d)|(?=\())")
+# Three kinds of blanks, told apart by `_blank`.
 _BLANKS = re.compile(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=[\d.])|\s+")
+# x^{2} is x^2
 _SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}")
 _TRAILING = ".,;:"
 

@@ -50,7 +50,7 @@ def number(text: str) -> Number | None:
         return None
     if _INTEGER.fullmatch(text):  # 142.0 is an integer printed as a decimal
         return Number(Fraction(int(text.partition(".")[0])), "integer")
-    if _DECIMAL.fullmatch(text):
+    if _DECIMAL.fullmatch(text):  # after the integers, whose pattern takes 142.0 and 5.
         return Number(Fraction(text.rstrip(".")), "decimal", _last_digit(text))
     if _THOUSANDS.fullmatch(text):
         return number(text.replace(",", ""))
@@ -58,7 +58,7 @@ def number(text: str) -> Number | None:
     if scientific:
         sign, mantissa, *exponents = scientific.groups()
         exponent = int(next(e for e in exponents if e is not None))
-        if abs(exponent) * 4 > MOST_BITS:
+        if abs(exponent) * 4 > MOST_BITS:  # a decimal digit takes less than four bits
             return None
         scale = Fraction(10) ** exponent
         value = Fraction(mantissa.rstrip(".")) * scale
@@ -180,6 +180,7 @@ class Reader:
             return base
         self.next()
         exponent = self.atom(depth + 1)
+        # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not read here
         if self.peek() == "^" or (base == 0 and exponent <= 0):
             raise NotArithmeticError
         return self.raised(base, exponent)
@@ -204,6 +205,7 @@ class Reader:
         return Fraction(digits)
 
     def raised(self, base: Any, exponent: Any) -> Any:
+        # bounded before the power is computed, from the size that it would have
         size = max(base.numerator.bit_length(), base.denominator.bit_length())
         if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
             raise NotArithmeticError

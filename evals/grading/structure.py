@@ -65,6 +65,7 @@ def parse(text: str) -> Structure:
     >>> parse("(1,2),(3,4)").members[1].members
     (Leaf(text='3'), Leaf(text='4'))
     """
+    # From the loosest binding to the tightest: a union of intervals, a list, a set, a tuple, a named value, a sign.
     unions = _split(text, ("\\cup",))
     if len(unions) > 1:
         return Listing(tuple(parse(part) for part in unions), union=True)
@@ -170,6 +171,7 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     if isinstance(gold, Tuple) and isinstance(answer, Tuple):
         if len(gold.members) != len(answer.members):
             return False
+        # With two members the bracket decides an interval's ends; with more, ( and [ may both enclose a vector.
         if (gold.opening, gold.closing) != (answer.opening, answer.closing):
             return None if {gold.opening, answer.opening} == {"(", "["} and len(gold.members) > 2 else False
         return _ordered(gold.members, answer.members, leaf)
@@ -192,6 +194,7 @@ def _as_members(structure: Structure) -> Sequence[Structure]:
 
 def _unordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
     """As sets: every member has its equal on the other side. Repetitions (a double root) say nothing new."""
+    # bounds the number of comparisons, each of which may need algebra; more than double is no repetition of roots
     if len(answer) > 2 * len(gold) + SPARE_MEMBERS:
         return False
     met: list[bool | None] = [False] * len(answer)

@@ -85,6 +85,7 @@ def outcome(gold: Gold, answer: str) -> Outcome:
         return _equal(*bare, gold.tolerance)
 
     equal = compare(gold, answer, leaf)
+    # Undecided member by member: the grammar may still read the whole, such as a union of intervals or an inequality.
     if equal is None and not _both_taken_apart(gold, answer):
         equal = _equal(gold.text, answer, gold.tolerance)
     if equal is None:
@@ -167,6 +168,7 @@ def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Frac
         # Expanding finds equal polynomials; math-verify would compare a lone symbol by its name only.
         if _attempt(lambda: sympy.expand(expected - value)) == 0:
             return True
+    # The gold comes first: math-verify is not symmetric. No timeout: its alarm could not interrupt C code anyway.
     return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
 
 

@@ -45,7 +45,7 @@ class Grade:
     extracted: str | None  # content of the last box; None without one
     normalised: str | None  # what was compared
     rule: str  # a `Rule`; for the verdict `error`, the reason
-    seconds: float = 0.0  # CPU time of the comparison, when it was made; 0 when no worker was needed
+    seconds: float = 0.0  # CPU time of the comparison, also when it comes from the cache; 0 when no worker was needed
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+# Exit codes of the comparing process, apart from 0 (the input ended) and from those that Python and shells use.
 FORBIDDEN_EXIT = 87
 RETIRED_EXIT = 86
 TASKS_PER_PROCESS = 2000  # then a fresh one: the algebra's caches grow
@@ -58,7 +59,7 @@ def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
         os.dup2(nowhere.fileno(), 1)
     limits = json.loads(_line() or "null")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # killing a comparison is normal and must not leave core files
     try:
         graders = load()
     except ImportError as error:
@@ -84,7 +85,7 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
     """The second process: restrict itself, then compare until the input ends."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # a second guard against writing, below Python's audit hook
     sys.addaudithook(_refuse)
     for _ in range(TASKS_PER_PROCESS):
         line = _line()
@@ -106,6 +107,7 @@ def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[s
     tolerance = None if task["tolerance"] is None else Fraction(task["tolerance"])
     gold = Gold(task["gold"], task["kind"], tolerance, task["multiple"])
     began = time.process_time()
+    # ITIMER_PROF counts CPU time, and SIGPROF at its default action ends the process even inside C code.
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
         answer = {"outcome": str(grader(gold, task["answer"]))}
@@ -178,7 +180,7 @@ def _is_library(path: Any, mode: Any, flags: Any) -> bool:
 
 def _generated_by_library() -> bool:
     """Whether the text to compile comes from an import, or from sympy's unrolled loops over exponents."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # 0 is this function, 1 the audit hook, 2 the caller of `compile`
     if frame.f_code.co_filename.endswith(_UNROLLED):
         return True
     while frame.f_back is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
