@@ -152,8 +152,16 @@ def reading_csv(tree: Tree) -> str:
             other = twin(method, reading)
             if other is None:
                 continue
+            value = catalog.parse(split(method)[0]).readings[reading.name]
             for model in dict.fromkeys(run.model for run in tree.runs if run.method == method):
-                rows.append(_effect(tree, reading, model, method, other))
+                row: dict[str, object] = dict.fromkeys(READING_HEADER)
+                row |= {"reading": reading.name, "value": value, "model": model, "method": method}
+                # The rest stays empty where the plan does not train the other method.
+                if any((run.model, run.method) == (model, other) for run in tree.runs):
+                    gain = learning_curves.compare(tree, model, method, other, READING_MEASURE)
+                    row |= {"versus": other, "difference": gain.difference}
+                    row |= {"low": gain.low, "high": gain.high, "how": gain.how}
+                rows.append(row)
     return to_csv(READING_HEADER, rows)
 
 
@@ -168,11 +176,11 @@ def curve_csv(curves: Mapping[Run, Curve]) -> str:
     return to_csv(CURVE_HEADER, rows)
 
 
-def differences(key: str, reference: str = REFERENCE) -> tuple[str, ...]:
-    """The slots in which a method differs from the reference, as `reduce: token_mean → sequence_mean`."""
+def differences(key: str) -> tuple[str, ...]:
+    """The slots in which a method differs from GRPO/DAPO, as `reduce: token_mean → sequence_mean`."""
     ours, theirs = (
         {slot: str(part).lstrip("_") for slot, part in catalog.parse(name).parts.filled().items()}
-        for name in (key, reference)
+        for name in (key, REFERENCE)
     )
     changes = []
     for slot in dict.fromkeys([*theirs, *ours]):
@@ -197,23 +205,6 @@ def twin(method: str, reading: Reading) -> str | None:
         if ours != other.readings.get(reading.name):
             return other.key if variant is None else f"{other.key}@{variant}"
     return None
-
-
-def _effect(tree: Tree, reading: Reading, model: str, method: str, other: str) -> dict[str, object]:
-    """A row of convergence_readings.csv; `versus` is empty where the plan does not train the other method."""
-    row: dict[str, object] = dict.fromkeys(READING_HEADER)
-    value = catalog.parse(split(method)[0]).readings[reading.name]
-    row |= {"reading": reading.name, "value": value, "model": model, "method": method}
-    if not any((run.model, run.method) == (model, other) for run in tree.runs):
-        return row
-    gain = learning_curves.compare(tree, model, method, other, READING_MEASURE)
-    return row | {
-        "versus": other,
-        "difference": gain.difference,
-        "low": gain.low,
-        "high": gain.high,
-        "how": gain.how,
-    }
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from records import errors
 from records.errors import unknown
-from report.tables import spec
+from report.tables import render, spec
 
 if TYPE_CHECKING:
     from report.tables.tidy import Cell, Row, Table
@@ -25,8 +25,6 @@ LEGEND = (
 
 def text(table: Table, width: int = 100) -> str:
     """The table in plain text: number above, interval below, best of a column marked `*`; rows not run named below."""
-    from report.tables import render
-
     lines = [table.lead[0], "", render.empty(table) or table.declared.heading]
     for rows in table.blocks:
         if any(row.measured for row in rows):
@@ -40,8 +38,6 @@ def text(table: Table, width: int = 100) -> str:
 
 
 def _block(rows: list[Row], table: Table) -> list[str]:
-    from report.tables import render
-
     headings = [_short(column.heading) for column in table.columns]
     lines = []  # label, then one text per column
     for row in rows:
@@ -60,8 +56,6 @@ def _block(rows: list[Row], table: Table) -> list[str]:
 
 
 def _number(cell: Cell, table: Table) -> str:
-    from report.tables import render
-
     words = render.shown(cell, table)
     return words["text"].replace("−", "-") + ("*" if words["best"] else "") + words["mark"]
 
@@ -93,7 +87,7 @@ def main() -> None:
 
     from records.results_tree import open_tree
 
-    known = [*(f"table{key}" for key in spec.table_keys()), RUNS]
+    known = [*(f"table{key}" for key in spec.tables()), RUNS]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_tree(args.results or Path("results") / args.scale)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 
 from evals.benchmark import Benchmark, benchmark, keys
 from records import errors
 from records.files import write_text
+from report.docs import table
 
 _HEAD = """\
 # Benchmarks
@@ -44,27 +44,29 @@ def page() -> str:
     entries = [benchmark(key) for key in keys()]
     paper = [entry for entry in entries if not entry.synthetic]
     synthetic = [entry for entry in entries if entry.synthetic]
+    facts = [(f"`{e.key}`", e.title, _size(e), _decoding(e), e.prompt, e.duplicates, e.licence) for e in paper]
+    sources = [
+        (f"`{e.key}`", f"{e.source} @ {e.revision[:12]}", f"`{e.sha256[:16]}`", e.checked_against) for e in paper
+    ]
+    stand_ins = []
+    for entry in synthetic:
+        made_by = f"`{str(entry.source).removeprefix('evals.arithmetic: ')}`"
+        sha256 = f"`{entry.sha256[:16]}`"
+        stand_ins.append((f"`{entry.key}`", entry.stands_for, _size(entry), _decoding(entry), made_by, sha256))
+    bad_items = [(f"`{entry.key}`", f"`{bad.item_id}`", bad.why) for entry in entries for bad in entry.known_bad]
     return "\n".join(
         [
             _HEAD,
             _PAPER,
-            *_table(("key", "title", "n x k", "decoding", "prompt", "copies", "licence"), map(_facts, paper)),
-            "",
-            *_table(("key", "source @ commit", "sha256 of the content", "checked against"), map(_source, paper)),
-            "",
+            table(("key", "title", "n x k", "decoding", "prompt", "copies", "licence"), facts),
+            table(("key", "source @ commit", "sha256 of the content", "checked against"), sources),
             *[f"- `{entry.key}`: {entry.notes}" for entry in paper if entry.notes],
             _SYNTHETIC,
-            *_table(("key", "stands for", "n x k", "decoding", "made by", "sha256"), map(_made, synthetic)),
+            table(("key", "stands for", "n x k", "decoding", "made by", "sha256"), stand_ins).rstrip(),
             _BAD,
-            *_table(("set", "item", "what is wrong"), _bad(entries)),
-            "",
+            table(("set", "item", "what is wrong"), bad_items),
         ]
     )
-
-
-def _table(heads: Iterable[str], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    heads = tuple(heads)
-    return [f"| {' | '.join(row)} |" for row in (heads, tuple("---" for _ in heads), *rows)]
 
 
 def _decoding(entry: Benchmark) -> str:
@@ -74,23 +76,6 @@ def _decoding(entry: Benchmark) -> str:
 
 def _size(entry: Benchmark) -> str:
     return f"{entry.n} x {entry.decoding.samples}"
-
-
-def _facts(entry: Benchmark) -> tuple[str, ...]:
-    return f"`{entry.key}`", entry.title, _size(entry), _decoding(entry), entry.prompt, entry.duplicates, entry.licence
-
-
-def _source(entry: Benchmark) -> tuple[str, ...]:
-    return f"`{entry.key}`", f"{entry.source} @ {entry.revision[:12]}", f"`{entry.sha256[:16]}`", entry.checked_against
-
-
-def _made(entry: Benchmark) -> tuple[str, ...]:
-    source = f"`{str(entry.source).removeprefix('evals.arithmetic: ')}`"
-    return f"`{entry.key}`", str(entry.stands_for), _size(entry), _decoding(entry), source, f"`{entry.sha256[:16]}`"
-
-
-def _bad(entries: Iterable[Benchmark]) -> list[tuple[str, ...]]:
-    return [(f"`{entry.key}`", f"`{bad.item_id}`", bad.why) for entry in entries for bad in entry.known_bad]
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from methods.readings import NAMED, READINGS, Reading
 from records.errors import CorruptInputError, run
 from records.files import write_text
 from records.provenance import ROOT
+from report.docs import table
 
 GENERATED = "<!-- written by `python -m report.docs.methods`; edit methods/catalog or methods/readings.py instead -->\n"
 BASELINE = "grpo"
@@ -46,13 +47,6 @@ READINGS_INTRO = """
 Where the paper can be read in more than one way. **Bold** is the default; a run records all its readings. A method's
 reading is set in its key (`tepo+clip-form=eq4`). The *lineage* is the public code that the paper's settings come from.
 """
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table; bars in cells are escaped."""
-    names = list(head)
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 # docs/methods.md
@@ -82,12 +76,13 @@ def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
 
 def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
     method = entry.method({})
+    file = Path(inspect.getfile(entry.parts)).relative_to(ROOT).as_posix()
     own = [option for option in entry.options if option not in shared]
     others = ", ".join(_at_default(option) for option in entry.options if option in shared)
     aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
     lines = [
         f"## {entry.key}\n",
-        f"**{entry.title}** ({entry.source}, [{_file(entry)}](../{_file(entry)})). {entry.differs_from_grpo}\n",
+        f"**{entry.title}** ({entry.source}, [{file}](../{file})). {entry.differs_from_grpo}\n",
         *([f"> {entry.quote} (TEPO paper, {entry.quoted_from})\n"] if entry.quote else []),
         f"```text\n{entry.equation}\n```\n",
     ]
@@ -132,7 +127,10 @@ def _row(option: Option) -> list[str]:
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     if not allowed:
         allowed = f"number or `{option.blank}`" if option.blank else "number"
-    reading = f" ({_link(NAMED[option.reading])})" if option.reading else ""
+    reading = ""
+    if option.reading:
+        named = NAMED[option.reading]
+        reading = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))"
     default = option.spell(option.default)
     return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, option.why]
 
@@ -145,14 +143,6 @@ def _at_default(option: Option) -> str:
 
 def _code(part: Part | None) -> str:
     return f"`{part}`" if part else "-"
-
-
-def _link(reading: Reading) -> str:
-    return f"[{reading.id}](readings.md#{reading.id.lower()}-{reading.name})"
-
-
-def _file(entry: CatalogEntry) -> str:
-    return Path(inspect.getfile(entry.parts)).relative_to(ROOT).as_posix()
 
 
 # docs/readings.md

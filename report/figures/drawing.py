@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -28,6 +28,8 @@ SEED_HEADER = (
 
 @dataclass(frozen=True)
 class Point:
+    """One point of a line; the fields are columns of <key>.csv."""
+
     rollout: int
     value: float | None  # mean over all seeds of the line; None: one of them has no value here
     low: float | None  # smallest and largest seed; None for a single seed
@@ -127,14 +129,8 @@ def write(drawing: Drawing, folder: Path) -> list[Path]:
             HEADER,
             (
                 _names(drawing, line)
-                | {
-                    "rollout": point.rollout,
-                    "value": point.value,
-                    "low": point.low,
-                    "high": point.high,
-                    "seeds": point.seeds,
-                    "band": "smallest to largest seed" if point.low is not None else "",
-                }
+                | asdict(point)
+                | {"band": "smallest to largest seed" if point.low is not None else ""}
                 for line in drawing.lines
                 for point in line.points
             ),
@@ -217,7 +213,7 @@ def _line(panel: Panel, points: Sequence[Mapping[str, str]], seeds: Sequence[Map
     ended: dict[int, int] = {}
     for row in seeds:
         seed = int(row["seed"])
-        by_seed.setdefault(seed, []).append(_number(row["value"]))
+        by_seed.setdefault(seed, []).append(number(row["value"]))
         if row["collapsed_at"]:
             ended[seed] = int(row["collapsed_at"])
     return Line(
@@ -229,9 +225,9 @@ def _line(panel: Panel, points: Sequence[Mapping[str, str]], seeds: Sequence[Map
         points=tuple(
             Point(
                 int(row["rollout"]),
-                _number(row["value"]),
-                _number(row["low"]),
-                _number(row["high"]),
+                number(row["value"]),
+                number(row["low"]),
+                number(row["high"]),
                 int(row["seeds"]),
             )
             for row in points
@@ -241,6 +237,6 @@ def _line(panel: Panel, points: Sequence[Mapping[str, str]], seeds: Sequence[Map
     )
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
     """A float as Python wrote it, so every digit comes back; empty is None."""
     return float(text) if text else None

@@ -113,12 +113,8 @@ class Quantity(QuantityEntry):
     key: str
 
 
-@dataclass(frozen=True)
-class LineSpec:
+class LineSpec(LineEntry):
     name: str
-    methods: tuple[str, ...]
-    style: int | None
-    label: str | None
 
 
 @dataclass(frozen=True)
@@ -172,10 +168,16 @@ def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Every figure of a specification file, in its order."""
     where = str(path)
     declared = validated(Specification, read_yaml(path, "specification"), where)
+    lines = {}
+    for name, entry in declared.lines.items():
+        if entry.style is not None and entry.style not in range(len(STYLES)):
+            raise unknown(where, f"lines.{name}.style", str(entry.style), map(str, range(len(STYLES))))
+        methods = entry.methods or (name,)
+        lines[name] = LineSpec(name=name, methods=methods, style=entry.style, label=entry.label)
     names = _Names(
         where,
         {key: Quantity(key=key, **entry.model_dump()) for key, entry in declared.quantities.items()},
-        {name: _line(name, entry, where) for name, entry in declared.lines.items()},
+        lines,
         read_yaml(TABLES)["models"],
     )
     return [_figure(key, entry, names) for key, entry in declared.figures.items()]
@@ -189,12 +191,6 @@ class _Names:
     quantities: Mapping[str, Quantity]
     lines: Mapping[str, LineSpec]
     models: Mapping[str, str]
-
-
-def _line(name: str, entry: LineEntry, where: str) -> LineSpec:
-    if entry.style is not None and entry.style not in range(len(STYLES)):
-        raise unknown(where, f"lines.{name}.style", str(entry.style), map(str, range(len(STYLES))))
-    return LineSpec(name, entry.methods or (name,), entry.style, entry.label)
 
 
 def _figure(key: str, entry: FigureEntry, names: _Names) -> Figure:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +75,10 @@ def vendored_bytes(name: str) -> bytes:
     Raises for a file that `report/vendor/record.json` does not list, or that differs from it: it would run in the page.
     """
     package, _, file = name.partition("/")
-    files = _record()[package]["files"]
+    files = read_json(VENDOR / "record.json", "the record of vendored files")[package]["files"]
     if file not in files:
         raise unknown(str(VENDOR / "record.json"), package, file, files)
     content = (VENDOR / name).read_bytes()
     if sha256_bytes(content) != files[file]:
         raise CorruptInputError(f"{VENDOR / name}: sha256 differs from record.json: not the file as published")
     return content
-
-
-@cache
-def _record() -> dict[str, dict[str, dict[str, str]]]:
-    record: dict[str, dict[str, dict[str, str]]] = read_json(VENDOR / "record.json", "the record of vendored files")
-    return record

@@ -12,7 +12,7 @@ from records.errors import CorruptInputError, MissingInputError, written_by
 from records.results_tree import Tree
 from report import captions
 from report.figures import drawing
-from report.figures.drawing import Drawing, DrawnPanel, Line
+from report.figures.drawing import Drawing, Line
 from report.figures.spec import STYLES, css_colours, offered
 
 DIGITS = 5  # significant digits in the page: more than a screen shows, and half the bytes
@@ -49,23 +49,22 @@ def chart(drawn: Drawing) -> dict[str, Any]:
     Lines that stand for the same thing in several panels share title and look; `alone` marks one that its panel is
     named after.
     """
-    return {
-        "panels": [_panel(panel, block.block.bands) for block in drawn.blocks for panel in block.panels],
-        "notes": list(drawn.notes),
-    }
-
-
-def _panel(drawn: DrawnPanel, bands: bool) -> dict[str, Any]:
-    quantity = drawn.panel.quantity
-    return {
-        "id": drawn.panel.id,
-        "title": f"{drawn.title}, {drawn.setting}" if drawn.setting else drawn.title,
-        "label": quantity.label,
-        "quantity": quantity.key,
-        "log": quantity.log,
-        "bands": bands,
-        "lines": [_line(line) for line in drawn.lines],
-    }
+    panels = []
+    for block in drawn.blocks:
+        for panel in block.panels:
+            quantity = panel.panel.quantity
+            panels.append(
+                {
+                    "id": panel.panel.id,
+                    "title": f"{panel.title}, {panel.setting}" if panel.setting else panel.title,
+                    "label": quantity.label,
+                    "quantity": quantity.key,
+                    "log": quantity.log,
+                    "bands": block.block.bands,
+                    "lines": [_line(line) for line in panel.lines],
+                }
+            )
+    return {"panels": panels, "notes": list(drawn.notes)}
 
 
 def _line(line: Line) -> dict[str, Any]:

@@ -83,9 +83,13 @@ def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
     finished = [s for s in runs if s.record is not None]
     seconds = [s.wall_seconds for s in finished if s.wall_seconds is not None]
     titles = [str(method["title"]) for method in tree.methods.values()]
+    models = [
+        f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
+        for model in tree.models
+    ]
     methods = ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed under Runs"
     return [
-        ("Models", ", ".join(_model(model) for model in tree.models)),
+        ("Models", ", ".join(models)),
         ("Methods", methods),
         ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
         ("Training", _training(tree.matrix.get("training") or {})),
@@ -94,10 +98,6 @@ def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
         ("On", "; ".join(dict.fromkeys(machine(s.environment) for s in finished)) or UNKNOWN),
         ("Code", "; ".join(dict.fromkeys(commit(s.environment) for s in finished)) or UNKNOWN),
     ]
-
-
-def _model(model: Mapping[str, Any]) -> str:
-    return f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
 
 
 def _training(training: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from methods.readings import READINGS, Reading
+from methods.readings import READINGS
 from paper.claims import entries
 from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
 from records.errors import CorruptInputError, MissingInputError, written_by
@@ -111,24 +111,23 @@ def readings(tree: Tree) -> dict[str, Any]:
             ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how"),
             allow_empty=True,
         )
-    entries = [_reading(reading, [row for row in rows if row["reading"] == reading.name], tree) for reading in READINGS]
+    entries = [
+        {
+            "id": reading.id,
+            "name": reading.name,
+            "room": reading.room,
+            "why": reading.why,
+            "default": reading.default,
+            "values": list(reading.values.items()),
+            "effects": [_effect(row, tree) for row in rows if row["reading"] == reading.name],
+        }
+        for reading in READINGS
+    ]
     return {
         "measure": MEASURE,
         "tried": [entry for entry in entries if entry["effects"]],
         "rest": [entry for entry in entries if not entry["effects"] and entry["room"] == "methods"],
         "elsewhere": [entry for entry in entries if entry["room"] != "methods"],
-    }
-
-
-def _reading(reading: Reading, rows: Sequence[Mapping[str, str]], tree: Tree) -> dict[str, Any]:
-    return {
-        "id": reading.id,
-        "name": reading.name,
-        "room": reading.room,
-        "why": reading.why,
-        "default": reading.default,
-        "values": list(reading.values.items()),
-        "effects": [_effect(row, tree) for row in rows],
     }
 
 

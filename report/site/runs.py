@@ -10,6 +10,7 @@ from records.errors import CorruptInputError, written_by
 from records.files import read_csv, stored
 from records.layout import Checkpoint, Run
 from records.results_tree import Score, Tree
+from report.figures.drawing import number
 from report.site import links
 from report.tables.tidy import percent
 
@@ -88,17 +89,13 @@ def _summary(run: Run, row: Mapping[str, str], curve: Sequence[Mapping[str, str]
         title=str(tree.methods[run.method]["title"]),
         differs=tuple(row["differs"].split("; ")) if row["differs"] else (),
         rollouts=len(curve) or None,
-        first=_number(row["reward_first"]),
-        last=_number(row["reward_last"]),
-        area=_number(row["area"]),
+        first=number(row["reward_first"]),
+        last=number(row["reward_last"]),
+        area=number(row["area"]),
         to_half=int(row["to_50"]) if row["to_50"] else None,
         record=tree.record(run),
-        curve={panel.column: [_number(point[panel.column]) for point in curve] for panel in PANELS},
+        curve={panel.column: [number(point[panel.column]) for point in curve] for panel in PANELS},
     )
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
 
 
 def line(summary: Summary, tree: Tree) -> dict[str, Any]:
@@ -129,7 +126,7 @@ def line(summary: Summary, tree: Tree) -> dict[str, Any]:
 def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
     """A page per planned run, in the matrix's order; each holds its line of the list as well."""
     by_run = {summary.run: summary for summary in runs}
-    names = columns(tree)
+    names = [str(entry["key"]) for entry in tree.benchmarks] + list(AVERAGES)
     pages = []
     for summary in runs:
         run = summary.run
@@ -165,11 +162,6 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
             }
         )
     return pages
-
-
-def columns(tree: Tree) -> list[str]:
-    """Benchmarks of the results in the matrix's order, then the averages."""
-    return [str(entry["key"]) for entry in tree.benchmarks] + list(AVERAGES)
 
 
 def scores(checkpoint: Checkpoint, tree: Tree, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -329,13 +321,13 @@ def spark(title: str, unit: str, values: Values, behind: Values) -> Spark | None
 def _path(values: Values, count: int, low: float, high: float) -> str:
     """Path data; an unknown value is a gap, and a value between two gaps a dot."""
     parts, pen = [], "M"
-    for number, value in enumerate(values):
+    for index, value in enumerate(values):
         if value is None:
             pen = "M"
             continue
-        x = LEFT + (WIDTH - LEFT - RIGHT) * (number / (count - 1) if count > 1 else 0.5)
+        x = LEFT + (WIDTH - LEFT - RIGHT) * (index / (count - 1) if count > 1 else 0.5)
         y = TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low))
-        alone = pen == "M" and (number + 1 == len(values) or values[number + 1] is None)
+        alone = pen == "M" and (index + 1 == len(values) or values[index + 1] is None)
         parts.append(f"{pen}{x:.0f} {y:.0f}" + ("h1" if alone else ""))
         pen = "L"
     return "".join(parts)

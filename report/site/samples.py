@@ -17,7 +17,7 @@ import gzip
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,6 @@ GRADES = ("item_id", "sample", "verdict", "extracted", "rule")
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """A checkpoint whose responses can be looked at."""
-
-    checkpoint: Checkpoint
-    stamps: Mapping[str, str]  # benchmark -> what its companion files must carry
-
-
-@dataclass(frozen=True)
 class Item:
     """A problem with its responses in sample order: (text, stop, tokens, verdict, extracted, rule)."""
 
@@ -62,14 +54,25 @@ class Item:
     responses: tuple[tuple[str, str, int | None, str, str | None, str], ...]
 
 
-def evaluated(tree: Tree) -> list[Evaluated]:
-    """Checkpoints of the matrix with samples and the grades of these very samples, in the matrix's order."""
-    checkpoints = []
+def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
+    """The checkpoints whose responses can be looked at, in the matrix's order: those with samples and grades.
+
+    Each has a stamp per benchmark, which its companion files must carry: the page then never mixes old files with new.
+    Raises `CorruptInputError` for grades that are not of these very samples.
+    """
+    checkpoints = {}
     for checkpoint in tree.checkpoints:
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
-        if grades.is_file() and samples.is_file():
-            checkpoints.append(Evaluated(checkpoint, _stamps(grades, samples)))
+        if not grades.is_file() or not samples.is_file():
+            continue
+        graded, sampled = store.read_record(grades), store.read_record(samples)
+        for benchmark, entry in graded.items():
+            if benchmark not in sampled:
+                raise CorruptInputError(f"{samples}: benchmarks: {benchmark} is missing, but {grades} has grades of it")
+            if entry["samples_sha256"] != sampled[benchmark]["sha256"]:
+                raise CorruptInputError(f"{grades}: {benchmark}: these grades are of other samples: grade again")
+        checkpoints[checkpoint] = {benchmark: str(entry["sha256"])[:12] for benchmark, entry in graded.items()}
     return checkpoints
 
 
@@ -83,11 +86,11 @@ def write(tree: Tree, folder: Path, data: Path | None) -> None:
     fresh.chmod(0o755)
     try:
         checkpoints = evaluated(tree)
-        for entry in checkpoints:
-            for benchmark, stamp in entry.stamps.items():
-                name = f"samples/{entry.checkpoint.path.as_posix()}/{benchmark}"
-                _write_responses(fresh, name, stamp, read(tree, entry.checkpoint, benchmark))
-        for benchmark in sorted({key for entry in checkpoints for key in entry.stamps}):
+        for checkpoint, stamps in checkpoints.items():
+            for benchmark, stamp in stamps.items():
+                name = f"samples/{checkpoint.path.as_posix()}/{benchmark}"
+                _write_responses(fresh, name, stamp, read(tree, checkpoint, benchmark))
+        for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
             _put(fresh, f"problems/{benchmark}", {"items": _problems(benchmark, data)})
         # KaTeX, which the page loads when the first response is shown.
         katex = [assets.vendored("katex/katex.min.js"), assets.vendored("katex/auto-render.min.js")]
@@ -178,17 +181,6 @@ def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
     ]
 
 
-def _stamps(grades: Path, samples: Path) -> dict[str, str]:
-    graded = store.read_record(grades)
-    drawn = store.read_record(samples)
-    for benchmark, entry in graded.items():
-        if benchmark not in drawn:
-            raise CorruptInputError(f"{samples}: benchmarks: {benchmark} is missing, but {grades} has grades of it")
-        if entry["samples_sha256"] != drawn[benchmark]["sha256"]:
-            raise CorruptInputError(f"{grades}: {benchmark}: these grades are of other samples: grade again")
-    return {benchmark: str(entry["sha256"])[:12] for benchmark, entry in graded.items()}
-
-
 def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Rows of one benchmark in a folder of samples or grades. What is not UTF-8 is shown as escapes, not refused."""
     import pyarrow as pa
@@ -208,23 +200,22 @@ def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> 
 def view(tree: Tree) -> dict[str, Any]:
     """For the template; `data` is what the scripts of the page get."""
     checkpoints = evaluated(tree)
-    there = {entry.checkpoint for entry in checkpoints}
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
     start = None
-    for entry in checkpoints:
-        checkpoint = entry.checkpoint
+    for checkpoint, stamps in checkpoints.items():
         path, title = checkpoint.path.as_posix(), links.title(checkpoint, tree)
         groups.setdefault(links.model_title(checkpoint.run.model, tree), []).append((path, title))
         counterpart = links.counterpart(checkpoint, tree)
-        beside = counterpart.path.as_posix() if counterpart in there else None
-        entries[path] = {"title": title, "beside": beside, "benchmarks": dict(entry.stamps)}
+        beside = counterpart.path.as_posix() if counterpart in checkpoints else None
+        entries[path] = {"title": title, "beside": beside, "benchmarks": stamps}
         # Shown first: the last trained checkpoint that has one to be compared with, or else the last of all.
         if checkpoint.run.method != BASE and beside:
             start = path
-    benchmarks = [str(b["key"]) for b in tree.benchmarks if any(str(b["key"]) in e.stamps for e in checkpoints)]
-    if start is None and checkpoints:
-        start = checkpoints[-1].checkpoint.path.as_posix()
+    scored = {key for stamps in checkpoints.values() for key in stamps}
+    benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
+    if start is None and entries:
+        start = list(entries)[-1]
     return {
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,

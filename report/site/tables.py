@@ -150,7 +150,7 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     if paper_model:
         note += f" In grey: what the paper prints for {paper_model} on its own benchmarks, which is not comparable."
     return {
-        "title": rows[0].model_title + (f", standing for {paper_model}" if paper_model else ""),
+        "title": render.model(rows[0]),
         "note": note,
         "printed": paper_model or "the paper",
         "low": f"{100 * low:.0f} %",

@@ -98,11 +98,15 @@ def baseline(rows: list[Row], table: Table) -> str:
     return "" if row is None else f"Marks compare with {row.label}."
 
 
+def model(row: Row) -> str:
+    """`tiny Qwen2, standing for Qwen2.5-7B`; without the paper's model where the row's model is that one."""
+    return f"{row.model_title}, standing for {row.stands_for}" if row.stands_for else row.model_title
+
+
 def head(rows: list[Row]) -> str:
     """The line above a block: `Panel A: ...: tiny Qwen2, standing for Qwen2.5-7B`."""
-    first = rows[0]
-    model = first.model_title + (f", standing for {first.stands_for}" if first.stands_for else "")
-    return f"{first.block.title}: {model}" if first.block.title else model
+    title = rows[0].block.title
+    return f"{title}: {model(rows[0])}" if title else model(rows[0])
 
 
 def levels(table: Table) -> list[str]:

@@ -168,14 +168,10 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     return declared[key]
 
 
-def table_keys(path: Path | str = TABLES) -> list[str]:
-    return list(tables(path))
-
-
-def keys_for(methods: Iterable[str], path: Path | str = TABLES) -> list[str]:
+def keys_for(methods: Iterable[str]) -> list[str]:
     """Keys of the tables that a scale with these methods (variants included) has."""
     variants = {None, *(split(method)[1] for method in methods)}
-    return [key for key, declared in tables(path).items() if declared.variant in variants]
+    return [key for key, declared in tables().items() if declared.variant in variants]
 
 
 def _check_block(block: Block, table: Table, at: str) -> None:
