@@ -32,6 +32,7 @@ def build(root: Path) -> str:
     Raises `MissingInputError` or `CorruptInputError` naming the first file that is missing or broken, and the command
     that writes it.
     """
+    # Imported here and in `main`: `--help` and a mistyped option answer without loading pyarrow and jinja2.
     from markupsafe import Markup
 
     from records.layout import SNAKEMAKE_REPORT
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from records.results_tree import open_tree
     from report.site import samples
 
-    samples.write(open_tree(args.results), args.results / samples.FOLDER, args.data)
+    samples.write(open_tree(args.results), args.data)
     html = build(args.results)
     path = Results(args.results).report
     write_text(path, html)

@@ -137,6 +137,7 @@ def run_csv(tree: Tree, curves: Mapping[Run, Curve]) -> str:
         row: dict[str, object] = {"model": run.model, "method": run.method, "seed": run.seed}
         row |= {"reward_first": None, "reward_last": None, "differs": "; ".join(differences(run.key))}
         if reward:
+            # The mean of a quarter: a single rollout's reward is mostly chance.
             quarter = max(len(reward) // 4, 1)
             row["reward_first"] = math.fsum(reward[:quarter]) / quarter
             row["reward_last"] = math.fsum(reward[-quarter:]) / quarter

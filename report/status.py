@@ -45,6 +45,7 @@ class Progress:
         left = [one.seconds for one in self.runs if one.state == "running"]
         if not took or not left:
             return None
+        # A running run without a pace yet counts as a whole one.
         each = sum(took) / len(took)
         return (sum(each if s is None else s for s in left) + each * self.count("waiting")) / len(left)
 
@@ -121,6 +122,7 @@ def _how_far(one: Status) -> str:
 
 
 def _time(seconds: float) -> str:
+    # Seconds up to 90, minutes up to 90, then hours: about two digits each time.
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
     args = parser.parse_args()
 
+    # After the arguments: `--help` and a mistyped option are answered before anything slow is imported.
     from records.results_tree import open_tree
     from report.tables import fill, render
     from report.tables.tidy import read_table

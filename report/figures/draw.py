@@ -56,6 +56,7 @@ def render(drawing: Drawing) -> dict[str, bytes]:
         for part, block in zip(parts, drawing.blocks, strict=True):
             _block(part, block, letters)
         figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
+        # matplotlib would write the date and its version: the same data would give other bytes.
         svg, png = io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
@@ -144,7 +145,7 @@ def _style(place: int) -> dict[str, Any]:
 def _panel(axis: Axes, cell: DrawnPanel, drawn: DrawnBlock, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    narrow = drawn.across > 2
+    narrow = drawn.across > 2  # three panels or more in a row: fewer ticks, smaller titles
     for line in cell.lines:
         _line(axis, line, bands=drawn.block.bands and not line.ended)
     if cell.panel.quantity.log:

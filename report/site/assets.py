@@ -39,6 +39,7 @@ def data(value: Mapping[str, Any]) -> str:
 
 def policy(*scripts: str) -> str:
     """Content security policy: these scripts, files beside the page, and nothing from anywhere else."""
+    # `file:` beside 'self': for a page opened from disk, browsers do not take the files beside it as its own.
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (

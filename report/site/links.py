@@ -26,6 +26,7 @@ def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
     """GRPO/DAPO at the same step; of GRPO/DAPO itself the model as it was before."""
     base = Checkpoint.base(checkpoint.run.model)
     reference = reference_run(checkpoint.run, tree)
+    # The base stands in where GRPO/DAPO was not evaluated at this step.
     wanted = [Checkpoint(reference, checkpoint.step), base] if reference else [base]
     return next((other for other in wanted if other in tree.checkpoints and other != checkpoint), None)
 

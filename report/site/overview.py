@@ -61,6 +61,7 @@ def _unequal_runs(runs: Sequence[Summary]) -> list[str]:
     """Runs that share less than they should: a difference between their rows is then not only the method's."""
     sentences = []
     finished = [s for s in runs if s.record is not None]
+    # Only within a model and variant: others have other weights and settings on purpose.
     for model, variant in dict.fromkeys((s.run.model, s.run.variant) for s in finished):
         records = [s.record for s in finished if (s.run.model, s.run.variant) == (model, variant) and s.record]
         inputs = [record.get("inputs") or {} for record in records]

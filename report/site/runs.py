@@ -70,6 +70,7 @@ def summaries(tree: Tree) -> list[Summary]:
         for row in curve_rows:
             curves.setdefault(_run(row), []).append(row)
         measured = {_run(row): row for row in rows}
+        # convergence.csv has the measures of a run, convergence_runs.csv what the page says of it besides.
         by_run = {_run(row): row | measured.get(_run(row), {}) for row in run_rows}
         for name, known in (("convergence.csv", measured), ("convergence_runs.csv", by_run)):
             missing = [run.path.as_posix() for run in tree.runs if run not in known]
@@ -303,7 +304,7 @@ def spark(title: str, unit: str, values: Values, behind: Values) -> Spark | None
     known = [value for value in [*values, *behind] if value is not None]
     low, high = min(0.0, *known), max(known)
     if high == low:
-        high = low + 1
+        high = low + 1  # a flat curve lies on the axis; the height would be a division by zero
     count = max(len(values), len(behind))
     last = next(value for value in reversed(values) if value is not None)
     return Spark(

@@ -76,14 +76,15 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     return checkpoints
 
 
-def write(tree: Tree, folder: Path, data: Path | None) -> None:
-    """Write all companion files to `folder`, which is replaced as a whole. data: folder of the benchmarks' problems.
+def write(tree: Tree, data: Path | None) -> None:
+    """Write all companion files to FOLDER, which is replaced as a whole. data: folder of the benchmarks' problems.
 
     Without `data` a problem is shown as its prompt, and the gold answer as not known.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    fresh.chmod(0o755)
+    folder = tree.root / FOLDER
+    # Beside the folder, so that it can be renamed into place: an error on the way leaves the old files.
+    fresh = Path(tempfile.mkdtemp(dir=tree.root, prefix=f".{FOLDER}."))
+    fresh.chmod(0o755)  # mkdtemp lets its owner alone read; a web server must be able to
     try:
         checkpoints = evaluated(tree)
         for checkpoint, stamps in checkpoints.items():
@@ -106,7 +107,7 @@ def write(tree: Tree, folder: Path, data: Path | None) -> None:
 def shard(name: str, value: Any) -> bytes:
     """The script for `value`; `name` is what the page asked for, so that answers cannot be mixed up."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # mtime 0: equal values give equal bytes
+    # mtime 0: equal values give equal bytes. "replace": half a surrogate pair has no UTF-8.
     packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode("ascii")
     return f"bench.arrived({json.dumps(name)},{json.dumps(packed)});\n".encode()
 

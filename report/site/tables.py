@@ -120,7 +120,7 @@ def glance(table: Table) -> list[dict[str, Any]]:
 def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     cells = [row.cells[AVERAGE] for row in rows]
     ends = [end for cell in cells for end in (cell.low, cell.value, cell.high) if end is not None]
-    room = MARGIN * (max(ends) - min(ends)) or MARGIN
+    room = MARGIN * (max(ends) - min(ends)) or MARGIN  # all numbers equal: any room will do
     low, high = max(0.0, min(ends) - room), min(1.0, max(ends) + room)
 
     def place(value: float) -> float:

@@ -187,8 +187,8 @@ def _fill_row(
     }
 
 
+# The columns of the tidy file in which the cells of one row differ: state, value, interval, seeds, runs, versus.
 Content = dict[str, Any]
-"""The columns of the tidy file in which the cells of one row differ: state, value, interval, seeds, runs, versus."""
 
 
 def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:

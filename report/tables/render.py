@@ -175,6 +175,7 @@ def _row(row: Row, table: Table, root: str) -> dict[str, Any]:
 
 
 def _minus(text: str) -> str:
+    """With the typographic minus, which is as wide as a plus: signs in a column stand below each other."""
     return text.replace("-", "−")
 
 
@@ -263,8 +264,8 @@ def _settable(character: str) -> bool:
     return plain and (not accents or (ord(character) < 0x100 and len(accents) == 1))
 
 
+# Suffix of `tables/table<key>` -> what is written there
 RENDERINGS: dict[str, Callable[[Table], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex, ".html": html}
-"""Suffix of `tables/table<key>` -> what is written there."""
 
 
 def write(table: Table, layout: Results) -> list[str]:

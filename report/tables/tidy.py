@@ -163,6 +163,7 @@ class Table:
     @property
     def blocks(self) -> list[list[Row]]:
         """The rows of each block; a block that the scale has no model for is not among them."""
+        # By identity: comparing two blocks field by field says the same, more slowly.
         return [list(rows) for _, rows in groupby(self.rows, key=lambda row: id(row.block))]
 
     @property
@@ -186,6 +187,7 @@ class Table:
                 groups.setdefault((cell.model, cell.column, cell.kind == "mean"), []).append(cell)
         best = set()
         for cells in groups.values():
+            # As text: two numbers that print alike are both the best.
             highest = max((percent(cell.value) for cell in cells), key=float)
             if len({cell.runs for cell in cells}) > 1:
                 best |= {(cell.row, cell.column) for cell in cells if percent(cell.value) == highest}

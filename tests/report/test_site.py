@@ -28,7 +28,7 @@ SCRIPTS = sorted((assets.HTML / "js").glob("*.js"))
 @pytest.fixture
 def written(scored_copy: Tree) -> tuple[Tree, Path]:
     folder = scored_copy.root / samples.FOLDER
-    samples.write(scored_copy, folder, None)
+    samples.write(scored_copy, None)
     return scored_copy, folder
 
 
@@ -65,7 +65,7 @@ def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[
 def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "TEXT_BYTES", 100)
     folder = scored_copy.root / samples.FOLDER
-    samples.write(scored_copy, folder, None)
+    samples.write(scored_copy, None)
     name = f"samples/{TEPO.path.as_posix()}/syn_as3"
     begins = unpacked(folder, name)["begins"]
     assert begins[0] == 0
@@ -78,7 +78,7 @@ def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
     tree, folder = written
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (folder / "left from earlier.js").write_text("")
-    samples.write(tree, folder, None)
+    samples.write(tree, None)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -131,7 +131,7 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
     before = sorted(folder.rglob("*"))
     change(tree)
     with pytest.raises(error, match=words):
-        samples.write(tree, folder, None)
+        samples.write(tree, None)
     assert sorted(folder.rglob("*")) == before
     assert [path.name for path in tree.root.glob(".report.data*")] == []
 
