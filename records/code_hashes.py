@@ -30,7 +30,6 @@ DECIDES_NO_NUMBER = "its own result, the hash, changes when it matters"
 OUTPUTS = ("results", "docs", ".cache", "logs")  # folders that the project writes: no input, though found by ROOT
 ROOMS = ("records", "methods", "evals", "models", "paper", "report", "workflow")
 
-
 Word: TypeAlias = "str | list[Word]"
 
 
@@ -75,7 +74,9 @@ def closure(*modules: str, without: Iterable[str] = ()) -> tuple[str, ...]:
         source = _source(file)
         if source.counts:
             files.update([file, *source.data])
-            todo += [*_packages(module), *source.modules]
+            todo += source.modules
+            if "." in module:
+                todo.append(module.rpartition(".")[0])  # the package, whose `__init__` runs first
     return tuple(sorted(files))
 
 
@@ -103,11 +104,6 @@ def _file_of(module: str) -> str | None:
     """`a.b` -> `a/b.py` or `a/b/__init__.py`; None for a module that is not of this project."""
     base = module.replace(".", "/")
     return next((name for name in (f"{base}.py", f"{base}/__init__.py") if (ROOT / name).is_file()), None)
-
-
-def _packages(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:length]) for length in range(1, len(parts))]
 
 
 @cache
@@ -168,9 +164,12 @@ class _Reader:
                 elif isinstance(node, ast.Call) and _called(node) == "closure":
                     noted = True  # a question about these modules is no dependence on them
         words.append(type(node).__name__)
-        if isinstance(node, ast.Call) and (prose := self._prose_of(node)) is not None:
-            self._read_call(node, prose, words)
-            return
+        if isinstance(node, ast.Call):
+            name = _called(node)
+            prose = _prose().get(self.aliases.get(name, name))
+            if prose is not None:
+                self._read_call(node, prose, words)
+                return
         for name in node._fields:
             value = getattr(node, name, None)
             if value is None or value == [] or name == "ctx":  # ctx (load or store) follows from the rest
@@ -200,10 +199,6 @@ class _Reader:
                 if key is not None:
                     self.read(key, words)
         words.append(";")
-
-    def _prose_of(self, call: ast.Call) -> Prose | None:
-        name = _called(call)
-        return _prose().get(self.aliases.get(name, name))
 
     def _note_imports(self, node: ast.Import | ast.ImportFrom) -> None:
         names = [alias.name for alias in node.names]
@@ -240,7 +235,7 @@ def _assigned(statement: ast.stmt) -> str | None:
 @cache
 def _prose() -> dict[str, Prose]:
     """By the name of what is called: a class that declares PROSE, or a function of its file that returns one."""
-    found = {}
+    prose_of = {}
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             content = path.read_bytes()
@@ -249,13 +244,13 @@ def _prose() -> dict[str, Prose]:
             nodes = list(ast.walk(ast.parse(content)))
             for node in nodes:
                 if isinstance(node, ast.ClassDef) and (prose := _declared(node)) is not None:
-                    found[node.name] = prose
+                    prose_of[node.name] = prose
             for node in nodes:
                 returned = node.returns if isinstance(node, ast.FunctionDef) else None
-                if isinstance(node, ast.FunctionDef) and isinstance(returned, ast.Name) and returned.id in found:
+                if isinstance(node, ast.FunctionDef) and isinstance(returned, ast.Name) and returned.id in prose_of:
                     # A function's positional arguments are its own: only keywords are known to be the class's.
-                    found[node.name] = Prose((), found[returned.id].names)
-    return found
+                    prose_of[node.name] = Prose((), prose_of[returned.id].names)
+    return prose_of
 
 
 def _declared(node: ast.ClassDef) -> Prose | None:

@@ -121,16 +121,16 @@ def _is_tag(part: object) -> bool:
 
 def _annotation_at(model: Any, path: list[Any]) -> Any:
     """The type declared at `path`, with Optional taken off."""
-    found: Any = model
+    declared: Any = model
     for part in path:
-        found = _plain(found)
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            fields = {info.alias or name: info for name, info in found.model_fields.items()}
-            found = fields[part].annotation
+        declared = _plain(declared)
+        if isinstance(declared, type) and issubclass(declared, BaseModel):
+            fields = {info.alias or name: info for name, info in declared.model_fields.items()}
+            declared = fields[part].annotation
         else:  # a list, tuple or mapping: the type of its items
-            arguments = [a for a in typing.get_args(found) if a is not Ellipsis]
-            found = arguments[-1] if arguments else Any
-    return _plain(found)
+            arguments = [a for a in typing.get_args(declared) if a is not Ellipsis]
+            declared = arguments[-1] if arguments else Any
+    return _plain(declared)
 
 
 def _plain(annotation: Any) -> Any:

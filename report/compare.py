@@ -54,16 +54,15 @@ def verdict(cells: Sequence[Cell]) -> str:
 
 def csv_text(cells: Sequence[Cell]) -> str:
     """Every figure that differs, one row each, least like chance first."""
-    rows = (
-        {
+    rows = []
+    for cell in _sorted(cells):
+        gain = cell.gain
+        rows.append({
             "where": cell.where, "figure": cell.figure, "unit": "share of the mean" if cell.relative else "as is",
             "a": cell.a, "b": cell.b, "difference": gain.difference, "low": gain.low, "high": gain.high, "p": gain.p,
             "p_holm": cell.p_holm, "moved": "yes" if cell.moved else "no", "detectable": gain.detectable,
             "level": gain.level, "how": gain.how, "n": gain.n,
-        }
-        for cell in _sorted(cells)
-        for gain in [cell.gain]
-    )  # fmt: skip
+        })  # fmt: skip
     return to_csv(HEADER, rows)
 
 

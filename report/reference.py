@@ -30,8 +30,6 @@ ALWAYS = ("plan", "scores", "table", "figure", "figure data", "claims", "audit",
 IF_IT_FITS = ("report", "picture")  # in this order; pictures are drawn again from the figures' data
 COMPRESSED = ("curve", "figure data")  # most of the bytes; equal content gives equal files
 COMPRESSED_SHARE = 0.4  # of their bytes that remain, at most
-
-
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
 
 

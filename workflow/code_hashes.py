@@ -38,6 +38,12 @@ def prompts(source: str) -> str:
     return code_hash(closure("models.prompts", without=without))
 
 
+@cache
+def command(module: str) -> str:
+    """A stage whose imports say all: `python -m MODULE`. The stages below also find modules by name, or print prose."""
+    return code_hash(closure(module))
+
+
 # Some tasks read an upstream answer with a function of the grader. Every task pins the sha256 of its items, so a change
 # there cannot pass unseen, and a correction of the grader need not draw all responses again.
 NO_GRADER = ("evals.grading",)
@@ -54,16 +60,6 @@ def generate() -> str:
 
 
 @cache
-def grade() -> str:
-    return code_hash(closure("evals.grade"))
-
-
-@cache
-def score() -> str:
-    return code_hash(closure("evals.score"))
-
-
-@cache
 def matrix() -> str:
     """What is planned, with the titles that the files of the catalog and the benchmarks give it, but no other prose."""
     files = closure("workflow.matrix", *CATALOG, *TASKS)
@@ -72,36 +68,6 @@ def matrix() -> str:
 
 
 @cache
-def table() -> str:
-    return code_hash(closure("report.table"))
-
-
-@cache
-def figure() -> str:
-    return code_hash(closure("report.figure"))
-
-
-@cache
-def convergence() -> str:
-    return code_hash(closure("report.convergence"))
-
-
-@cache
-def audit() -> str:
-    return code_hash(closure("paper.audit"))
-
-
-@cache
-def claims() -> str:
-    return code_hash(closure("paper.claims.__main__"))
-
-
-@cache
 def report() -> str:
     """The page: templates, styles, captions, and the texts of methods, readings and benchmarks."""
     return code_hash(closure("report.build", *CATALOG, *TASKS), prose=True)
-
-
-@cache
-def manifest() -> str:
-    return code_hash(closure("report.provenance.manifest"))

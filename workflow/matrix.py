@@ -67,7 +67,10 @@ def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
     steps: dict[Run, set[int]] = {}
     rows: dict[Run, str] = {}
     for block in config["matrix"]:
-        at = _variant(config, block, where)
+        variant = block.get("variant")
+        if variant not in (None, *config["variants"]):
+            raise unknown(where, "matrix.variant", variant, config["variants"])
+        at = "" if variant is None else f"@{variant}"  # ends the method's name: `tepo@hot`
         for model in block["models"]:
             if model not in known:
                 raise unknown(where, "matrix.models", model, known)
@@ -78,16 +81,6 @@ def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
                     steps.setdefault(run, set()).update(block["steps"])
                     rows.setdefault(run, text + at)
     return [Planned(run, rows[run], tuple(sorted(kept))) for run, kept in steps.items()]
-
-
-def _variant(config: Mapping[str, Any], block: Mapping[str, Any], where: str) -> str:
-    """What a block's variant adds to the method's name: `@hot`, or nothing."""
-    name = block.get("variant")
-    if name is None:
-        return ""
-    if name not in config["variants"]:
-        raise unknown(where, "matrix.variant", name, config["variants"])
-    return f"@{name}"
 
 
 def trainer(config: Mapping[str, Any], planned: Planned) -> str:
@@ -202,6 +195,8 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
 
     planned = plan(config)
     methods = {p.run.method: p.row for p in planned}
+    planned_models = [(key, models.model(key)) for key in models_of(config)]
+    chosen = [benchmarks.benchmark(key) for key in config["evaluation"]["benchmarks"]]
     return {
         "schema": SCHEMA,
         "scale": config["scale"],
@@ -209,10 +204,7 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
         "note": config["note"],
         "table_step": config["evaluation"]["table_step"],
         "long_step": config["evaluation"]["long_step"],
-        "models": [
-            {"key": key, "title": model.title, "stands_for": model.stands_for}
-            for key, model in ((key, models.model(key)) for key in models_of(config))
-        ],
+        "models": [{"key": key, "title": model.title, "stands_for": model.stands_for} for key, model in planned_models],
         "methods": [
             {"key": key, "row": row, "title": _title(config, key), "variant": split(key)[1]}
             for key, row in methods.items()
@@ -225,23 +217,17 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": sorted({p.run.seed for p in planned}),
         "benchmarks": [
             {
-                "key": key,
+                "key": benchmark.key,
                 "title": benchmark.title,
                 "stands_for": benchmark.stands_for,
                 "items": benchmark.n,
                 "samples": benchmark.decoding.samples,
             }
-            for key, benchmark in ((key, benchmarks.benchmark(key)) for key in config["evaluation"]["benchmarks"])
+            for benchmark in chosen
         ],
         "training": dict(config["training"]),
         "runs": [
-            {
-                "model": p.run.model,
-                "method": p.run.method,
-                "row": p.row,
-                "seed": p.run.seed,
-                "steps": list(p.steps),
-            }
+            {"model": p.run.model, "method": p.run.method, "row": p.row, "seed": p.run.seed, "steps": list(p.steps)}
             for p in planned
         ],
         "checkpoints": [
@@ -262,8 +248,8 @@ def _title(config: Mapping[str, Any], method: str) -> str:
 
 def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
     """What a variant sets, by dotted key."""
-    changes = {f"training.{key}": value for key, value in body.get("training", {}).items()}
-    return {**({"trainer": body["trainer"]} if "trainer" in body else {}), **changes}
+    changes = {"trainer": body["trainer"]} if "trainer" in body else {}
+    return changes | {f"training.{key}": value for key, value in body.get("training", {}).items()}
 
 
 def main() -> None:

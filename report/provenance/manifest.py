@@ -25,7 +25,7 @@ from records.files import content, read_json, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from records.provenance import environment, sha256_bytes, sha256_file
 from records.results_tree import Tree, open_tree
-from records.scores import AVERAGES, KEYS, NOT_RUN, read_scores
+from records.scores import AVERAGES, KEYS, NOT_RUN, read_rows
 
 NAME = "manifest.json"
 SCHEMA = 1
@@ -269,11 +269,10 @@ def _check_scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[
     """scores.csv against the grades of the checkpoints whose own files are sound, cell by cell."""
     path = tree.layout.scores
     try:
-        table = read_scores(path).astype(object)
+        written = {tuple(row[name] for name in KEYS): row for row in read_rows(path)}
     except BenchError as error:
         yield str(error)
         return
-    written = {tuple(row[k] for k in KEYS): row for row in table.where(table.notna(), None).to_dict("records")}
     benchmarks = list(dict.fromkeys(key[-1] for key in written if key[-1] not in AVERAGES))
     for checkpoint in sound:
         run = checkpoint.run

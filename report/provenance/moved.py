@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from evals import learning_curves
@@ -84,7 +85,16 @@ class Overlap:
 
     def made_by(self) -> list[dict[str, list[str]]]:
         """For each tree, commit, interpreter, CPU and packages of its runs: every value that occurs, by name."""
-        return [_made_by(tree) for tree in self.trees]
+        facts_of_trees = []
+        for tree in self.trees:
+            values: dict[str, set[str]] = defaultdict(set)
+            for run in tree.runs:
+                environment = (tree.record(run) or {}).get("environment") or {}
+                facts = {name: environment.get(name) for name in MADE_BY} | (environment.get("packages") or {})
+                for name, value in facts.items():
+                    values[name].add("unknown" if value is None else str(value))
+            facts_of_trees.append({name: sorted(occurring) for name, occurring in values.items()})
+        return facts_of_trees
 
 
 def overlap(a: Tree, b: Tree) -> Overlap:
@@ -108,16 +118,6 @@ def overlap(a: Tree, b: Tree) -> Overlap:
         only_a=tuple(_names(runs_a - runs_b, scored_a - scored_b)),
         only_b=tuple(_names(runs_b - runs_a, scored_b - scored_a)),
     )
-
-
-def _made_by(tree: Tree) -> dict[str, list[str]]:
-    facts_of_all: dict[str, set[str]] = {}
-    for run in tree.runs:
-        environment = (tree.record(run) or {}).get("environment") or {}
-        facts = {name: environment.get(name) for name in MADE_BY} | (environment.get("packages") or {})
-        for name, value in facts.items():
-            facts_of_all.setdefault(name, set()).add("unknown" if value is None else str(value))
-    return {name: sorted(values) for name, values in facts_of_all.items()}
 
 
 def _names(runs: set[Run], checkpoints: set[Checkpoint]) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _curves(common: Overlap) -> Iterable[Cell]:
         for arm in a:
             x, y = a[arm], b.get(arm, {})
             if arm not in at_seeds and any(abs(x[seed] - y[seed]) > EQUAL for seed in set(x) & set(y)):
-                one, two = (math.fsum(side.values()) / len(side) for side in (x, y))
+                one, two = fmean(x.values()), fmean(y.values())
                 scale = (abs(one) + abs(two)) / 2 if relative else 1.0
                 gain = Comparison((two - one) / scale, None, None, None, None, None, "seed", ONE_SEED, 1)
                 yield Cell(str(arm), title, relative, one, two, gain, True)

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from evals.stats import intervals
@@ -87,7 +88,7 @@ def against(noise: Noise, figure: str, a: Series, b: Series, arms: Sequence[Arm]
     """A cell for each of `arms` that differs; the noise is that of all methods of `a`, and of `arms` of `b`."""
     scale = dict.fromkeys(a, 1.0)
     if relative:
-        sizes = {arm: _mean([abs(value) for value in (*a[arm].values(), *b[arm].values())]) for arm in a}
+        sizes = {arm: fmean([abs(value) for value in (*a[arm].values(), *b[arm].values())]) for arm in a}
         scale = {arm: size or 1.0 for arm, size in sizes.items()}
     shares = [{arm: {s: v / scale[arm] for s, v in by.items()} for arm, by in side.items()} for side in (a, b)]
     # What was not trained again is in both trees and counts once.
@@ -98,7 +99,7 @@ def against(noise: Noise, figure: str, a: Series, b: Series, arms: Sequence[Arm]
     for arm in arms:
         seeds = sorted(set(a[arm]) & set(b[arm]))
         if any(abs(a[arm][s] - b[arm][s]) > EQUAL for s in seeds):
-            x, y = (_mean([side[arm][s] for s in seeds]) for side in (a, b))
+            x, y = (fmean([side[arm][s] for s in seeds]) for side in (a, b))
             gain = interval((y - x) / scale[arm], len(seeds))
             if not relative and gain.low is not None and gain.high is not None:  # scores differ by at most 1
                 gain = replace(gain, low=max(-1.0, gain.low), high=min(1.0, gain.high))
@@ -135,7 +136,7 @@ def pooled_t(methods: Sequence[Mapping[int, float]]) -> Interval | None:
     overstates it when equal seeds still move together.
     """
     every = [list(by_seed.values()) for by_seed in methods]
-    squares = math.fsum((value - _mean(values)) ** 2 for values in every for value in values)
+    squares = math.fsum((value - fmean(values)) ** 2 for values in every for value in values)
     df = sum(len(values) - 1 for values in every)
     if not df or squares <= EQUAL:
         return None
@@ -161,9 +162,5 @@ def _mean_over_methods(side: Series, arms: Iterable[Arm]) -> Series:
         seeds = set.intersection(*(set(side[arm]) for arm in members))
         if len(members) > 1 and seeds:
             name = Arm(model, f"mean of {len(members)} methods", step)
-            means[name] = {seed: _mean([side[arm][seed] for arm in members]) for seed in sorted(seeds)}
+            means[name] = {seed: fmean([side[arm][seed] for arm in members]) for seed in sorted(seeds)}
     return means
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

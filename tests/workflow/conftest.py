@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -32,6 +33,13 @@ def copy_of(target: Path, *extra: str) -> Path:
     target.mkdir(parents=True)
     subprocess.run(["cp", "-a", "--parents", *SOURCES, *extra, str(target)], cwd=ROOT, check=True)
     return target
+
+
+def large_matrix(seeds: int) -> str:
+    """To lay over config/paper.yaml: every pair of model and method in its matrix with so many seeds."""
+    blocks = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())["matrix"]
+    large = [block | {"seeds": list(range(1, seeds + 1))} for block in blocks]
+    return yaml.safe_dump({"scale": "large", "title": "Large", "note": "To test planning.", "matrix": large})
 
 
 @pytest.fixture(scope="session")

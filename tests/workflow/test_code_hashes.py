@@ -19,12 +19,18 @@ from models import recipe as recipes
 from records import code_hashes as files
 from workflow import code_hashes
 from workflow.matrix import REWARD
-STAGES = "benchmarks generate grade score matrix table figure convergence audit claims report manifest".split()
+STAGES = "benchmarks generate matrix report".split()
+COMMANDS = {
+    "grade": "evals.grade", "score": "evals.score", "table": "report.table", "figure": "report.figure",
+    "convergence": "report.convergence", "audit": "paper.audit", "claims": "paper.claims.__main__",
+    "manifest": "report.provenance.manifest",
+}
 for _ in sys.stdin:
     for module in (files, recipes, code_hashes):
         for function in vars(module).values():
             getattr(function, "cache_clear", lambda: None)()
     hashes = {stage: getattr(code_hashes, stage)() for stage in STAGES}
+    hashes |= {stage: code_hashes.command(module) for stage, module in COMMANDS.items()}
     for method in ("grpo", "tepo"):
         for trainer in ("trl", "verl"):
             hashes[f"{method} by {trainer}"] = code_hashes.train(method, trainer, REWARD)

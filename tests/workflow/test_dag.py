@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import dag_size
-from tests.workflow.conftest import Snakemake, copy_of, run_snakemake
+from tests.workflow.conftest import Snakemake, copy_of, large_matrix, run_snakemake
 
 QUICK = ("--configfile", "config/quick.yaml")
 
@@ -54,8 +53,7 @@ def test_the_papers_scale_plans_without_network_or_any_file_staged(copy: Path) -
 
 
 def test_four_hundred_runs_are_planned_each_once(copy: Path) -> None:
-    """How long that takes is measured by `python -m benchmarks.dag_size`."""
-    (copy / "large.yaml").write_text(dag_size.configuration(12))
+    (copy / "large.yaml").write_text(large_matrix(12))
     done = run_snakemake(copy, "-n", "-q", "rules", "--configfile", "config/paper.yaml", "large.yaml")
     jobs = planned(done.stdout)
     # Runs over several nodes have a rule of their own: 12 seeds of the 14B model's seven methods.

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import dag_size
 from methods.training.run_folder import COLUMNS
 from records.errors import ConfigError
 from records.files import write_json, write_text
 from records.layout import Checkpoint, Results, Run
-from tests.workflow.conftest import copy_of, run_snakemake
+from tests.workflow.conftest import copy_of, large_matrix, run_snakemake
 from tests.workflow.test_dag import planned as jobs_of
 from workflow import config as configuration
 from workflow import estimate, matrix, plan, preflight
@@ -262,7 +261,7 @@ def command(config: dict[str, Any], folder: Path) -> tuple[subprocess.CompletedP
 
 @pytest.mark.parametrize(("seeds", "runs"), [(None, 36), (12, 408)], ids=["paper", "408 runs"])
 def test_the_command_says_it_all_in_under_three_seconds(tmp_path: Path, seeds: int | None, runs: int) -> None:
-    config = PAPER if seeds is None else configuration.merge(yaml.safe_load(dag_size.configuration(seeds)), PAPER)
+    config = PAPER if seeds is None else configuration.merge(yaml.safe_load(large_matrix(seeds)), PAPER)
     done, seconds = command(config, tmp_path)
     assert done.returncode == 1, done.stderr
     assert f"{runs} unique runs (0 done)" in done.stdout

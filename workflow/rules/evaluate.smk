@@ -80,7 +80,7 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         data=lambda wc, input: Path(input.data[0]).parent,
         folder=subpath(output.json, parent=True),
-        code=lambda wc: code_hashes.grade(),
+        code=lambda wc: code_hashes.command("evals.grade"),
     shell:
         "python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
 
@@ -98,7 +98,7 @@ rule score:
         root=RESULTS.root,
         checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
         names=" ".join(BENCHMARKS),
-        code=lambda wc: code_hashes.score(),
+        code=lambda wc: code_hashes.command("evals.score"),
     shell:
         "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
         " --out {output} 2>&1 | tee {log}"

@@ -61,7 +61,7 @@ rule table:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.table(),
+        code=lambda wc: code_hashes.command("report.table"),
     shell:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
 
@@ -91,7 +91,7 @@ rule figure:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.figure(),
+        code=lambda wc: code_hashes.command("report.figure"),
     shell:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
 
@@ -120,7 +120,7 @@ rule convergence:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.convergence(),
+        code=lambda wc: code_hashes.command("report.convergence"),
     shell:
         "python -m report.convergence --results {params.root} 2>&1 | tee {log}"
 
@@ -134,7 +134,7 @@ rule audit:
     conda:
         "../../environment.yml"
     params:
-        code=lambda wc: code_hashes.audit(),
+        code=lambda wc: code_hashes.command("paper.audit"),
     shell:
         "python -m paper.audit --out {output.csv} --page {output.page} 2>&1 | tee {log}"
 
@@ -152,7 +152,7 @@ rule claims:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.claims(),
+        code=lambda wc: code_hashes.command("paper.claims.__main__"),
     shell:
         "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
 
@@ -208,7 +208,7 @@ rule manifest:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.manifest(),
+        code=lambda wc: code_hashes.command("report.provenance.manifest"),
     shell:
         "python -m report.provenance.manifest --results {params.root} 2>&1 | tee {log}"
 
