@@ -17,6 +17,7 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/plan.smk"
 
 
+# They run nothing, or for seconds: as jobs of a cluster they would only wait in its queue.
 localrules:
     all,
     report,
@@ -31,6 +32,8 @@ localrules:
     figures,
 
 
+# The manifest is written last, so when it is there all the rest is. `default_target`, since the files included above hold
+# rules too and the first rule would be the default.
 rule all:
     default_target: True
     input:

@@ -14,7 +14,7 @@ from methods.training import spec as specs
 from methods.training.spec import Spec
 from records.errors import BenchError, ConfigError, MissingInputError
 from tests.adapters import worlds
-from workflow import config as configuration
+from tests.merged_config import load
 from workflow import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ FILES = verl_config.Files(
     log=Path("run/verl.jsonl"),
     reward_module=Path("rewards.py"),
 )
-PAPER = configuration.load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
+PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
 RUNS = {planned.run.path.as_posix(): planned for planned in matrix.plan(PAPER)}
 
 

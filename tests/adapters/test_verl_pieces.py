@@ -23,6 +23,7 @@ from methods.training.spec import check
 from records.errors import BenchError, ConfigError, MissingInputError
 from records.provenance import ROOT
 from tests.adapters import worlds
+from tests.merged_config import load
 
 
 def hangs(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
@@ -199,11 +200,10 @@ def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None
 
 @pytest.mark.parametrize("under", [(), ("quick",)], ids=["embedded", "quick"])
 def test_the_example_configuration_sets_two_trainers_side_by_side(under: tuple[str, ...]) -> None:
-    from workflow import config as configuration
     from workflow import matrix
 
     files = [f"config/{name}.yaml" for name in ("embedded", *under, "verl")]
-    loaded = configuration.load([ROOT / file for file in files])
+    loaded = load([ROOT / file for file in files])
     rows: dict[str, set[Any]] = {"trl": set(), "verl": set()}
     for planned in matrix.plan(loaded):
         given = matrix.specification(loaded, planned, "base", "prompts.jsonl")

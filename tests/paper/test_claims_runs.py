@@ -16,6 +16,7 @@ from paper.claims.entries import Entry
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
 from report.tables import fill
+from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,11 +169,9 @@ def test_models_of_the_papers_own_are_tested_with_the_papers_statement(tmp_path:
 
 @pytest.mark.parametrize(("scale", "expected"), [("paper", False), ("embedded", True)])
 def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str, expected: bool) -> None:
-    from workflow import config, matrix
+    from workflow import matrix
 
-    planned = matrix.matrix(
-        config.load([ROOT / "config" / f"{name}.yaml" for name in dict.fromkeys(("embedded", scale))])
-    )
+    planned = matrix.matrix(load([ROOT / "config" / f"{name}.yaml" for name in dict.fromkeys(("embedded", scale))]))
     (tmp_path / "matrix.json").write_text(json.dumps(planned))
     found = Tree(tmp_path)
     assert ledgers.stands_in(found) is expected

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from records.layout import BASE, Checkpoint, Results, Run
+from tests.merged_config import load
 
 MODEL = {"key": "tiny_qwen2", "title": "tiny Qwen2", "stands_for": "Qwen2.5-7B"}
 METHODS = {
@@ -110,10 +111,9 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
     collapsed: run -> the rollout at which it is said to have collapsed.
     """
     from records.scores import write_scores as write
-    from workflow import config as configuration
     from workflow import matrix as plan
 
-    layout, value = Results(root), plan.matrix(configuration.load(configs))
+    layout, value = Results(root), plan.matrix(load(configs))
     layout.root.mkdir(parents=True, exist_ok=True)
     layout.matrix.write_text(json.dumps(value, indent=1))
     checkpoints = [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in value["checkpoints"]]

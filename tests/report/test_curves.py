@@ -20,7 +20,7 @@ from records.layout import Results, Run
 from records.results_tree import Tree
 from report import captions
 from report.figures import draw, drawing, fill, spec
-from workflow import config as configuration
+from tests.merged_config import load
 from workflow import matrix as plan
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -53,7 +53,7 @@ def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_a
 
 def write_tree(root: Path, *configs: str, curves_too: bool = True, **changes: Any) -> Tree:
     """Everything that configurations plan, finished."""
-    content = configuration.load([CONFIG / name for name in configs])
+    content = load([CONFIG / name for name in configs])
     layout = Results(root)
     root.mkdir(parents=True)
     layout.matrix.write_text(json.dumps(plan.matrix({**content, **changes})))

@@ -13,6 +13,7 @@ import yaml
 
 from records.declared import Declared
 from records.errors import BenchError, ConfigError
+from tests.merged_config import load
 from workflow import config as configuration
 from workflow import matrix
 
@@ -26,14 +27,14 @@ CLUSTER = yaml.safe_load(PAPER.read_text())["cluster"]
 
 @pytest.fixture
 def quick() -> dict[str, Any]:
-    return configuration.load([EMBEDDED, QUICK])
+    return load([EMBEDDED, QUICK])
 
 
 @pytest.mark.parametrize(
     "paths", [[EMBEDDED], [EMBEDDED, QUICK], [EMBEDDED, PAPER]], ids=["embedded", "quick", "paper"]
 )
 def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
-    config = configuration.load(paths)
+    config = load(paths)
     matrix.check_benchmarks(config)
     assert matrix.plan(config)
 
@@ -82,7 +83,7 @@ def test_errors_name_everything(tmp_path: Path, change: dict[str, Any], message:
     over = tmp_path / "over.yaml"
     over.write_text(yaml.safe_dump(change))
     with pytest.raises(ConfigError, match=message) as caught:
-        configuration.load([EMBEDDED, QUICK, over])
+        load([EMBEDDED, QUICK, over])
     assert "\n" not in str(caught.value)
 
 
@@ -99,7 +100,7 @@ def test_every_key_is_documented() -> None:
 def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "twice.yaml").write_text("scale: a\nscale: b\n")
     with pytest.raises(ConfigError, match=r"scale: given twice \('a', 'b'\)"):
-        configuration.load([tmp_path / "twice.yaml"])
+        load([tmp_path / "twice.yaml"])
 
 
 @pytest.mark.parametrize(

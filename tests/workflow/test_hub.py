@@ -11,9 +11,9 @@ import pytest
 from models import tokenizer as tokenizers
 from models import training_data
 from records.files import read_json, read_jsonl
+from tests.merged_config import load
 from tests.models.hub_server import COMMIT, environment, hub
 from tests.workflow.conftest import copy_of, run_snakemake
-from workflow import config as configuration
 from workflow import matrix
 
 OVER = """
@@ -46,7 +46,7 @@ def repositories(folder: Path) -> dict[str, dict[str, bytes]]:
 def test_prompts_are_made_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clone = copy_of(tmp_path / "clone")
     (clone / "over.yaml").write_text(OVER)
-    config = configuration.load([clone / "config/embedded.yaml", clone / "config/paper.yaml", clone / "over.yaml"])
+    config = load([clone / "config/embedded.yaml", clone / "config/paper.yaml", clone / "over.yaml"])
     prompts = f"results/cache/prompts/{matrix.prompts_name(config, 'qwen2.5_7b')}"
     words = (prompts, "--cores", "1", "--configfile", "config/paper.yaml", "over.yaml")
     (tmp_path / "hub").mkdir()

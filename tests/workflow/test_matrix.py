@@ -12,7 +12,7 @@ import pytest
 from methods.training import spec as specs
 from models import registry
 from records.errors import ConfigError
-from workflow import config as configuration
+from tests.merged_config import load
 from workflow import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ FILES = {
     "embedded": [ROOT / "config/embedded.yaml"],
     "paper": [ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"],
 }
-CONFIGS = {scale: configuration.load(files) for scale, files in FILES.items()}
+CONFIGS = {scale: load(files) for scale, files in FILES.items()}
 SLOTS = {
     "q7": "Qwen2.5-7B",
     "q14": "Qwen3-14B",

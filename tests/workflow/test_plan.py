@@ -20,15 +20,15 @@ from methods.training.run_folder import COLUMNS
 from records.errors import ConfigError
 from records.files import write_json, write_text
 from records.layout import Checkpoint, Results, Run
+from tests.merged_config import load, merge
 from tests.workflow.conftest import copy_of, large_matrix, run_snakemake
 from tests.workflow.test_dag import planned as jobs_of
-from workflow import config as configuration
 from workflow import estimate, matrix, plan, preflight
 from workflow.estimate import World
 
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDDED = configuration.load([ROOT / "config/embedded.yaml"])
-PAPER = configuration.load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
+EMBEDDED = load([ROOT / "config/embedded.yaml"])
+PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
 TABLE = estimate.read()
 
 
@@ -66,7 +66,7 @@ def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
 def test_jobs_are_counted_as_snakemake_does(tmp_path: Path, scale: str) -> None:
     clone = copy_of(tmp_path / "clone")
     files = [ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"]
-    counted = estimate.counts(world(tmp_path, configuration.load(files)))
+    counted = estimate.counts(world(tmp_path, load(files)))
     jobs = jobs_of(run_snakemake(clone, "-n", "--configfile", f"config/{scale}.yaml").stdout)
     jobs["train"] += jobs.pop("train_nodes", 0)  # runs over several nodes have a rule of their own
     assert {kind: count for kind, (count, _) in counted.items()} == {kind: jobs.get(kind) for kind in counted}
@@ -261,7 +261,7 @@ def command(config: dict[str, Any], folder: Path) -> tuple[subprocess.CompletedP
 
 @pytest.mark.parametrize(("seeds", "runs"), [(None, 36), (12, 408)], ids=["paper", "408 runs"])
 def test_the_command_says_it_all_in_under_three_seconds(tmp_path: Path, seeds: int | None, runs: int) -> None:
-    config = PAPER if seeds is None else configuration.merge(yaml.safe_load(large_matrix(seeds)), PAPER)
+    config = PAPER if seeds is None else merge(yaml.safe_load(large_matrix(seeds)), PAPER)
     done, seconds = command(config, tmp_path)
     assert done.returncode == 1, done.stderr
     assert f"{runs} unique runs (0 done)" in done.stdout

@@ -27,6 +27,7 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
 RESULTS = Results(Path("results") / config["scale"])
+# Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
 CACHE = Path("results/cache")
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
@@ -42,14 +43,16 @@ shell.prefix(
 )
 
 
+# No slash in any of them, so that a path has one reading; a model or benchmark that is not planned matches no rule.
 wildcard_constraints:
     model="|".join(sorted({checkpoint.run.model for checkpoint in CHECKPOINTS})),
-    method=r"[A-Za-z0-9_.+=@-]+",
+    method=r"[A-Za-z0-9_.+=@-]+",  # a key of the catalog with +options and @variant
     seed=r"\d+",
     step=r"\d+",
     benchmark="|".join(BENCHMARKS),
 
 
+# Cached: the name holds a hash over the recipe's code, and the rules ask for it once per job.
 @cache
 def base_folder(model):
     return CACHE / "models" / matrix.base_name(config, model)
@@ -87,6 +90,7 @@ def train_code(wc):
     )
 
 
+# From the run's own settings: size of the model, cluster and variant decide what it needs.
 def train_need(wc):
     return resources.train(matrix.training(config, planned_of(wc)))
 

@@ -19,13 +19,16 @@ rule benchmark_data:
         "../../environment.yml"
     params:
         folder=subpath(output[0], parent=True),
+        # A function here and in every rule: Snakemake reads this file again in each job, and few jobs need this hash.
         code=lambda wc: code_hashes.benchmarks(),
     shell:
         "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
 
 
+# One job draws for all benchmarks, since loading a model takes longer than many of them.
 rule generate:
     input:
+        # The record and not the weights' folder: it is written last, and its presence says that training is finished.
         trained=weights_ready,
         data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
     output:
@@ -43,6 +46,7 @@ rule generate:
     resources:
         gpu=GENERATE.gpus,
         mem_mb=GENERATE.memory,
+        # A later attempt gets more time, and keeps the benchmarks that are finished.
         runtime=lambda wc, attempt: GENERATE.minutes * attempt,
     params:
         weights=weights_folder,
@@ -61,7 +65,7 @@ rule grade:
     input:
         samples=rules.generate.output.json,
         parquet=rules.generate.output.parquet,
-        data=rules.generate.input.data,
+        data=rules.generate.input.data,  # the right answers
     output:
         json=f"{RESULTS.root}/grades/{AT}/grades.json",
         parquet=expand(
@@ -75,6 +79,7 @@ rule grade:
         "../../environment.yml"
     threads: 1
     resources:
+        # More at each attempt: responses that run into the grader's time limit add up.
         runtime=lambda wc, attempt: 60 * attempt,
     params:
         samples=subpath(input.samples, parent=True),
@@ -96,6 +101,7 @@ rule score:
         "../../environment.yml"
     params:
         root=RESULTS.root,
+        # Params, because a run or benchmark taken off the plan has to leave scores.csv too.
         checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
         names=" ".join(BENCHMARKS),
         code=lambda wc: code_hashes.command("evals.score"),

@@ -34,6 +34,7 @@ rule matrix:
     conda:
         "../../environment.yml"
     params:
+        # A param and no input: the configuration is merged from files and the command line, and times say nothing of it.
         config=json.dumps(config, sort_keys=True),
         code=lambda wc: code_hashes.matrix(),
     shell:
@@ -42,6 +43,7 @@ rule matrix:
 
 rule table:
     input:
+        # Names the scale's models and methods, and which runs are planned: a cell without a score may be "not run".
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
     output:
@@ -68,6 +70,7 @@ rule table:
 
 rule figure:
     input:
+        # Only the runs of its panels, so that a figure is there before all training is. run.json: the curve is whole.
         lambda wc: [
             f"{RESULTS.run(run)}/{name}"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
@@ -125,6 +128,7 @@ rule convergence:
         "python -m report.convergence --results {params.root} 2>&1 | tee {log}"
 
 
+# No input: it reads the printed paper, which is in this repository and counts in `code`.
 rule audit:
     output:
         csv=f"{RESULTS.root}/paper/audit.csv",

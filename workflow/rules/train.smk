@@ -17,13 +17,15 @@ localrules:
     hub_prompts,
 
 
+# The name holds the recipe's hash: another recipe is another file, and a base that is there is never out of date. So this
+# rule and the next four have no `code` of their own.
 rule base:
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
     log:
         "logs/cache/base-{model}-{recipe}.log",
     wildcard_constraints:
-        recipe="[0-9a-f]{12}",
+        recipe="[0-9a-f]{12}",  # and 40 digits are a commit: how this rule and fetch_model share a folder
     conda:
         "../../environment.yml"
     threads: config["base"]["threads"]
@@ -69,6 +71,7 @@ rule training_data:
         " --out {output} 2>&1 | tee {log}"
 
 
+# Seed 0 for all: runs of every seed read the same prompts and shuffle them by their own.
 rule prompts:
     output:
         f"{CACHE}/prompts/{{ladder}}-{{prompts}}-{{digest}}.jsonl",
@@ -87,6 +90,7 @@ rule prompts:
 rule hub_prompts:
     input:
         data=f"{CACHE}/data/{{data}}.jsonl",
+        # Its tokenizer and chat template: each model reads the same problems in its own words.
         base=f"{CACHE}/models/{{base}}/base.json",
     output:
         f"{CACHE}/prompts/{{data}}-{{prompts}}-{{seed}}-{{limit}}-{{digest}}/{{base}}.jsonl",
@@ -119,6 +123,7 @@ rule train:
         model=resources.pattern(set(matrix.models_of(config)) - SEVERAL_NODES),
     conda:
         "../../environment.yml"
+    # Functions, because models differ in what they need.
     threads: lambda wc: train_need(wc).cores
     resources:
         gpu=lambda wc: train_need(wc).gpus,
@@ -129,7 +134,8 @@ rule train:
         code=train_code,
         folder=subpath(output.run, parent=True),
         launch="",
-    # preemption sends SIGTERM to all of a job: training saves and ends by itself, and nothing before it
+    # Preemption sends SIGTERM to all of a job: training saves and ends by itself, and nothing before it.
+    # --wait: a job that is started again may begin while the one before it still saves and holds the run's lock.
     shell:
         "trap '' TERM; {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
 
