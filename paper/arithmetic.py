@@ -7,12 +7,13 @@ column: with S right responses in the columns, S to S + 10 are possible in the p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from statistics import median
 from typing import NamedTuple
 
-from paper.finding import Finding
 from paper.printed import (
     AVERAGE,
     COLUMN,
@@ -27,12 +28,57 @@ from paper.printed import (
     measured,
     printed,
 )
+from records.errors import ConfigError
+from records.files import to_csv
 
 RESPONSES = sum(POOL.values())
 
+# One line of the audit, and what its statuses mean.
+
+STATUS = {
+    "ok": "follows from the other printed numbers",
+    "not_run": "printed as -",
+    "undecodable": "no count over this denominator prints like this, truncated or rounded",
+    "outside": "does not follow from the row's (or rows') own cells",
+    "unlikely": "possible, but only if the ten repeated OMNI-MATH rows went unlike in the model's other rows",
+    "other_baseline": "not the difference to the named row, but to another one",
+    "no_baseline": "not the difference to any row of the block",
+    "differs": "another value follows from the printed tables, or from the same sentence",
+    "approximate": "the sentence says about; the exact value stands beside it",
+    "close": "two seeds nearer to each other than generation noise alone makes likely (5 %)",
+    "far": "two seeds further apart than generation noise alone makes likely (5 %)",
+    "listed": "an observation without a verdict",
+}
+CLEAN = ("ok", "not_run", "listed", "approximate")  # statuses that are no defect
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of audit.csv."""
+
+    table: str
+    row: str  # ids of the printed rows, a blank between several
+    cell: str  # column heading; empty for a whole row
+    check: str  # kind of check
+    printed: str
+    admissible: str  # what the other printed numbers allow
+    status: str  # a key of STATUS
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUS:
+            raise ConfigError(f"audit: status {self.status!r} is not one of {', '.join(STATUS)}")
+
+
+def as_csv(findings: Iterable[Finding]) -> str:
+    names = [field.name for field in fields(Finding)]
+    return to_csv(names, ({name: getattr(finding, name) for name in names} for finding in findings))
+
+
 # Cells -> counts: which k of n stands behind a printed percentage, and is n the right one?
 
-# Other sizes under which a benchmark of this name is found.
+# Other sizes under which a benchmark of this name is found, as controls of the sizes assumed.
+# If one of them explained a column as well, the counts behind its cells would be in doubt.
 RIVALS = {
     "amc": {"40 problems x 32": 1280, "45 problems x 32": 1440},
     "omni_math": {"all rows of the rule subset": 2821, "all of Omni-MATH": 4428},
@@ -100,6 +146,7 @@ def denominators(paper: Paper) -> list[Finding]:
 
 # Cells -> "Avg.": does the printed average follow from the row's own cells, and under which weighting?
 
+# Both are judgements, not tests: ten rows are too few for a distribution, and the page states both numbers.
 FAR = 3  # a number of right copies further than this from the median of the model's other rows is called unlikely
 OTHERS = 3  # so many other rows of the model are needed before any is called unlikely
 
@@ -129,15 +176,9 @@ def copies(row: Row) -> list[int]:
 def implied(row: Row) -> tuple[Decimal, Decimal]:
     """The smallest and largest average that the row's cells allow, as they would print."""
     low, high = right(row)
-    return truncated(Fraction(100 * low, RESPONSES)), rounded(Fraction(100 * (high + COPIES), RESPONSES))
-
-
-def truncated(percent: Fraction) -> Decimal:
-    return Decimal(int(100 * percent)).scaleb(-2)
-
-
-def rounded(percent: Fraction) -> Decimal:
-    return Decimal(int(100 * percent + Fraction(1, 2))).scaleb(-2)
+    smallest, largest = Fraction(10000 * low, RESPONSES), Fraction(10000 * (high + COPIES), RESPONSES)
+    # Printing may truncate or round: the widest interval truncates its lower end and rounds its upper one.
+    return Decimal(int(smallest)).scaleb(-2), Decimal(int(largest + Fraction(1, 2))).scaleb(-2)
 
 
 def usual(paper: Paper, row: Row) -> list[float]:
@@ -187,6 +228,7 @@ def _average(paper: Paper, row: Row) -> Finding:
 
 def weighted(row: Row, weights: dict[str, int]) -> Fraction:
     """Weighted mean of the row's columns in percent, from counts where cells decode; "-" is 0."""
+    # Fractions, because a sum of floats could fall on the other side of a rounding boundary.
     shares = {key: Fraction(sum(count(row.cells[key], n)[:2]), 2 * n) for key, n in COLUMN.items()}
     return 100 * sum((weights[key] * shares[key] for key in COLUMN), Fraction(0)) / sum(weights.values())
 
@@ -194,6 +236,7 @@ def weighted(row: Row, weights: dict[str, int]) -> Fraction:
 def controls(paper: Paper) -> list[Finding]:
     """How many printed averages each weighting reproduces: to the printed digits, and within half the pool's slack."""
     rows = [row for row in measured(paper, distinct=True) if row.avg != 0]
+    # S to S + COPIES are possible and the weighting takes S: half of that range is the distance that proves nothing.
     slack = 100 * Fraction(COPIES, RESPONSES) / 2
     findings = []
     for name, weights in WEIGHTINGS.items():

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paper import arithmetic, chance, printed, sentences
-from paper.arithmetic import FAR, OTHERS, RESPONSES
+from paper.arithmetic import CLEAN, FAR, OTHERS, RESPONSES, STATUS, Finding, as_csv
 from paper.chance import RARE, SPREAD
-from paper.finding import CLEAN, STATUS, Finding, as_csv
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
 from records import errors
@@ -52,64 +51,22 @@ TITLES = {
 }
 
 
-def page(paper: Paper, findings: Sequence[Finding]) -> str:
-    """The findings as a Markdown page."""
-    by_check: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_check[finding.check].append(finding)
-    defects = {
-        check: [finding for finding in members if finding.status not in CLEAN] for check, members in by_check.items()
-    }
-    sections = (
-        _head(paper),
-        _summary(by_check),
-        _averages(by_check, defects.get("average", [])),
-        _consequences(by_check["consequence"]),
-        _cells(defects),
-        _repeats(by_check, defects.get("repeat", [])),
-        _seeds(by_check["seeds"], defects.get("seeds", [])),
-        _sentences(by_check["sentence"]),
-    )
-    return "\n".join(sections)
-
-
-def _head(paper: Paper) -> str:
-    rows, runs = len(paper), len(measured(paper, distinct=True))
-    sizes = ", ".join(f"{HEADINGS[key]} {n}" for key, n in COLUMN.items())
-    return f"""# The arithmetic of the printed tables
+PAGE = """# The arithmetic of the printed tables
 
 What follows, and what does not, from the numbers that the paper prints: {rows} rows of Tables 1-4, {runs} different
 evaluations. This page is arithmetic on print. It cannot tell a misprint from a measurement, says nothing about how a
 number came about, and changes none. Every line is computed by `{COMMAND}`.
 The CSV holds all checks, passed ones too.
 
-Responses behind each column: {sizes}.
+Responses behind each column: {columns}.
 "Avg." is one mean over all {RESPONSES:,} responses, which are the columns' and {COPIES} more: two copies each of five
 OMNI-MATH problems, in no column. A printed percentage may be rounded or truncated; both count as right.
-"""
 
+## Summary
 
-def _summary(by_check: Mapping[str, Sequence[Finding]]) -> str:
-    lines = ["## Summary", "", "| check | tested | follow | do not |", "| --- | --- | --- | --- |"]
-    occurring = set()
-    for check, title in TITLES.items():
-        states = Counter(finding.status for finding in by_check[check])
-        if states:
-            failing = {state: n for state, n in states.items() if state not in ("ok", "not_run")}
-            occurring |= set(failing)
-            failures = ", ".join(f"{n} {_word(state)}" for state, n in failing.items())
-            tested = sum(states.values()) - states["not_run"]
-            lines.append(f"| {title} | {tested} | {states['ok']} | {failures or 'none'} |")
-    lines.append("")
-    lines += [f"- *{_word(state)}*: {meaning}" for state, meaning in STATUS.items() if state in occurring]
-    return "\n".join(lines) + "\n"
+{summary}
 
-
-def _averages(by_check: Mapping[str, Sequence[Finding]], defects: Sequence[Finding]) -> str:
-    averages = _table(defects, row="row", printed="printed", admissible="its cells imply", status="status", note="how")
-    weightings = _table(by_check["weighting"], printed="weighting", admissible="rows reproduced", note="how")
-    sizes = _table(by_check["denominator"], cell="column", printed="responses", admissible="values decoded", note="how")
-    return f"""## Averages
+## Averages
 
 S is the number of right responses in the row's columns; S to S + {COPIES} over {RESPONSES:,} are possible. A row is
 called unlikely when it needs a number of right copies more than {FAR} away from the median of the model's other rows
@@ -121,84 +78,122 @@ The same averages under other weightings, as a control: how many are reproduced.
 {weightings}
 The denominators, as a control: how many of a column's distinct printed values are counts over each.
 
-{sizes}"""
-
-
-def _consequences(findings: Sequence[Finding]) -> str:
-    alone = [finding for finding in findings if finding.table]
-    together = [finding for finding in findings if not finding.table]
-    text = f"""## What would change
+{denominators}
+## What would change
 
 If a printed average is off and its row's cells are right, the average is in the interval above. What is said with it
 would change, at the ends of that interval:
 
-{_table(alone, row="row", printed="printed", admissible="its cells imply", note="statement")}"""
-    if not together:
-        return text
-    rows = together[0].row.replace(" ", ", ")
-    notes = "\n".join(f"- {finding.note}" for finding in together)
-    return f"""{text}
-With {rows} replaced together, each by the middle of its interval
-(its ends are {100 * COPIES / RESPONSES / 2:.2f} points away):
+{consequences}
+## Cells that no count gives
 
-{notes}
-"""
-
-
-def _cells(defects: Mapping[str, Sequence[Finding]]) -> str:
-    derived = [*defects.get("delta", []), *defects.get("mean", [])]
-    return f"""## Cells that no count gives
-
-{_table(defects.get("count", []), row="row", cell="cell", printed="printed", note="how")}
+{cells}
 ## Differences and means
 
 Delta rows against the row they name and, where that does not fit, against every other row of the block; means over the
 printed seeds within .01.
 
-{_table(derived, row="row", cell="cell", printed="printed", admissible="recomputed", note="how")}"""
-
-
-def _repeats(by_check: Mapping[str, Sequence[Finding]], defects: Sequence[Finding]) -> str:
-    ties = len(by_check["tie"])
-    return f"""## Repeated rows and equal cells
+{derived}
+## Repeated rows and equal cells
 
 Rows that print one evaluation again:
 
-{_table(defects, row="row", cell="cell", printed="printed", admissible="first printed", note="how")}
+{repeats}
 Equal cells of different evaluations occur by chance; {ties} such values are in the CSV, each with its chance. Pairs of
 evaluations that share two columns or more:
 
-{_table(by_check["tie_rows"], row="rows", printed="equal", note="chance")}"""
-
-
-def _seeds(findings: Sequence[Finding], defects: Sequence[Finding]) -> str:
-    distances = _table(
-        defects,
-        row="rows",
-        cell="cell",
-        printed="distance",
-        admissible="95 % by generation",
-        status="status",
-        note="how",
-    )
-    return f"""## Seeds
+{tie_rows}
+## Seeds
 
 Distance of two seeds beside what generation alone would give: two draws of every answer of one checkpoint, difficulty
 of problems Beta-distributed with spread {SPREAD}. Training adds to it. Listed is what has a chance under
-{100 * RARE:.0f} % on either side; of {len(findings)} distances about {2 * RARE * len(findings):.0f} would be by chance.
+{rare:.0f} % on either side; of {distances} distances about {by_chance:.0f} would be by chance.
 
-{distances}"""
-
-
-def _sentences(findings: Sequence[Finding]) -> str:
-    # "approximate" is no defect, but a reader of the page wants the exact value
-    inexact = [finding for finding in findings if finding.status != "ok"]
-    table = _table(inexact, row="row", cell="cell", printed="says", admissible="follows", status="status", note="where")
-    return f"""## Sentences
+{seeds}
+## Sentences
 
 Numbers, ranks and orders in the prose, recomputed from the tables as printed.
 
-{table}"""
+{sentences}"""
+
+
+def page(paper: Paper, findings: Sequence[Finding]) -> str:
+    """The findings as a Markdown page."""
+    of: dict[str, list[Finding]] = defaultdict(list)  # check -> its findings
+    defects: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        of[finding.check].append(finding)
+        if finding.status not in CLEAN:
+            defects[finding.check].append(finding)
+    cells = {"row": "row", "cell": "cell", "printed": "printed"}
+    derived = [*defects["delta"], *defects["mean"]]
+    # "approximate" is no defect, but a reader of the page wants the exact value
+    inexact = [finding for finding in of["sentence"] if finding.status != "ok"]
+    distances = {"printed": "distance", "admissible": "95 % by generation", "status": "status", "note": "how"}
+    return PAGE.format(
+        rows=len(paper),
+        runs=len(measured(paper, distinct=True)),
+        COMMAND=COMMAND,
+        columns=", ".join(f"{HEADINGS[key]} {n}" for key, n in COLUMN.items()),
+        RESPONSES=RESPONSES,
+        COPIES=COPIES,
+        summary=_summary(of),
+        FAR=FAR,
+        OTHERS=OTHERS,
+        averages=_table(
+            defects["average"], row="row", printed="printed", admissible="its cells imply", status="status", note="how"
+        ),
+        weightings=_table(of["weighting"], printed="weighting", admissible="rows reproduced", note="how"),
+        denominators=_table(
+            of["denominator"], cell="column", printed="responses", admissible="values decoded", note="how"
+        ),
+        consequences=_consequences(of["consequence"]),
+        cells=_table(defects["count"], **cells, note="how"),
+        derived=_table(derived, **cells, admissible="recomputed", note="how"),
+        repeats=_table(defects["repeat"], **cells, admissible="first printed", note="how"),
+        ties=len(of["tie"]),
+        tie_rows=_table(of["tie_rows"], row="rows", printed="equal", note="chance"),
+        SPREAD=SPREAD,
+        rare=100 * RARE,
+        distances=len(of["seeds"]),
+        by_chance=2 * RARE * len(of["seeds"]),
+        seeds=_table(defects["seeds"], row="rows", cell="cell", **distances),
+        sentences=_table(
+            inexact, row="row", cell="cell", printed="says", admissible="follows", status="status", note="where"
+        ),
+    )
+
+
+def _summary(by_check: Mapping[str, Sequence[Finding]]) -> str:
+    lines = ["| check | tested | follow | do not |", "| --- | --- | --- | --- |"]
+    occurring = set()
+    for check, title in TITLES.items():
+        states = Counter(finding.status for finding in by_check[check])
+        if states:
+            failing = {state: n for state, n in states.items() if state not in ("ok", "not_run")}
+            occurring |= set(failing)
+            failures = ", ".join(f"{n} {_word(state)}" for state, n in failing.items())
+            tested = sum(states.values()) - states["not_run"]
+            lines.append(f"| {title} | {tested} | {states['ok']} | {failures or 'none'} |")
+    lines.append("")
+    lines += [f"- *{_word(state)}*: {meaning}" for state, meaning in STATUS.items() if state in occurring]
+    return "\n".join(lines)
+
+
+def _consequences(findings: Sequence[Finding]) -> str:
+    alone = [finding for finding in findings if finding.table]
+    together = [finding for finding in findings if not finding.table]
+    table = _table(alone, row="row", printed="printed", admissible="its cells imply", note="statement")
+    if not together:
+        return table
+    rows = together[0].row.replace(" ", ", ")
+    notes = "\n".join(f"- {finding.note}" for finding in together)
+    return f"""{table}
+With {rows} replaced together, each by the middle of its interval
+(its ends are {100 * COPIES / RESPONSES / 2:.2f} points away):
+
+{notes}
+"""
 
 
 def _table(findings: Sequence[Finding], **headings: str) -> str:

@@ -12,8 +12,7 @@ from collections import defaultdict
 from itertools import combinations
 from math import erf, prod, sqrt
 
-from paper.arithmetic import count
-from paper.finding import Finding
+from paper.arithmetic import Finding, count
 from paper.printed import COLUMN, HEADINGS, Paper, Row, measured
 
 # Two equally good checkpoints on the same problems, by chance of generation alone.

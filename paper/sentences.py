@@ -11,8 +11,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from paper import arithmetic
-from paper.arithmetic import implied, status
-from paper.finding import Finding
+from paper.arithmetic import Finding, implied, status
 from paper.printed import AVERAGE, COLUMN, HEADINGS, Paper, Row, block, measured, with_cell
 from records.declared import Declared, Tuple, arguments_model, validated
 from records.errors import ConfigError, unknown

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from paper import arithmetic, printed, sentences
+from paper.arithmetic import CLEAN, Finding
 from paper.audit import audit, main
-from paper.finding import CLEAN, Finding
 from paper.printed import printed as prints
 from records.errors import ConfigError
 from tests.paper import synthetic
