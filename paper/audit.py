@@ -32,7 +32,7 @@ def audit(paper: Paper, prose: list[Sentence]) -> list[Finding]:
         *chance.ties(paper),
         *chance.together(paper),
         *chance.seeds(paper),
-        *sentences.check(paper, prose),
+        *sentences.findings(paper, prose),
         *sentences.consequences(paper, prose),
     ]
 

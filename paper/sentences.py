@@ -187,8 +187,8 @@ class Declaration(Declared):
     """A sentence as `sentences.yaml` has it."""
 
     id: Text
-    where: Text
-    quote: Text
+    where: Text  # section or caption
+    quote: Text  # verbatim
     note: str = ""
     checks: Tuple[dict[str, Any]]  # each a kind of check with its keys
 
@@ -206,10 +206,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Sentence:
-    id: str
-    where: str  # section or caption
-    quote: str  # verbatim
-    note: str
+    declared: Declaration
     checks: tuple[Check, ...]
 
 
@@ -217,12 +214,11 @@ def read(path: Path | str = SENTENCES) -> list[Sentence]:
     """All sentences of a file; an unknown or missing key and an id given twice are errors that name them."""
     file = validated(SentencesFile, read_yaml(path), str(path))
     sentences: dict[str, Sentence] = {}
-    for each in file.sentences:
-        where = f"{path}: {each.id}"
-        if each.id in sentences:
+    for declared in file.sentences:
+        where = f"{path}: {declared.id}"
+        if declared.id in sentences:
             raise ConfigError(f"{where}: the id is given twice")
-        checks = tuple(_check(body, where) for body in each.checks)
-        sentences[each.id] = Sentence(each.id, each.where, each.quote, each.note, checks)
+        sentences[declared.id] = Sentence(declared, tuple(_check(body, where) for body in declared.checks))
     return list(sentences.values())
 
 
@@ -246,25 +242,25 @@ def answers(paper: Paper, sentences: Sequence[Sentence]) -> list[tuple[Sentence,
             try:
                 answer = KINDS[check.kind](paper, **check.arguments)
             except ConfigError as error:
-                raise ConfigError(f"sentence {sentence.id}: {error}") from error
+                raise ConfigError(f"sentence {sentence.declared.id}: {error}") from error
             results.append((sentence, check, answer))
     return results
 
 
-def check(paper: Paper, sentences: Sequence[Sentence]) -> list[Finding]:
+def findings(paper: Paper, sentences: Sequence[Sentence]) -> list[Finding]:
     """One line per check."""
-    findings = []
-    for sentence, declared, answer in answers(paper, sentences):
-        quote = sentence.quote
+    lines = []
+    for sentence, check, answer in answers(paper, sentences):
+        quote, where = sentence.declared.quote, sentence.declared.where
         if len(quote) > LONG:
             quote = quote[: LONG - 4].rsplit(" ", 1)[0] + " ..."
-        wrong = "approximate" if declared.about else "differs"
+        wrong = "approximate" if check.about else "differs"
         state = "ok" if answer.agrees else wrong
-        note = "; ".join(part for part in (f'{sentence.where}: "{quote}"', answer.note, sentence.note) if part)
+        note = "; ".join(part for part in (f'{where}: "{quote}"', answer.note, sentence.declared.note) if part)
         table = paper[answer.row].table if answer.row else ""
         column = HEADINGS.get(answer.column, "")
-        findings.append(Finding(table, answer.row, column, "sentence", answer.says, answer.follows, state, note))
-    return findings
+        lines.append(Finding(table, answer.row, column, "sentence", answer.says, answer.follows, state, note))
+    return lines
 
 
 # What changes where a printed average is replaced by the one that its own columns imply: gains, ranks, sentences.
@@ -299,7 +295,8 @@ def _statements(paper: Paper, sentences: Sequence[Sentence], changed: Sequence[R
     statements = {}
     for sentence, check, answer in answers(paper, sentences):
         if answer.column == AVERAGE and check.kind != "value":
-            name = f'{sentence.where} says "{answer.says}" of {answer.row} ({sentence.id})'
+            declared = sentence.declared
+            name = f'{declared.where} says "{answer.says}" of {answer.row} ({declared.id})'
             statements[name] = answer.follows
     for line in (*arithmetic.deltas(paper), *arithmetic.means(paper)):
         if line.cell == HEADINGS[AVERAGE]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from paper import printed
 from paper.claims.tests import KINDS, SCORE, listed, rows_of
 from paper.printed import HEADINGS, Paper
@@ -25,23 +27,24 @@ class Place(Declared):
 
 class Embedded(Declared):
     statement: str  # what is tested where tiny models stand in for the paper's
-    untestable: str | None = None  # name of the reason why that is no test of the claim
+    untestable: str | None = None  # name of the reason why that is no test of the claim; None: it is one
 
 
 class Declaration(Declared):
     """A claim as `claims.yaml` has it; the comment at the top of that file explains the keys."""
 
     id: str
-    family: str
+    family: str  # claims of one family share one Holm correction
     where: str
     quote: str
-    also: Tuple[Place] = ()
-    says: str
+    also: Tuple[Place] = ()  # other places where the paper says it
+    says: str  # the statement that is tested, in our words
     test: dict[str, Any]
-    print: str | dict[str, Any] | None = None
+    print: str | dict[str, Any] | None = None  # another test for the printed tables, or the reason why they cannot tell
     needs: Tuple[Literal["scores", "curves", "nothing"]]
     embedded: Embedded
-    readings: dict[str, dict[str, str]] | None = None
+    # label -> printed row -> the method in its place under another reading
+    readings: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
 class ClaimsFile(Declared):
@@ -60,18 +63,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Claim:
-    """One testable statement of the paper."""
+    """One testable statement of the paper: its declaration with tests and reasons looked up."""
 
-    id: str
-    family: str  # claims of one family share one Holm correction
-    places: tuple[Place, ...]  # where the paper says it; the first place is quoted
-    says: str  # the statement that is tested, in our words
+    declared: Declaration
     test: Question  # asked of runs
     printed: Question | str  # asked of the printed tables, or the reason why these cannot tell
-    needs: str  # files of a results tree that the test reads
-    embedded: str  # what is tested where tiny models stand in for the paper's
-    untestable: str | None  # why that is no test of the claim; None: it is one
-    readings: Mapping[str, Mapping[str, str]]  # label -> printed row -> the method in its place under another reading
+    untestable: str | None  # why tiny models are no test of the claim; None: they are one
+
+    @property
+    def id(self) -> str:
+        return self.declared.id
 
 
 def read_claims(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[Claim]:
@@ -100,22 +101,10 @@ def _claim(declaration: Declaration, where: str, reasons: Mapping[str, str], row
         in_print = _reason(declaration.print, reasons, where)
     else:
         in_print = _question(declaration.print, where, "print", rows)
-    readings = declaration.readings or {}
-    for label, instead in readings.items():
+    for label, instead in declaration.readings.items():
         _check_names(instead, rows_of(test.arguments), where, f"readings.{label}: row")
     untestable = declaration.embedded.untestable
-    return Claim(
-        id=declaration.id,
-        family=declaration.family,
-        places=(Place(where=declaration.where, quote=declaration.quote), *declaration.also),
-        says=declaration.says,
-        test=test,
-        printed=in_print,
-        needs=" ".join(NEEDS[name] for name in declaration.needs),
-        embedded=declaration.embedded.statement,
-        untestable=None if untestable is None else _reason(untestable, reasons, where),
-        readings=readings,
-    )
+    return Claim(declaration, test, in_print, None if untestable is None else _reason(untestable, reasons, where))
 
 
 def _reason(name: str, reasons: Mapping[str, str], where: str) -> str:

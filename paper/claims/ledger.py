@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from paper import printed
-from paper.claims.claims import Claim, Question, read_claims
+from paper.claims.claims import NEEDS, Claim, Question, read_claims
 from paper.claims.contrast import Contrast, Gap
 from paper.claims.entries import Entry, Verdict, amount
 from paper.claims.from_print import Prints
@@ -110,7 +110,9 @@ def printed_entries(claims: Iterable[Claim] | None = None, paper: Paper | None =
     claims = read_claims(paper=paper) if claims is None else list(claims)
     by_cells = Prints(paper, follow_cells=True)
     entries, entries_by_cells = (
-        judge([Case(_unjudged(claim, "paper", claim.says, "paper"), claim.printed, source) for claim in claims])
+        judge(
+            [Case(_unjudged(claim, "paper", claim.declared.says, "paper"), claim.printed, source) for claim in claims]
+        )
         for source in (Prints(paper), by_cells)
     )
     return [_agreed(a, b, by_cells.replaced) for a, b in zip(entries, entries_by_cells, strict=True)]
@@ -146,8 +148,9 @@ def _cases(tree: Tree, paper: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
     variants = {name: Runs(tree, paper, variant=name) for name in tree.matrix.get("variants", {})}
     rate = tree.matrix.get("training", {}).get("learning_rate")
     for claim in claims:
-        entry = _unjudged(claim, "ours", claim.embedded if tiny else claim.says, tree.scale)
-        entry = replace(entry, learning_rate=rate, needs=claim.needs)
+        statement = claim.declared.embedded.statement if tiny else claim.declared.says
+        needs = " ".join(NEEDS[name] for name in claim.declared.needs)
+        entry = replace(_unjudged(claim, "ours", statement, tree.scale), learning_rate=rate, needs=needs)
         untestable = claim.untestable if tiny else None
         yield Case(entry, claim.test, own_settings, untestable)
         for name, source in variants.items():
@@ -155,19 +158,20 @@ def _cases(tree: Tree, paper: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
                 changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
                 variant = replace(entry, variant=name, learning_rate=changed)
                 yield Case(variant, claim.test, source, untestable, optional=True)
-        for label, instead in claim.readings.items():
+        for label, instead in claim.declared.readings.items():
             reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
             yield Case(reading, claim.test, Runs(tree, paper, instead=instead), untestable, optional=True)
 
 
 def _unjudged(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
+    declared = claim.declared
     test = claim.printed if ledger == "paper" else claim.test
     return Entry(
         ledger=ledger,  # type: ignore[arg-type]
         id=claim.id,
-        family=claim.family,
-        where="; ".join(dict.fromkeys(place.where for place in claim.places)),
-        quote=claim.places[0].quote,
+        family=declared.family,
+        where="; ".join(dict.fromkeys([declared.where, *(place.where for place in declared.also)])),
+        quote=declared.quote,
         statement=statement,
         scale=scale,
         variant=None,

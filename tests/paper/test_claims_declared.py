@@ -23,7 +23,8 @@ def test_quotes_stand_in_the_paper(id: str) -> None:
     if not TEXT.is_file():
         pytest.skip(f"the paper's text is not at {TEXT}")
     plain = _plain(TEXT.read_text(encoding="utf-8")).replace("**", "")
-    assert [quote for quote in (place.quote for place in ALL[id].places) if _plain(quote) not in plain] == []
+    quotes = [place.quote for place in (ALL[id].declared, *ALL[id].declared.also)]
+    assert [quote for quote in quotes if _plain(quote) not in plain] == []
 
 
 def test_every_kind_tests_some_claim() -> None:
@@ -44,10 +45,10 @@ TINY = re.compile(r"tiny model|stand-in|stands in|generated|softmax policies|mac
 
 @pytest.mark.parametrize("id", ALL)
 def test_embedded_statement_speaks_of_the_tiny_models(id: str) -> None:
-    statement = ALL[id].embedded
+    statement = ALL[id].declared.embedded.statement
     assert TINY.search(statement)
     assert "paper" not in statement
-    assert statement != ALL[id].says
+    assert statement != ALL[id].declared.says
 
 
 ACCURACY = ("difference_of_rows", "highest", "ordering", "rank")
@@ -55,7 +56,7 @@ ACCURACY = ("difference_of_rows", "highest", "ordering", "rank")
 
 @pytest.mark.parametrize("id", [id for id, claim in ALL.items() if claim.test.kind in ACCURACY])
 def test_accuracy_is_not_testable_with_tiny_models_but_for_convergence(id: str) -> None:
-    assert ALL[id].untestable or ALL[id].family == "convergence"
+    assert ALL[id].untestable or ALL[id].declared.family == "convergence"
 
 
 def _content(edit: Callable[[dict], None], folder: Path) -> Path:

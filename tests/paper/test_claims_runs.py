@@ -145,7 +145,7 @@ def test_later_steps_are_those_of_the_long_run(tmp_path: Path) -> None:
 STAND_INS: dict[str, Callable[[Entry], bool]] = {
     "accuracy is not testable": lambda e: CLAIMS[e.id].untestable is None or e.verdict == "not testable at this scale",
     "its reason is given": lambda e: CLAIMS[e.id].untestable in (None, e.reason),
-    "the statement is the embedded one": lambda e: e.statement == CLAIMS[e.id].embedded,
+    "the statement is the embedded one": lambda e: e.statement == CLAIMS[e.id].declared.embedded.statement,
 }
 
 
@@ -164,7 +164,7 @@ def test_untestable_claims_show_what_was_measured_and_count_in_no_family(tmp_pat
 
 def test_models_of_the_papers_own_are_tested_with_the_papers_statement(tmp_path: Path) -> None:
     entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
-    assert all(e.statement == CLAIMS[e.id].says for e in entries.values())
+    assert all(e.statement == CLAIMS[e.id].declared.says for e in entries.values())
 
 
 @pytest.mark.parametrize(("scale", "expected"), [("paper", False), ("embedded", True)])

@@ -48,7 +48,7 @@ def test_cells_and_labels_equal_the_text_of_the_paper(paper: dict[str, Row], tex
 
 def test_quotes_stand_in_the_paper(text: str) -> None:
     plain = _plain(text)
-    missing = [sentence.id for sentence in sentences.read() if _plain(sentence.quote) not in plain]
+    missing = [s.declared.id for s in sentences.read() if _plain(s.declared.quote) not in plain]
     assert not missing
 
 
