@@ -24,7 +24,6 @@ from paper.printed import (
     Row,
     block,
     candidates,
-    hundredths,
     measured,
     printed,
 )
@@ -101,7 +100,7 @@ def count(value: Decimal | None, n: int) -> Count:
     counts = candidates(str(value), n)
     if counts:
         return Count(min(counts), max(counts), counts)
-    down = hundredths(str(value)) * n // 10000
+    down = int(100 * value) * n // 10000
     return Count(down, min(down + 1, n), ())
 
 
@@ -236,7 +235,7 @@ def weighted(row: Row, weights: dict[str, int]) -> Fraction:
 def controls(paper: Paper) -> list[Finding]:
     """How many printed averages each weighting reproduces: to the printed digits, and within half the pool's slack."""
     rows = [row for row in measured(paper, distinct=True) if row.avg != 0]
-    # S to S + COPIES are possible and the weighting takes S: half of that range is the distance that proves nothing.
+    # Between 0 and COPIES right copies are possible: half that range is the distance allowed around a weighting.
     slack = 100 * Fraction(COPIES, RESPONSES) / 2
     findings = []
     for name, weights in WEIGHTINGS.items():
@@ -249,8 +248,6 @@ def controls(paper: Paper) -> list[Finding]:
 
 
 # Rows made of other rows: Delta rows against every row of their block, and means over seeds.
-
-CENT = Fraction(1, 100)
 
 
 def deltas(paper: Paper) -> list[Finding]:
@@ -298,14 +295,17 @@ def one_slip_apart(a: str, b: str) -> bool:
 
 def means(paper: Paper) -> list[Finding]:
     """Each cell of a mean row: the mean of the printed seeds, within .01 (seeds are themselves printed rounded)."""
-    return [_mean(paper, row, key) for row in paper.values() if row.kind == "mean" for key in HEADINGS]
-
-
-def _mean(paper: Paper, row: Row, key: str) -> Finding:
-    where = (row.table, row.id, HEADINGS[key], "mean", row.text(key))
-    value, parts = row.cells[key], [paper[id].cells[key] for id in row.of]
-    if value is None or None in parts:
-        return Finding(*where, "", "not_run")
-    exact = sum((Fraction(part) for part in parts if part is not None), Fraction(0)) / len(parts)
-    state = "ok" if abs(Fraction(value) - exact) <= CENT else "outside"
-    return Finding(*where, f"{float(exact):g}", state, f"mean of {', '.join(row.of)}")
+    findings = []
+    for row in paper.values():
+        if row.kind != "mean":
+            continue
+        for key, heading in HEADINGS.items():
+            where = (row.table, row.id, heading, "mean", row.text(key))
+            value, parts = row.cells[key], [paper[id].cells[key] for id in row.of]
+            if value is None or None in parts:
+                findings.append(Finding(*where, "", "not_run"))
+                continue
+            exact = sum((Fraction(part) for part in parts if part is not None), Fraction(0)) / len(parts)
+            state = "ok" if abs(Fraction(value) - exact) <= Fraction(1, 100) else "outside"
+            findings.append(Finding(*where, f"{float(exact):g}", state, f"mean of {', '.join(row.of)}"))
+    return findings

@@ -17,6 +17,8 @@ from paper.printed import COLUMN, HEADINGS, Paper, Row, measured
 
 # Two equally good checkpoints on the same problems, by chance of generation alone.
 
+# At this a + b the sd over problems is .25, as for AIME-like sets (`benchmarks.interval_coverage`). A smaller value
+# means problems that are always or never solved, and less noise.
 SPREAD = 0.73
 
 
@@ -41,7 +43,7 @@ def beyond(counts: float, share: float, n: int) -> float:
 
 # Pairs of seeds: is their distance what generation alone would give, smaller or larger?
 
-RARE = 0.05
+RARE = 0.05  # on each side; uncorrected, and the page says how many of the distances chance alone would list
 
 
 def pairs(paper: Paper) -> list[tuple[Row, Row]]:
@@ -56,24 +58,27 @@ def pairs(paper: Paper) -> list[tuple[Row, Row]]:
 
 def seeds(paper: Paper) -> list[Finding]:
     """One line per benchmark and pair of runs."""
-    return [_pair(a, b, key, n) for a, b in pairs(paper) for key, n in COLUMN.items() if a.cells[key] and b.cells[key]]
-
-
-def _pair(a: Row, b: Row, key: str, n: int) -> Finding:
-    count_a, count_b = (sum(count(row.cells[key], n)[:2]) / 2 for row in (a, b))
-    share, apart = (count_a + count_b) / 2 / n, abs(count_a - count_b)
-    near, far = within(apart, share, n), beyond(apart, share, n)
-    state = "close" if near < RARE else "far" if far < RARE else "ok"
-    spread = 100 * sd(share, n)
-    note = f"generation noise alone: sd {spread:.2f} points; chance so close {near:.2f}, so far {far:.2f}"
-    points = f"{100 * apart / n:.2f}"
-    return Finding(b.table, f"{a.id} {b.id}", HEADINGS[key], "seeds", points, f"0..{1.96 * spread:.2f}", state, note)
+    findings = []
+    for a, b in pairs(paper):
+        ids = f"{a.id} {b.id}"
+        for key, n in COLUMN.items():
+            if not (a.cells[key] and b.cells[key]):
+                continue
+            # A cell that several counts print like enters with the middle of them.
+            count_a, count_b = (sum(count(row.cells[key], n)[:2]) / 2 for row in (a, b))
+            share, apart = (count_a + count_b) / 2 / n, abs(count_a - count_b)
+            near, far = within(apart, share, n), beyond(apart, share, n)
+            state = "close" if near < RARE else "far" if far < RARE else "ok"
+            spread = 100 * sd(share, n)
+            note = f"generation noise alone: sd {spread:.2f} points; chance so close {near:.2f}, so far {far:.2f}"
+            points, usual = f"{100 * apart / n:.2f}", f"0..{1.96 * spread:.2f}"
+            findings.append(Finding(b.table, ids, HEADINGS[key], "seeds", points, usual, state, note))
+    return findings
 
 
 # Rows of one run must repeat digit for digit; equal cells of different runs are listed beside the chance of a tie.
 
-
-TOGETHER = 2  # columns that two different runs must share before the pair is listed
+TOGETHER = 2  # columns that two different runs must share before the pair is listed: one tie is common by chance
 
 
 def repeated(paper: Paper) -> list[Finding]:
@@ -129,6 +134,7 @@ def together(paper: Paper) -> list[Finding]:
                 cell_a, cell_b = a.cells[key], b.cells[key]
                 if cell_a and cell_b:
                     chances[key] = within(0, float(cell_a + cell_b) / 200, n)
+            # "at most expected": runs of unequal quality tie less often than the equally good ones assumed here
             expected += at_least(TOGETHER, list(chances.values()))
             same = [key for key in chances if a.text(key) == b.text(key)]
             if len(same) >= TOGETHER:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -35,45 +35,26 @@ COPIES = 10  # rows of OMNI-MATH that hold a problem twice: in the pool, in no c
 POOL = {**COLUMN, "omni_math": COLUMN["omni_math"] + COPIES}  # responses of each benchmark in "Avg."; together 8,844
 
 
-def hundredths(percent: str | float) -> int:
-    """A printed percentage as an integer number of hundredths of a percent; two decimals at most.
-
-    >>> hundredths("19.16")
-    1916
-    """
-    try:
-        exact = Decimal(str(percent)) * 100
-    except InvalidOperation as error:
-        raise ConfigError(f"percentage: {percent!r} is no number") from error
-    if not exact.is_finite() or exact != exact.to_integral_value() or not 0 <= exact <= 10000:
-        raise ConfigError(f"percentage: {percent!r} is not of the form 12.34 between 0 and 100")
-    return int(exact)
-
-
 def printed(k: int, n: int) -> tuple[str, str]:
     """k of n in percent with two decimals: truncated and rounded (a half goes up).
 
     >>> printed(184, 960)
     ('19.16', '19.17')
     """
-    if not 0 <= k <= n or n < 1:
-        raise ConfigError(f"count: {k} of {n} is impossible")
     down, up = 10000 * k // n, (20000 * k + n) // (2 * n)
     return f"{down // 100}.{down % 100:02d}", f"{up // 100}.{up % 100:02d}"
 
 
 @cache
-def candidates(percent: str | float, n: int) -> tuple[int, ...]:
+def candidates(percent: str, n: int) -> tuple[int, ...]:
     """All counts k with k/n printed as `percent`, truncated or rounded (either way at an exact half); () if none.
 
-    Exact integer arithmetic: floor(10^4 k/n) = c or |10^4 k/n - c| <= 1/2.
+    Exact integer arithmetic: floor(10^4 k/n) = c or |10^4 k/n - c| <= 1/2. Floats would lose counts at exact halves.
 
     >>> candidates("12.60", 960), candidates("19.17", 675)
     ((121,), ())
     """
-    if n < 1:
-        raise ConfigError(f"percentage: a denominator of {n}")
-    c = hundredths(percent)
+    c = int(100 * Decimal(percent))
     around = range(max(0, (c - 1) * n // 10000), min(n, (c + 1) * n // 10000 + 1) + 1)
     return tuple(k for k in around if 10000 * k // n == c or abs(2 * (10000 * k - c * n)) <= n)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 MODELS = "model and seed"  # level of a mean over models: other models of this kind, trained with other seeds
-POWER, ALPHA = 0.8, 0.05
 
 
 class Gap(Exception):  # noqa: N818 - nobody made an error
@@ -106,7 +105,10 @@ def ratio_of_sds(
     """
     from scipy.special import fdtr, fdtri
 
+    from evals.stats.compare import ALPHA, POWER
+
     (variance_a, df_a), (variance_b, df_b) = _within(left), _within(right)
+    # F and not a permutation of seeds: with two or three seeds a side, no permutation reaches p < .05.
     if not (df_a and df_b):
         raise Gap("one seed: no spread between seeds")
     if not (variance_a and variance_b):

@@ -81,14 +81,13 @@ LISTS = ("seeds", "runs")  # written with a blank between the items
 
 def to_text(entries: Iterable[Entry]) -> str:
     """claims.csv. Floats keep every digit; None and the empty text are both written as an empty cell."""
-    return to_csv(COLUMNS, (_cells(entry) for entry in entries))
-
-
-def _cells(entry: Entry) -> dict[str, object]:
-    cells: dict[str, object] = {name: getattr(entry, name) for name in COLUMNS}
-    for name in LISTS:
-        cells[name] = " ".join(str(item) for item in getattr(entry, name))
-    return cells
+    rows = []
+    for entry in entries:
+        cells = {name: getattr(entry, name) for name in COLUMNS}
+        for name in LISTS:
+            cells[name] = " ".join(str(item) for item in cells[name])
+        rows.append(cells)
+    return to_csv(COLUMNS, rows)
 
 
 def read(path: Path | str) -> list[Entry]:

@@ -64,6 +64,7 @@ class Prints:
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """The printed average of the collapsed run, with Clopper-Pearson's bound for as many answers as problems."""
+        # The unit is the problem: 32 wrong samples of one hard problem are one piece of evidence.
         problems = sum(PROBLEMS.get(key, n) for key, n in COLUMN.items())
         value = self.cell(row, AVERAGE)
         if value != 0:
@@ -99,6 +100,7 @@ class Prints:
 
     def factor(self, column: str) -> float:
         """Variance between the seeds of Table 4 over that of generation alone."""
+        # A ratio, not a variance: it carries over to rows with other scores, whose generation noise is another one.
         ratios = [
             ((self.cell(a.id, column) - self.cell(b.id, column)) / self._generation(a.id, b.id, column)) ** 2
             for a, b in self.seed_pairs

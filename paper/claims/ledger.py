@@ -144,6 +144,7 @@ def stands_in(tree: Tree) -> bool:
 
 def _cases(tree: Tree, paper: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
     tiny = stands_in(tree)
+    # Each learning rate is a family of its own (`judge`): a reader asks what holds under one setting.
     own_settings = Runs(tree, paper)
     variants = {name: Runs(tree, paper, variant=name) for name in tree.matrix.get("variants", {})}
     rate = tree.matrix.get("training", {}).get("learning_rate")

@@ -112,9 +112,3 @@ def test_every_count_is_among_the_candidates_of_both_its_prints(n: int) -> None:
 
 def test_large_denominators_leave_all_candidates() -> None:
     assert candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in printed(k, 28110))
-
-
-@pytest.mark.parametrize("percent", ["12.345", "-1", "100.01", "abc", "nan", ""])
-def test_what_is_no_printed_percentage_is_refused(percent: str) -> None:
-    with pytest.raises(ConfigError, match="percentage"):
-        candidates(percent, 960)
