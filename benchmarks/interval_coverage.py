@@ -107,7 +107,7 @@ def differences() -> list[Row]:
         rng = np.random.default_rng([5, seed])
         logit, truth = _difficulty(rng, case), _mean_gap(gap, case)
         a, b = (_asked(rng, logit + shift + rng.normal(0, 0.5, logit.shape), case.k) for shift in (gap, 0.0))
-        bounds = intervals.difference_interval(intervals.clustered_mean(a - b, 1.0), case.problems, 0.95)
+        bounds = intervals.difference_interval(intervals.clustered_mean(a - b, 1.0), case.problems)
         rows.append(_row("paired t by problem", "ours", f"{case}, {'a gap' if gap else 'no gap'}", bounds, truth))
     return rows
 
@@ -196,7 +196,7 @@ def _trained(seed: list[int], count: int) -> tuple[Array, Array]:
 
 
 def _score(y: Array, case: Case) -> Bounds:
-    return intervals.score_interval(intervals.clustered_mean(y, 1.0), case.problems, case.problems * case.k, 0.95)
+    return intervals.score_interval(intervals.clustered_mean(y, 1.0), case.problems, case.problems * case.k)
 
 
 def _about(value: Array, half: Array) -> Bounds:
@@ -204,7 +204,7 @@ def _about(value: Array, half: Array) -> Bounds:
 
 
 def _t(df: int) -> Array:
-    return intervals.quantile(df, 0.95)
+    return intervals.quantile(df)
 
 
 def _generation(y: Array, k: int) -> Array:

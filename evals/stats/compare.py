@@ -14,25 +14,25 @@ import numpy as np
 from scipy.special import nctdtrinc, stdtrit
 
 from evals.stats import intervals
-from evals.stats.estimate import CONFIDENCE, Comparison, Estimate
+from evals.stats.estimate import Comparison, Estimate
 from evals.stats.responses import Samples, same_problems
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 
-POWER, ALPHA = 0.8, 0.05
+POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
 
 
-def detectable(se: float, df: float, *, alpha: float = ALPHA) -> float:
+def detectable(se: float, df: float) -> float:
     """The smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
 
     Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
     """
-    return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - alpha / 2.0)))
+    return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0)))
 
 
 # Two checkpoints. The unit is the problem.
 
 
-def compare(a: Samples, b: Samples, *, confidence: float = CONFIDENCE) -> Comparison:
+def compare(a: Samples, b: Samples) -> Comparison:
     """a - b on the same problems; the two may have different k (samples per problem).
 
     d_i = y_i - y'_i over P problems; SE = sd(d)/sqrt(P); interval and p by Student's t with df that shrink when few
@@ -43,30 +43,31 @@ def compare(a: Samples, b: Samples, *, confidence: float = CONFIDENCE) -> Compar
     difference = a.score - b.score
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "problem", "one problem: no interval", n)
-    low, high = intervals.difference_interval(mean, n, confidence)
+    low, high = intervals.difference_interval(mean, n)
     # `difference` is taken from counts and may lie a rounding error outside the interval around `mean`
     bounds = min(float(low), difference), max(float(high), difference)
     se, df = float(mean.se), float(mean.df)
     if se == 0:
+        # The spread was not seen, so no t test: under no difference, each problem's sign would be a coin's.
         p = 1.0 if difference == 0 else 2.0 ** (1 - n)
         how = f"all {n} problems differ alike: bound by Clopper-Pearson"
         return Comparison(difference, None, *bounds, p, None, "problem", how, n)
-    p, power = float(intervals.p_value(mean.value, se, df)), detectable(se, df, alpha=1 - confidence)
+    p, power = float(intervals.p_value(mean.value, se, df)), detectable(se, df)
     return Comparison(difference, se, *bounds, p, power, "problem", f"paired t over {n} problems", n)
 
 
-def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples], *, confidence: float = CONFIDENCE) -> Comparison:
+def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the pooled averages, each benchmark weighted by its responses; give `pool` rows."""
     _same_benchmarks(a, b)
     asked = {key: samples.responses for key, samples in a.items()}
     total = sum(asked.values())
-    return _combined(a, b, {key: n / total for key, n in asked.items()}, "pooled by responses", confidence)
+    return _combined(a, b, {key: n / total for key, n in asked.items()}, "pooled by responses")
 
 
-def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples], *, confidence: float = CONFIDENCE) -> Comparison:
+def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the macro averages; give `column` rows."""
     _same_benchmarks(a, b)
-    return _combined(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks", confidence)
+    return _combined(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks")
 
 
 def _mean(a: Samples, b: Samples) -> tuple[intervals.Mean, int]:
@@ -85,9 +86,7 @@ def _same_benchmarks(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> None
             raise CorruptInputError(f"{key}: {a[key].responses} and {b[key].responses} responses: the pools differ")
 
 
-def _combined(
-    a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mapping[str, float], how: str, confidence: float
-) -> Comparison:
+def _combined(a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mapping[str, float], how: str) -> Comparison:
     """Weighted sum of the benchmarks' differences; SE and df by Welch-Satterthwaite.
 
     A benchmark without spread has no SE of its own, but unseen problems could still differ: its bound enters as if it
@@ -101,14 +100,14 @@ def _combined(
         if problems < 2:
             how = f"{how}; no interval: {key}: one problem"
             return Comparison(value, None, None, None, None, None, "problem", how, n)
-        bound = intervals.difference_interval(mean, problems, confidence)
-        spread = float(mean.se) or float(bound.high - bound.low) / 2 / float(intervals.quantile(np.inf, confidence))
+        bound = intervals.difference_interval(mean, problems)
+        spread = float(mean.se) or float(bound.high - bound.low) / 2 / float(intervals.quantile(np.inf))
         parts.append(weights[key] * spread)
         dfs.append(float(mean.df))
     se, df = (float(x) for x in intervals.welch(parts, dfs))
-    half = float(intervals.quantile(df, confidence)) * se
+    half = float(intervals.quantile(df)) * se
     bounds = max(-1.0, value - half), min(1.0, value + half)
-    p, power = float(intervals.p_value(value, se, df)), detectable(se, df, alpha=1 - confidence)
+    p, power = float(intervals.p_value(value, se, df)), detectable(se, df)
     how = f"{how}; paired t over {len(parts)} strata, {n} problems"
     return Comparison(value, se, *bounds, p, power, "problem", how, n)
 
@@ -122,9 +121,7 @@ EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
 ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
 
 
-def over_seeds(
-    score_by_seed: Mapping[int, float], *, confidence: float = CONFIDENCE, bounds: tuple[float, float] = (0.0, 1.0)
-) -> Estimate:
+def over_seeds(score_by_seed: Mapping[int, float], *, bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
     """A method's score: mean over S seeds, SE = sd/sqrt(S), Student's t with S - 1 degrees of freedom.
 
     bounds: the smallest and largest possible value (`math.inf` for no bound); the interval is cut to them.
@@ -136,7 +133,7 @@ def over_seeds(
     mean = intervals.seed_mean(value_S)
     if mean.se < ROUNDING:
         return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, n)
-    half = float(intervals.quantile(mean.df, confidence) * mean.se)
+    half = float(intervals.quantile(mean.df) * mean.se)
     low, high = max(bounds[0], value - half), min(bounds[1], value + half)
     return Estimate(value, float(mean.se), low, high, "seed", f"Student-t over {n} seeds", n)
 
@@ -145,7 +142,6 @@ def compare_seeds(
     a_by_seed: Mapping[int, float],
     b_by_seed: Mapping[int, float],
     *,
-    confidence: float = CONFIDENCE,
     bounds: tuple[float, float] = (-1.0, 1.0),
 ) -> Comparison:
     """Method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
@@ -163,9 +159,9 @@ def compare_seeds(
     if mean.se < ROUNDING:
         return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
     se, df = float(mean.se), float(mean.df)
-    half = float(intervals.quantile(df, confidence)) * se
+    half = float(intervals.quantile(df)) * se
     low, high = max(bounds[0], difference - half), min(bounds[1], difference + half)
-    p, power = float(intervals.p_value(difference, se, df)), detectable(se, df, alpha=1 - confidence)
+    p, power = float(intervals.p_value(difference, se, df)), detectable(se, df)
     return Comparison(difference, se, low, high, p, power, "seed", f"paired t over {n} seeds", n)
 
 

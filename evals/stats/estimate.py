@@ -23,7 +23,6 @@ from records.errors import ConfigError
 # these very problems. Both at once is not offered: nothing here reports it, and a table would have to say which it is.
 Level = Literal["problem", "seed"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-CONFIDENCE = 0.95
 
 
 def known(value: object) -> float | None:
@@ -142,7 +141,7 @@ def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) ->
 # the samples of one problem are not independent: 32 answers to a problem that is too hard are one piece of evidence.
 
 
-def estimate(samples: Samples, *, confidence: float = CONFIDENCE) -> Estimate:
+def estimate(samples: Samples) -> Estimate:
     """avg@k with an interval clustered by problem.
 
     y_i = mean over the samples of problem i; SE = sd(y)/sqrt(P); interval: Wilson's with the effective number of
@@ -154,7 +153,7 @@ def estimate(samples: Samples, *, confidence: float = CONFIDENCE) -> Estimate:
     value = samples.score
     if problems < 2:
         return Estimate(value, None, None, None, "problem", "one problem: no interval", problems)
-    low, high = intervals.score_interval(mean, problems, samples.responses, confidence)
+    low, high = intervals.score_interval(mean, problems, samples.responses)
     se = known(mean.se) or None
     how = f"Wilson-t over {problems} problems"
     if value in (0.0, 1.0):
@@ -190,9 +189,7 @@ class NotRun:
     responses: int
 
 
-def pooled(
-    parts: Mapping[str, Samples | NotRun], *, missing_as_wrong: bool = False, confidence: float = CONFIDENCE
-) -> Estimate:
+def pooled(parts: Mapping[str, Samples | NotRun], *, missing_as_wrong: bool = False) -> Estimate:
     """Right responses over responses, strata by benchmark; give each benchmark's `pool` rows.
 
     Benchmarks not run are left out, or count as wrong in full (what the paper's Mistral rows do): reading E10.
@@ -207,16 +204,16 @@ def pooled(
         how += f", {len(missing)} of {len(parts)} benchmarks not run: {treated}"
     if missing_as_wrong:
         asked += sum(n.responses for n in missing.values())
-    return _weighted({key: s.responses / asked for key, s in run.items()}, run, how, confidence)
+    return _weighted({key: s.responses / asked for key, s in run.items()}, run, how)
 
 
-def macro(parts: Mapping[str, Samples | NotRun], *, confidence: float = CONFIDENCE) -> Estimate:
+def macro(parts: Mapping[str, Samples | NotRun]) -> Estimate:
     """Mean of the benchmarks' scores; give each benchmark's `column` rows. None when one was not run."""
     run, missing = _split(parts)
     if missing:
         how = f"{len(missing)} of {len(parts)} benchmarks not run: no macro average"
         return Estimate(None, None, None, None, "problem", how, sum(len(s.rows_per_problem) for s in run.values()))
-    return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks", confidence)
+    return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks")
 
 
 def _split(parts: Mapping[str, Samples | NotRun]) -> tuple[dict[str, Samples], dict[str, NotRun]]:
@@ -226,8 +223,8 @@ def _split(parts: Mapping[str, Samples | NotRun]) -> tuple[dict[str, Samples], d
     return run, {key: part for key, part in parts.items() if isinstance(part, NotRun)}
 
 
-def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str, confidence: float) -> Estimate:
-    one = {key: estimate(samples, confidence=confidence) for key, samples in run.items()}
+def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str) -> Estimate:
+    one = {key: estimate(samples) for key, samples in run.items()}
     n = sum(e.n for e in one.values())
     value = math.fsum(weights[key] * run[key].score for key in run)
     parts: list[tuple[float, float, float, float, float]] = []

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 Array = NDArray[np.float64]
+CONFIDENCE = 0.95  # of every interval of this project
 
 
 class Mean(NamedTuple):
@@ -58,9 +59,9 @@ def clustered_mean(total_P: ArrayLike, weight_P: ArrayLike) -> Mean:
     return Mean(value, se, df)
 
 
-def quantile(df: ArrayLike, confidence: float) -> Array:
+def quantile(df: ArrayLike) -> Array:
     """The two-sided Student-t factor: 1.96 for many degrees of freedom, 12.7 for one."""
-    return stdtrit(df, 0.5 + confidence / 2.0)
+    return stdtrit(df, 0.5 + CONFIDENCE / 2.0)
 
 
 def p_value(value: ArrayLike, se: ArrayLike, df: ArrayLike) -> Array:
@@ -88,20 +89,20 @@ def effective_answers(mean: Mean, problems: int, responses: int) -> Array:
     return np.where((p <= 0) | (p >= 1), float(problems), np.minimum(size, float(responses)))
 
 
-def score_interval(mean: Mean, problems: int, responses: int, confidence: float) -> Bounds:
+def score_interval(mean: Mean, problems: int, responses: int) -> Bounds:
     """Interval of a score in [0, 1] whose problems were drawn: Wilson with effective answers and Student's factor."""
-    return wilson(mean.value, effective_answers(mean, problems, responses), quantile(mean.df, confidence))
+    return wilson(mean.value, effective_answers(mean, problems, responses), quantile(mean.df))
 
 
-def difference_interval(mean: Mean, problems: int, confidence: float) -> Bounds:
+def difference_interval(mean: Mean, problems: int) -> Bounds:
     """Interval of a paired difference in [-1, 1]: mean +- t SE.
 
     When all problems agree (SE 0): what could still differ is the share h = 1 - (alpha/2)^(1/P) of unseen problems
     (Clopper and Pearson 1934 for 0 of P), each by at most 1.
     """
     with np.errstate(invalid="ignore"):
-        half = quantile(mean.df, confidence) * mean.se
-    h = 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / problems)
+        half = quantile(mean.df) * mean.se
+    h = 1.0 - ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / problems)
     low = np.where(mean.se > 0, mean.value - half, (1 - h) * mean.value - h)
     high = np.where(mean.se > 0, mean.value + half, (1 - h) * mean.value + h)
     return Bounds(np.clip(low, -1, 1), np.clip(high, -1, 1))

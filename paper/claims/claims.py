@@ -133,7 +133,10 @@ def _question(value: Mapping[str, Any], where: str, at: str, rows: Paper) -> Que
         columns.append(arguments["column"])
     _check_names(columns, HEADINGS, where, "column")
     if "measure" in arguments:
-        _check_names([arguments["measure"]], _measures(), where, "measure")
+        from evals import learning_curves
+        from paper.claims.from_runs import EXTRAS
+
+        _check_names([arguments["measure"]], [SCORE, *learning_curves.MEASURES, *EXTRAS], where, "measure")
     return Question(kind, arguments)
 
 
@@ -142,10 +145,3 @@ def _check_names(names: Iterable[str], allowed: Iterable[str], where: str, key: 
     for name in names:
         if name not in known:
             raise unknown(where, key, name, known)
-
-
-def _measures() -> list[str]:
-    from evals import learning_curves
-    from paper.claims.from_runs import EXTRAS
-
-    return [SCORE, *learning_curves.MEASURES, *EXTRAS]

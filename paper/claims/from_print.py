@@ -153,8 +153,8 @@ class Prints:
             return Contrast(what, value, null, None, None, None, None, POINTS, "seed", "no spread", n, runs)
         # Three seed pairs can lie closer together than generation alone allows, by chance; then generation decides.
         laws = ((se, NORMAL, "generation noise of the counts"), (se * math.sqrt(factor), pairs, "Table 4's seed pairs"))
-        sd, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1], 0.95)))
-        half = float(intervals.quantile(df, 0.95)) * sd
+        sd, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
+        half = float(intervals.quantile(df)) * sd
         return Contrast(
             what=what,
             value=value,

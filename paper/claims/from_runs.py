@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,11 +28,6 @@ class Extra(NamedTuple):
     unit: str
     low: float = -math.inf  # the figure lies between low and top
     top: float = math.inf
-
-
-def sign_agreement(curve: Curve) -> float | None:
-    """Mean over rollouts of the share of tokens on which entropy moves against the sign of the advantage."""
-    return _mean(curve.series(["theorem_sign_agreement"]))
 
 
 def entropy_fall(curve: Curve) -> float | None:
@@ -62,9 +58,8 @@ def reward_by_entropy(curve: Curve) -> float | None:
     return covariance / spread if spread else None
 
 
-def response_tokens(curve: Curve) -> float | None:
-    """Mean length of a sampled response over all rollouts."""
-    return _mean(curve.series(["response_tokens"], "first"))
+def mean_over_rollouts(column: str, aggregate: str, curve: Curve) -> float | None:
+    return _mean(curve.series([column], aggregate))
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
@@ -77,11 +72,13 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 EXTRAS: dict[str, Extra] = {
-    "sign_agreement": Extra(sign_agreement, "share", 0.0, 1.0),
+    # Share of tokens on which entropy moves against the sign of the advantage.
+    "sign_agreement": Extra(partial(mean_over_rollouts, "theorem_sign_agreement", "mean"), "share", 0.0, 1.0),
     "entropy_fall": Extra(entropy_fall, "nats per token"),
     "reward_falls": Extra(reward_falls, "reward", 0.0, 1.0),
     "reward_by_entropy": Extra(reward_by_entropy, "correlation", -1.0, 1.0),
-    "response_tokens": Extra(response_tokens, "tokens", 0.0),
+    # Length of a sampled response.
+    "response_tokens": Extra(partial(mean_over_rollouts, "response_tokens", "first"), "tokens", 0.0),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
@@ -133,35 +133,33 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
     """The ledger of a results tree: each claim under the scale's own settings, each variant and each reading."""
     paper = printed.read()
     claims = read_claims(paper=paper) if claims is None else claims
-    return judge(list(_cases(tree, paper, claims)))
+    tiny = stands_in(tree)
+    own_settings = Runs(tree, paper)
+    variants = {name: Runs(tree, paper, variant=name) for name in tree.matrix.get("variants", {})}
+    rate = tree.matrix.get("training", {}).get("learning_rate")
+    cases = []
+    for claim in claims:
+        statement = claim.declared.embedded.statement if tiny else claim.declared.says
+        needs = " ".join(NEEDS[name] for name in claim.declared.needs)
+        entry = replace(_unjudged(claim, "ours", statement, tree.scale), learning_rate=rate, needs=needs)
+        untestable = claim.untestable if tiny else None
+        cases.append(Case(entry, claim.test, own_settings, untestable))
+        for name, source in variants.items():
+            if claim.test.kind != "algebra":  # a formula holds or not whatever the training settings are
+                changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
+                variant = replace(entry, variant=name, learning_rate=changed)
+                cases.append(Case(variant, claim.test, source, untestable, optional=True))
+        for label, instead in claim.declared.readings.items():
+            reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
+            source = Runs(tree, paper, instead=instead)
+            cases.append(Case(reading, claim.test, source, untestable, optional=True))
+    return judge(cases)
 
 
 def stands_in(tree: Tree) -> bool:
     """Whether a model or benchmark of the tree stands in for one of the paper's: then nothing here is about those."""
     parts = [*((m, m["title"]) for m in tree.models), *((b, b["key"]) for b in tree.benchmarks)]
     return any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts)
-
-
-def _cases(tree: Tree, paper: Paper, claims: Iterable[Claim]) -> Iterator[Case]:
-    tiny = stands_in(tree)
-    # Each learning rate is a family of its own (`judge`): a reader asks what holds under one setting.
-    own_settings = Runs(tree, paper)
-    variants = {name: Runs(tree, paper, variant=name) for name in tree.matrix.get("variants", {})}
-    rate = tree.matrix.get("training", {}).get("learning_rate")
-    for claim in claims:
-        statement = claim.declared.embedded.statement if tiny else claim.declared.says
-        needs = " ".join(NEEDS[name] for name in claim.declared.needs)
-        entry = replace(_unjudged(claim, "ours", statement, tree.scale), learning_rate=rate, needs=needs)
-        untestable = claim.untestable if tiny else None
-        yield Case(entry, claim.test, own_settings, untestable)
-        for name, source in variants.items():
-            if claim.test.kind != "algebra":  # a formula holds or not whatever the training settings are
-                changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
-                variant = replace(entry, variant=name, learning_rate=changed)
-                yield Case(variant, claim.test, source, untestable, optional=True)
-        for label, instead in claim.declared.readings.items():
-            reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
-            yield Case(reading, claim.test, Runs(tree, paper, instead=instead), untestable, optional=True)
 
 
 def _unjudged(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
@@ -205,6 +203,7 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
         if case.untestable is not None and n in entries:
             entries[n] = replace(entries[n], verdict="not testable at this scale", reason=case.untestable)
 
+    # Each setting is a family of its own: a reader asks what holds under one learning rate or one reading.
     def family(n: int) -> tuple[str, str, str]:
         entry = cases[n].entry
         return entry.family, entry.variant or "", entry.reading or ""

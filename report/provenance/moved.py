@@ -19,7 +19,7 @@ from evals import learning_curves
 from evals.learning_curves import INDEX
 from evals.score import paired
 from evals.stats import intervals
-from evals.stats.estimate import CONFIDENCE, Comparison
+from evals.stats.estimate import Comparison
 from records.errors import ConfigError, MissingInputError
 from records.files import read_csv
 from records.layout import BASE, Checkpoint, Run
@@ -215,7 +215,7 @@ def _unpaired(a: Score, b: Score) -> Comparison:
         return Comparison(difference, None, None, None, None, None, "problem", "a score without interval", 0)
     below = math.hypot(b.value - b.low, a.high - a.value)
     above = math.hypot(b.high - b.value, a.value - a.low)
-    factor = float(intervals.quantile(math.inf, CONFIDENCE))
+    factor = float(intervals.quantile(math.inf))
     se = (below if difference > 0 else above) / factor
     p = float(intervals.p_value(difference, se, math.inf))
     how = "not paired (no grades): from the two scores' intervals"

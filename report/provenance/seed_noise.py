@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from evals.stats import intervals
 from evals.stats.compare import detectable, holm
-from evals.stats.estimate import CONFIDENCE, Comparison
+from evals.stats.estimate import Comparison
 
 ALPHA = 0.05
 BAND = 2.0  # times the largest difference between seeds; at 1 every third comparison of equal code would move something
@@ -140,7 +140,7 @@ def pooled_t(methods: Sequence[Mapping[int, float]]) -> Interval | None:
     df = sum(len(values) - 1 for values in every)
     if not df or squares <= EQUAL:
         return None
-    factor = float(intervals.quantile(df, CONFIDENCE))
+    factor = float(intervals.quantile(df))
 
     def interval(difference: float, seeds: int) -> Comparison:
         se = math.sqrt(2 / seeds * squares / df)
