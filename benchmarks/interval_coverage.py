@@ -64,6 +64,7 @@ def single() -> list[Row]:
     holds += [Case(83, 32, 0.43, 0.73), Case(20, 8, 0.3), Case(272, 1, 0.35), Case(400, 1, 0.98), Case(500, 1, 0.77)]
     limits = [AIME._replace(mean=0.03), AIME._replace(mean=0.98), Case(30, 32, 0.01, 10.0), Case(100, 1, 0.99)]
     rows = []
+    # Every row has its own random stream, here and below: a new row at the end changes none of the others.
     for seed, case in enumerate(holds + limits):
         y = _answers(np.random.default_rng([1, seed]), case)
         rows.append(
@@ -190,6 +191,7 @@ def _trained(seed: list[int], count: int) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     logit = _difficulty(rng, AIME)
     score = _asked(rng, logit[:, None] + rng.normal(0, 0.5, (REPEATS, count, logit.shape[1])), AIME.k)
+    # Expected score over the normal shift of the logit, by Gauss-Hermite quadrature: no simulation noise.
     node, weight = np.polynomial.hermite_e.hermegauss(20)
     expected = sum(w * _sigmoid(logit + 0.5 * x) for x, w in zip(node, weight / weight.sum(), strict=True)).mean(-1)
     return score, expected

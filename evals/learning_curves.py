@@ -269,6 +269,7 @@ def _target(tree: Tree, run: Run) -> float | str:
         return "no GRPO/DAPO run with this seed"
     if tree.record(other) is None:
         return "GRPO/DAPO's run is not finished"
+    # The run of the same seed, because it had the same prompts and initial weights.
     reward = _rewards(tree, other, read_curve(tree.layout.run(other) / "curve.csv"))
     means = running_mean(reward)
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
@@ -355,6 +356,7 @@ def _compare(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measur
 
     (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
     common = {*values_a, *missing_a} & {*values_b, *missing_b}
+    # One seed without a figure leaves no comparison: without it, only seeds on which both got there would count.
     for runs, missing in ((a, missing_a), (b, missing_b)):
         reasons = _reasons({seed: reason for seed, reason in missing.items() if seed in common})
         if reasons:

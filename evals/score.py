@@ -83,6 +83,7 @@ def paired(
     pool_a, pool_b = ({k: side[k].samples.pool(policy[k]) for k in both} for side in (graded_a, graded_b))
     comparisons = {key: compare(column_a[key], column_b[key]) for key in both}
     comparisons[POOLED] = compare_pooled(pool_a, pool_b)
+    # A mean over fewer benchmarks would be another average under the same name.
     if len(both) == len(benchmarks):
         comparisons[MACRO] = compare_macro(column_a, column_b)
     return comparisons

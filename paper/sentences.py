@@ -280,6 +280,7 @@ def consequences(paper: Paper, sentences: Sequence[Sentence]) -> list[Finding]:
         where = (row.table, row.id, HEADINGS[AVERAGE], "consequence", row.text(AVERAGE), f"{low}..{high}", "listed")
         findings += [Finding(*where, note) for note in _changes(before, ends)]
     if len(rows) > 1:
+        # Each row has two ends; the middles are one version of the tables instead of one per combination of ends.
         changed = paper
         for row in rows:
             low, high = implied(row)

@@ -154,7 +154,7 @@ class Runs:
             measures_a = self._finished(run_a)
             rollouts_a = measures_a.values[measure]
             if rollouts_a is None:
-                rollouts_a = (measures_a.planned or 0) + 1
+                rollouts_a = (measures_a.planned or 0) + 1  # the smallest number that the run does not rule out
                 late.append(folder(run_a))
             logs.setdefault(a.model, {})[run_a.seed] = math.log(rollouts_a / rollouts_b)
         what = f"{_titles(pairs, 'over')}, {self._name(measure)}"
@@ -194,6 +194,7 @@ class Runs:
         for run in arm.runs:
             self._finished(run)
             curve = read_curve(self.tree.layout.run(run) / "curve.csv")
+            # A running mean, because the reward of one rollout is 0 by chance now and then.
             reward = _known(curve.series(["reward"], "first")[:by])
             rewards[run.seed] = learning_curves.running_mean(reward)[-1]
             last = max(last, len(reward))
