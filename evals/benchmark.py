@@ -40,6 +40,7 @@ class Decoding:
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is taken instead of a draw."""
         return self.temperature == 0
 
 
@@ -147,6 +148,7 @@ class Benchmark:
 
     @property
     def responses(self) -> int:
+        """Responses of one evaluation: items times samples."""
         return self.n * self.decoding.samples
 
 

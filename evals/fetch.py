@@ -38,8 +38,8 @@ def fetch(
 ) -> Path:
     """Write the verified items of a benchmark to `folder`; a file that is there and right is left alone.
 
-    mirror: a folder to take the file from instead of the network; file: the very file. Raises MissingInputError when
-    the items cannot be had, CorruptInputError when they are not the registered ones; either way nothing is written.
+    mirror: a folder to take the file from instead of the network; file: the file itself. Raises MissingInputError when
+    the items cannot be obtained, CorruptInputError when they are not the registered ones. Then nothing is written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
     if target.is_file() and _is_right(benchmark, target):
@@ -130,7 +130,7 @@ _CHUNK = 1 << 16
 
 @contextmanager
 def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
-    """A temporary copy of the file. Raises MissingInputError, naming address and reason, when it cannot be had."""
+    """A temporary copy of the file. MissingInputError, with address and reason, when it cannot be downloaded."""
     with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
         if isinstance(source, HubFile):
             yield _from_hub(source, Path(folder))
@@ -139,7 +139,7 @@ def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
 
 
 def repository_url(source: RepositoryFile, revision: str) -> str:
-    """Where a file lies; ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
+    """The address of a file; ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
     template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
     parts = {"repository": source.repository, "revision": revision, "path": source.path}
     try:

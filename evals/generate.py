@@ -48,6 +48,7 @@ class Slot:
 
     @classmethod
     def of(cls, work: Path, benchmark: str, facts: Any) -> Slot:
+        """The slot in `work` for everything that decides the responses (`facts`, as JSON)."""
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         return cls(work / f"{benchmark}-{digest}")
 

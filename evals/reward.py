@@ -1,9 +1,8 @@
 """The training reward: the evaluation's own grader, so that a policy is trained and evaluated by one rule.
 
-Named in a run specification as `evals.reward:boxed`. Text and exact numbers decide wherever they can, which on integer
-answers is always: microseconds per response, no process started. The remaining answers go to a pool of workers that is
-started when first needed. It uses no signal and no thread, so a trainer may call this from any thread and any forked
-child.
+Named in a run specification as `evals.reward:boxed`. Comparing texts and exact numbers decides every integer answer, in
+microseconds and without another process. Answers that this leaves open go to a pool of workers, which is started when
+first needed. It uses no signal and no thread, so a trainer may call this from any thread and any forked child.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Rates:
 
 
 def check(items: Sequence[Item], grader: Grader, *, label: str = "selfcheck") -> Rates:
-    """Grade every rewriting of every gold but those that are the gold's own text, which would prove nothing."""
+    """Grade every rewriting of every gold, except those equal to the gold's own text, which would prove nothing."""
     unparsed = []
     cases: list[tuple[Item, Gold, str, str, bool]] = []
     for item in items:

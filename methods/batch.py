@@ -132,7 +132,7 @@ class Batch:
         """Whether all per-token values are finite, those on padding included.
 
         A sum is finite only if its terms are. One sum per tensor and one transfer to the host cost far less than a mask
-        of finite values; only when a sum is not finite are the elements looked at.
+        of finite values, so the elements are inspected only when a sum is not finite.
         """
         tensors = [getattr(self, name) for name in (*PER_TOKEN, "advantage")]
         sums = [x.detach().sum() for x in tensors if x is not None]

@@ -1,4 +1,4 @@
-"""A catalog entry: what is printed about a method, its options, and the parts that they make."""
+"""A catalog entry: what is printed about a method, its options, and the parts built from their values."""
 
 from __future__ import annotations
 

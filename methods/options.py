@@ -1,6 +1,6 @@
 """Named choices of a method: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and how values are spelt.
 
-Below the class stand the options that several catalog entries share; an option of one entry stands in its file.
+The options that several catalog entries share are defined below the class, an option of one entry in that entry's file.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ class Reading:
 
     @property
     def default(self) -> str:
+        """The label in force unless another one is set."""
         return next(iter(self.values))
 
 

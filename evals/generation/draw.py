@@ -287,6 +287,7 @@ FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 
 
 def by_item(responses: Sequence[Response]) -> dict[str, list[str]]:
+    """item_id -> the texts of its samples, in order."""
     texts: dict[str, list[str]] = defaultdict(list)
     for response in responses:
         texts[response.item_id].append(response.response)

@@ -47,6 +47,7 @@ class Observations:
         self._responses = self._tokens = 0
 
     def note(self, text: str, tokens: int | None, stop: str) -> None:
+        """Called by the engine for each response, with the text exactly as lm-eval will return it."""
         self._notes[text].append(Observed(tokens, stop))
         self._responses += 1
         self._tokens += tokens or 0
@@ -57,6 +58,7 @@ class Observations:
             self.report(self._responses, self._tokens)
 
     def take(self, text: str) -> Observed | None:
+        """The oldest note under this text that was not taken yet; None when there is none."""
         notes = self._notes.get(text)
         return notes.popleft() if notes else None
 
@@ -85,7 +87,7 @@ class Settings:
 
 
 class Engine(ABC):
-    """A model that lm-eval can ask. Nothing heavy happens before `lm` is called."""
+    """A model that lm-eval can query. Nothing expensive happens before `lm` is called."""
 
     packages: tuple[str, ...] = ("lm-eval", "transformers", "tokenizers")
     extras: dict[str, Any] = {}  # noqa: RUF012 - a constant per class: sampling arguments beyond lm-eval's common ones
@@ -189,5 +191,6 @@ def engine(backend: str, settings: Settings) -> Engine:
 
 
 def backend_of(engine: Engine) -> str:
+    """The name of the engine's backend in `BACKENDS`."""
     name = f"{type(engine).__module__}:{type(engine).__name__}"
     return next(key for key, value in BACKENDS.items() if value == name)

@@ -69,6 +69,7 @@ def _observed_hflm() -> type[LM]:
             own = self.model.generation_config.eos_token_id
             ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id} - {None}
             self.ends = sorted(ends)
+            # A new one, which drops the model's own sampling defaults; only the special tokens are carried over.
             self.model.generation_config = GenerationConfig(
                 eos_token_id=self.ends,
                 pad_token_id=self.tokenizer.pad_token_id,
@@ -87,6 +88,7 @@ def _observed_hflm() -> type[LM]:
         def _note(self, response_BT: torch.Tensor) -> None:
             ended_BT = torch.isin(response_BT, torch.tensor(self.ends, device=response_BT.device))
             ended_B = ended_BT.any(dim=1)
+            # argmax finds the first end token: what follows it in the row is padding of the batch
             tokens_B = torch.where(ended_B, ended_BT.int().argmax(dim=1), response_BT.shape[1])
             texts = self.tokenizer.batch_decode(response_BT, skip_special_tokens=True)
             for text, tokens, ended in zip(texts, tokens_B.tolist(), ended_B.tolist(), strict=True):

@@ -5,8 +5,9 @@ r"""How a problem becomes what a model reads (reading E3), the same text for eve
     none        the problem alone
     arithmetic  `evals.arithmetic.prompt_string`, for the tiny models; never a chat template
 
-The paper says only that the answer is asked for in a box. Templates are applied and prompts cut here, not by lm-eval:
-there neither would show in the samples (its template drops a refused system message, and the instruction with it).
+The paper says only that the prompt asks for the answer in a box. Templates are applied and prompts are cut here, not by
+lm-eval: there neither would be visible in the samples, and a system message that a template refuses would be dropped
+together with the instruction.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _fit(tokenizer: PreTrainedTokenizerBase, text: str, how: str, limit: int | N
     all_ids = ids(tokenizer, text)
     if limit is None or len(all_ids) <= limit:
         return Prompt(text, len(all_ids), 0, how)
-    # Encoding the cut text again may give more tokens than were left of it: then one token less is left, and so on.
+    # Encoding the cut text again may give more tokens than it was cut to. Then one token less is kept, until it fits.
     for count in range(limit, 0, -1):
         tail = tokenizer.decode(all_ids[-count:], skip_special_tokens=False).lstrip("\N{REPLACEMENT CHARACTER}")
         shorter = _with_begin_token(tokenizer, tail) if tail else ""

@@ -1,4 +1,4 @@
-"""Exact numbers out of plain mathematical text: the stage that decides most comparisons, in microseconds.
+"""Exact numbers from plain mathematical text: the stage that decides most comparisons, in microseconds.
 
 Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parentheses become one `Fraction`. Everything
 else is None and left to later stages. Sizes are bounded before anything is computed, so no text can make this slow.
@@ -92,7 +92,7 @@ def arithmetic(text: str) -> Fraction | None:
 
 
 def read(reader: type[Reader], text: str) -> Any:
-    """The value of `text` by `reader`; None when it is none that the reader knows."""
+    """The value of `text` by `reader`; None when the reader cannot read it or a bound is reached."""
     if len(text) > LONGEST_TEXT:
         return None
     tokens, end = [], 0
@@ -205,6 +205,7 @@ class Reader:
         return Fraction(digits)
 
     def raised(self, base: Any, exponent: Any) -> Any:
+        """A power with an integer exponent; anything else is left to the algebra."""
         # bounded before the power is computed, from the size that it would have
         size = max(base.numerator.bit_length(), base.denominator.bit_length())
         if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
@@ -212,6 +213,7 @@ class Reader:
         return base**exponent.numerator
 
     def bounded(self, value: Any) -> Any:
+        """`value` unless it is too large: sums and products could otherwise grow without limit."""
         if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
             raise NotArithmeticError
         return value

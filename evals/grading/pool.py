@@ -2,8 +2,8 @@
 
 The limit is in CPU seconds of the worker, so a busy machine gives the same verdicts as an idle one. A much larger
 wall-clock limit only catches a worker that does not run at all. A killed comparison is tried once more, alone and in a
-fresh process; the second end is final. There are no threads and no signal handlers here: it works off the main thread,
-and inside frameworks that own the signals.
+fresh process; the second result is final. There are no threads and no signal handlers here, so the pool also works
+outside the main thread and inside frameworks that own the signals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""How an answer is put together: one thing, a tuple or interval (ordered), or a list or set (order-free).
+r"""The structure of an answer: a single object, a tuple or interval (ordered), or a list or set (order-free).
 
 `1,-2` and `\{-2,1\}` are the same list; `(1,2)` and `(2,1)` are different points; `(3,4]` and `[3,4]` different
 intervals. Members are compared one by one, so that a list of numbers never needs a computer algebra system.

@@ -114,7 +114,7 @@ def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[s
     except MemoryError:
         answer = {"died": "memory"}
     except RecursionError:
-        answer = {"outcome": "different"}  # an answer nested this deep is none
+        answer = {"outcome": "different"}  # nested too deeply to be compared: counted as wrong, not as an error
     except Exception as error:  # a bug or an odd object: this item's verdict, never the end of the evaluation
         answer = {"died": f"{type(error).__name__}: {error}"[:200]}
     finally:

@@ -11,6 +11,7 @@ INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\
 
 
 def read(row: Row) -> Row:
+    """An upstream row in the project's names."""
     return {"problem": str(row["prompt"]).removesuffix(INSTRUCTION), "answer": str(row["answer"])}
 
 

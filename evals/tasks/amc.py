@@ -8,6 +8,7 @@ from evals.benchmark import Benchmark, Decoding, RepositoryFile, Row
 
 
 def read(row: Row) -> Row:
+    """An upstream row in the project's names."""
     return {"problem": row["question"], "answer": str(row["answer"]), "source": row["url"]}
 
 

@@ -7,6 +7,7 @@ from evals.benchmark import Benchmark, Decoding, HubFile, RepositoryFile, Row
 
 
 def read(row: Row) -> Row:
+    """An upstream row in the project's names."""
     return {
         "problem": row["problem"],
         "answer": row["answer"],

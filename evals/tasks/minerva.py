@@ -10,6 +10,7 @@ from evals.grading.normalise import last_box
 
 
 def read(row: Row) -> Row:
+    """An upstream row in the project's names."""
     return {"problem": row["problem"], "answer": last_box(row["solution"]), "source": row["type"]}
 
 

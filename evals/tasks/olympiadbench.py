@@ -9,6 +9,7 @@ from evals.benchmark import Benchmark, Decoding, KnownBad, RepositoryFile, Row
 
 
 def read(row: Row) -> Row:
+    """An upstream row in the project's names."""
     return {
         "problem": row["question"],
         "answer": ", ".join(row["final_answer"]),

@@ -11,6 +11,7 @@ from evals.benchmark import Benchmark, Decoding, KnownBad, RepositoryFile, Row
 
 
 def read(row: Row) -> Row:
+    """An upstream row in the project's names."""
     return {name: row[name] for name in ("problem", "answer", "source", "difficulty")}
 
 

@@ -61,11 +61,12 @@ class Part:
 
 
 def widest(scopes: list[Scope]) -> Scope:
+    """The scope that covers all of these."""
     return max(scopes, key=SCOPES.index)
 
 
 def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], Callable[..., Part]]:
-    """Decorator: turn a formula into a factory of parts, which takes the formula's keyword-only arguments, all of them.
+    """Decorator: turn a formula into a factory of parts, which requires all of the formula's keyword-only arguments.
 
     `needs` are the optional batch fields the formula reads, `scope` is the widest unit over which it takes a statistic.
     """

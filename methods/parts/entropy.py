@@ -58,6 +58,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_logp_N: Tensor, by_entropy_N: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, weight, token_N, entropy_N = ctx.saved_tensors
+        # rows are written once each, while every chunk adds to the head's gradient
         by_hidden_ND, by_weight = torch.empty_like(hidden_ND), torch.zeros_like(weight)
         for rows in _chunks(len(token_N), ctx.chunk):
             logp_nV = _log_probs(hidden_ND[rows], weight, ctx.temperature)

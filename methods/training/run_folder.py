@@ -2,7 +2,7 @@
 
 run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
 state/identity.json                          hashes of specification, inputs and code that the state belongs to
-state/{checkpoint-<update>/, curve.csv}      to go on from, until the end; it counts once it holds `complete.json`
+state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds `complete.json`
 state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
 state/run.json                               a copy of the final one: the outputs can be restored without training
 """
@@ -78,6 +78,7 @@ class Curve:
         os.fsync(self._stream.fileno())
 
     def close(self) -> None:
+        """Sync and close; may be called twice."""
         if not self._stream.closed:
             self.sync()
             self._stream.close()
@@ -138,7 +139,7 @@ class RunFolder:
         return True
 
     def open(self) -> Path | None:
-        """Make the folder ready to train in; the trainer's state to resume from, or None to begin at the beginning."""
+        """Prepare the folder for training; the trainer's state to resume from, or None to start from the beginning."""
         # first: while this run trains, no run.json of an earlier one may say that the folder is finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self._match_identity()
@@ -210,7 +211,7 @@ class RunFolder:
             stream.write(json.dumps(line) + "\n")
 
     def wall_seconds(self) -> float:
-        """Of all processes that contributed: those whose work was kept, and this one."""
+        """Of all processes whose work is in the result, this one included."""
         return self.earlier.wall_seconds + time.monotonic() - self.began
 
     def cpu_seconds(self) -> float:

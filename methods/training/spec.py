@@ -66,14 +66,17 @@ class Training(Declared):
 
     @property
     def rows_per_minibatch(self) -> int:
+        """Sequences of one update minibatch, over all GPUs."""
         return self.prompts_per_rollout // self.minibatches * self.samples_per_prompt
 
     @property
     def updates_per_rollout(self) -> int:
+        """Optimiser steps per rollout."""
         return self.minibatches * self.passes
 
     @property
     def updates(self) -> int:
+        """Optimiser steps of the whole run."""
         return self.rollouts * self.updates_per_rollout
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """The TRL adapter: GRPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`.
 
-What differs from stock TRL, and why, stands at the top of `trainer`. This module imports neither TRL nor torch.
+What differs from stock TRL, and why, is listed at the top of `trainer`. This module imports neither TRL nor torch.
 """
 
 from __future__ import annotations

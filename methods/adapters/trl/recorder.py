@@ -55,9 +55,11 @@ class Recorder(TrainerCallback):
     # --- called by our trainer ------------------------------------------------------------------------------------
 
     def rollout(self, figures: RolloutFigures, seconds: float) -> None:
+        """A rollout was sampled and filtered in so many seconds."""
         self._figures, self._rollout_seconds = figures, seconds
 
     def add_rollout_seconds(self, seconds: float) -> None:
+        """Time spent on the rollout after sampling: its micro-batches and the pass over the old policy."""
         self._rollout_seconds = (self._rollout_seconds or 0.0) + seconds
 
     def micro_batch(self, batch: Batch, loss: Tensor, micro_batch: MicroBatch) -> None:
@@ -67,12 +69,15 @@ class Recorder(TrainerCallback):
         self._totals = (micro_batch.tokens, micro_batch.sequences)
 
     def empty(self, micro_batch: MicroBatch) -> None:
+        """A micro-batch without rows: no loss, and its minibatch has an update only if another part has rows."""
         self._totals = (micro_batch.tokens, micro_batch.sequences)
 
     def gradient_norm(self, norm: float) -> None:
+        """The norm before clipping."""
         self._gradient_norm = norm
 
     def saved(self, update: int, refill_position: int) -> None:
+        """TRL has written its state after so many updates: mark it as complete. `RuntimeError` inside a rollout."""
         rollout, inside = divmod(update, self.training.updates_per_rollout)
         if inside:
             raise RuntimeError(
@@ -99,7 +104,7 @@ class Recorder(TrainerCallback):
         per_rollout = self.training.updates_per_rollout
         seconds = time.perf_counter() - self._began
         self._write(update, float(kwargs["optimizer"].param_groups[0]["lr"]), seconds)
-        left = -state.global_step % per_rollout
+        left = -state.global_step % per_rollout  # updates until the rollout's end
         if left == 0:
             self._edge(state.global_step // per_rollout, control)
         elif self.stop() and left * (seconds - (self._rollout_seconds or 0.0)) > GRACE_SECONDS:

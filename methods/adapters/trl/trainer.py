@@ -6,10 +6,10 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
 - old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
   first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped;
-- each rollout samples from its own seed: methods share the sampling noise, and going on needs no generator state.
+- each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
 
-TRL has no public place for any of this: it advises to override private methods. Their signatures, and the attributes
-used below, are pinned by tests/adapters/test_trl_canary.py.
+TRL has no public interface for any of this: overriding private methods is the way it recommends. Their signatures, and
+the attributes used below, are pinned by tests/adapters/test_trl_canary.py.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class MethodTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(self, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """TRL's computation, except for its pass over the old policy, which covers all that was sampled.
 
-        `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: padded
-        otherwise, the same tokens give other last bits, and dH would not be 0 at the first update.
+        `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: with other
+        padding the same tokens give other last bits, and dH would not be 0 at the first update.
         """
         if self._skip_old_logp and model is self.model:  # the reference model, if there is one, is another object
             self._skip_old_logp = False

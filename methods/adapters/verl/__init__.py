@@ -1,6 +1,6 @@
 """The verl adapter: PPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`.
 
-What differs from stock verl, and why, stands at the top of `trainer`. This module imports neither verl nor torch.
+What differs from stock verl, and why, is listed at the top of `trainer`. This module imports neither verl nor torch.
 """
 
 from __future__ import annotations

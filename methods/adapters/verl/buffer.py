@@ -1,7 +1,7 @@
 """Sampling one rollout: draw, wait for all of it, keep informative groups.
 
-verl's own filter takes groups as they finish, so what a run trains on depends on timing. Here every response is waited
-for before groups are judged. Groups are chosen by `methods.training.rollouts`: one rule for both trainers.
+verl's own filter takes groups as they finish, so what a run trains on depends on timing. Here all responses are
+complete before groups are judged. `methods.training.rollouts` chooses the groups: one rule for both trainers.
 """
 
 from __future__ import annotations
@@ -46,18 +46,21 @@ class Rollout:
 
     @property
     def groups(self) -> int:
+        """How many groups were sampled."""
         return len(self.rows) // self.samples
 
     def group(self, number: int) -> list[tensors.Response]:
+        """The responses of one group; rows lie group by group."""
         return self.rows[number * self.samples : (number + 1) * self.samples]
 
     @property
     def kept_rows(self) -> list[tensors.Response]:
+        """The responses that are trained on, group by group."""
         return [row for number in self.kept_groups for row in self.group(number)]
 
 
 class GroupBuffer(ReplayBuffer):
-    """`sample` returns the rows of the kept groups; `rollout` tells about all of them."""
+    """`sample` returns the rows of the kept groups; `rollout` describes all groups, kept or not."""
 
     rollout: Rollout
 
@@ -102,11 +105,12 @@ class GroupBuffer(ReplayBuffer):
         """Numbers of at most `wanted` groups to train on."""
         import torch
 
+        # float64 holds each reward exactly, so that equal rewards stay equal and different ones different
         reward = torch.tensor([row.reward for row in rows], dtype=torch.float64)
         return choose(informative(reward, self.training.samples_per_prompt), wanted, self.training.filter)
 
     def _wait_for_rows(self, partition_id: str) -> list[tensors.Response]:
-        """Wait until nothing is on its way; all responses, in the order of draws, prompts and samples."""
+        """Wait until no request is open; returns all responses, in the order of draws, prompts and samples."""
         began = time.monotonic()
         while True:
             self._sync_metadata_from_transfer_queue()

@@ -1,4 +1,4 @@
-"""States of a run in verl's layout, and weights to evaluate out of them.
+"""States of a run in verl's layout, and the weights for evaluation taken from them.
 
 state/checkpoint-<update>/global_step_<rollout>/actor/{model,optim,extra_state}_world_size_<W>_rank_<R>.pt
 """
@@ -40,6 +40,7 @@ class CheckpointWriter:
         self.run.publish(step, lambda folder: write_model(actor_of(self._state), Path(self.run.spec.base), folder))
 
     def complete(self, rollout: int, refill_position: int) -> None:
+        """Mark the state just written as complete, then remove all but the last `KEPT`."""
         update = rollout * self.run.spec.training.updates_per_rollout
         self.run.workers_cpu_seconds = workers_cpu_seconds()
         self.run.save_mark(self._state, update=update, rollout=rollout, refill_position=refill_position)

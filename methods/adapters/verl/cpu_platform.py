@@ -1,4 +1,4 @@
-"""A CPU that verl takes for an accelerator: for tests and tiny models, apart from the product path.
+"""Makes verl treat the CPU as an accelerator, for tests and tiny models. No run on a GPU imports it.
 
 Every process of a run on a CPU imports this at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before anything
 asks for the platform (`VERL_PLATFORM=cpu`). What can only be imported later, `cpu_rollout` registers.
@@ -100,6 +100,6 @@ def _with_gloo(timeout_second: int | None = None, backend: str | None = None) ->
     _initialize(timeout_second, backend or "gloo")
 
 
-# Here, before `engine_workers` is imported and takes its own reference to the function.
+# Replaced here, before `engine_workers` is imported and takes its own reference to the function.
 if os.environ.get("VERL_PLATFORM") == "cpu":
     verl.utils.distributed.initialize_global_process_group_ray = _with_gloo

@@ -1,7 +1,7 @@
 """What verl reads of a run: the prompts as a parquet table, and the reward of one response.
 
 verl loads this file by its path in reward workers (`reward.custom_reward_function.path`), a second time and under
-another name. So nothing here may register anything with verl, and the module stays light.
+another name. So nothing here may register anything with verl, and expensive imports stay inside functions.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class witho
 
 
 def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> Outcome:
-    """Go on from the run's last state, or begin. Raises what a worker raised if it is one of our one-line errors."""
+    """Resume from the run's last state, or start. Raises what a worker raised if it is one of our one-line errors."""
     t, method = spec.training, catalog.parse(spec.method)
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)

@@ -74,6 +74,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
+        """Watch the waits of the block; the first one begins at once. The former signal handler is put back."""
         if not self._armed:
             yield
             return

@@ -86,6 +86,7 @@ class Recorder:
         )
 
     def collapsed(self, rollout: int) -> bool:
+        """Whether the run has collapsed by the end of this rollout (1-based)."""
         return collapsed(self.run.curve.rewards, rollout)
 
 

@@ -35,6 +35,7 @@ class MinibatchTotals:
     sequences: int  # in the minibatch, without filling rows
 
     def row(self) -> list[int]:
+        """In the order in which `micro_batch` unpacks them."""
         return [self.group, self.group_tokens, self.groups, self.sequences]
 
 

@@ -115,12 +115,12 @@ class MethodTrainer(PPOTrainerSync):
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """The rollout's prompts, by its number. verl would read on in a data loader, whose position is in its state."""
+        """The rollout's prompts, by its number: verl's own data loader has a position that would have to be saved."""
         end = self.global_steps * self.prompts_drawn
         return self._batch(order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
 
     def _refill(self, wanted: int) -> int:
-        """Send out so many prompts more, for filter `refill`; how many there were."""
+        """Send out up to `wanted` more prompts, for filter `refill`; returns how many there were."""
         indices = self.refill.draw(wanted, self._used)
         return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
 
@@ -149,7 +149,7 @@ class MethodTrainer(PPOTrainerSync):
         self.watchdog.check_alive(servers)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
-        """verl's step, which cannot do without an update: a rollout of constant groups leaves it by an exception."""
+        """verl's step, which always makes an update: a rollout of constant groups leaves it by an exception."""
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except NothingToLearnError as nothing:
@@ -173,7 +173,7 @@ class MethodTrainer(PPOTrainerSync):
         """verl fills up and balances; then rows go where each rank cuts its minibatches: whole groups, in our order."""
         batch = super()._balance_batch(batch, metrics, **options)
         position = {key: index for index, key in enumerate(batch.keys)}
-        # verl has balanced the ranks by length and so torn groups apart; what follows puts its rows in our order.
+        # verl has balanced the ranks by length, which splits prompt groups; the rest restores our order.
         rollout = self.replay_buffer.rollout
         real = {row.key for row in rollout.kept_rows}
         # Filling rows in the order of their numbers, so that the same ones go into the same minibatch each time.
@@ -223,7 +223,7 @@ class MethodTrainer(PPOTrainerSync):
             self.total_training_steps = step  # verl's loop ends after this step
 
     def _save_state(self, due: Sequence[int]) -> None:
-        """Weights to evaluate first, then the state: one that is complete never lacks a checkpoint before it."""
+        """Weights for evaluation first, then the state: a complete state never lacks an earlier checkpoint."""
         self.config.trainer.default_local_dir = str(self.checkpoints.begin(self.global_steps))
         super()._save_checkpoint()
         for step in due:
@@ -231,7 +231,7 @@ class MethodTrainer(PPOTrainerSync):
         self.checkpoints.complete(self.global_steps, self.refill.position)
 
     def _save_checkpoint(self) -> None:
-        """verl's own moment for saving is before the rollout's rows are written; ours is `on_step_end`."""
+        """Does nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
         if self.replay_buffer.rollout.kept_groups:  # without an update there is nothing to compute them from

@@ -1,4 +1,4 @@
-"""What verl's workers run of ours: the loss of a micro-batch, and how one response is sampled.
+"""Our code in verl's workers: the loss of a micro-batch, and the sampling of one response.
 
 Every process of a run imports this module before verl builds anything in it (`actor_rollout_ref.model.external_lib`;
 on a CPU through `cpu_rollout`). The import itself registers the agent loop and puts the shim for TRL in place.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _no_trl() -> bool:
-    """verl imports a class from TRL that TRL 1.x no longer has, whenever TRL is installed; it needs it for critics."""
+    """Whenever TRL is installed, verl imports a class that TRL 1.x no longer has. Only critics need it."""
     return False
 
 
@@ -53,12 +53,12 @@ class MicroBatchResult(NamedTuple):
 
 
 class MethodLoss:
-    """Sent to every worker by `set_loss_fn`. Counts the minibatches it sees: verl does not tell it which one it is."""
+    """Sent to every worker by `set_loss_fn`. Counts the minibatches it sees, because verl does not number them."""
 
     def __init__(self, method: str, run_seed: int, updates_per_rollout: int, *, whole_minibatch: bool):
         self.method = catalog.parse(method)
         self.run_seed, self.updates_per_rollout = run_seed, updates_per_rollout
-        self.whole_minibatch = whole_minibatch  # a method of scope batch refuses to see a part
+        self.whole_minibatch = whole_minibatch  # then a part of a minibatch is an error for a method of scope batch
         self.rollout = self.rows = 0
 
     def __call__(
@@ -114,7 +114,7 @@ VLLM_SEEDS = 2**31  # vLLM takes 32-bit seeds
 
 @register(AGENT_LOOP)
 class PromptLoop(AgentLoopBase):
-    """One prompt, one response, without verl's chat template: our prompts are the very text that a model reads.
+    """One prompt, one response, without verl's chat template: our prompts are exactly the text that a model reads.
 
     The response's seed depends on run, prompt and sample number, not on the order of arrival.
     """
