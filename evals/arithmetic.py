@@ -131,6 +131,7 @@ _FAMILIES = {
     family.key: family
     for family in (
         Family("as", "plus and minus", lambda k: [_DIGITS, *[_PLUS_MINUS] * k], _plain, _left_to_right),
+        # `mul` starts at 1: from 0 every product is 0
         Family("mul", "times units", lambda k: [_DIGITS[1:], *[_TIMES] * k], _plain, _left_to_right),
         Family("mix", "all three", lambda k: [_DIGITS, *[_PLUS_MINUS + _TIMES] * k], _plain, _left_to_right),
         Family(

@@ -53,6 +53,7 @@ def balanced(text: str, start: int) -> str | None:
 DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are, so that recursion is bounded
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
+# Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters disappear.
 _SYMBOLS = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
@@ -61,6 +62,8 @@ _SYMBOLS = str.maketrans(
         "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "\x00": " ",
     }
 )  # fmt: skip
+# Commands that mean the same as another one, or only change size or font. Each is looked up whole, so `\le` does not
+# match inside `\left`.
 _SPELLINGS = {
     r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom",
     r"\tbinom": r"\binom", r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq",

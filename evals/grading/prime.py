@@ -24,6 +24,7 @@ from evals.grading.verdict import Outcome
 CPU_SECONDS = 1.0  # of one comparison
 LONG, PIECE, REPEATS = 128, 16, 4  # an answer of more than LONG characters that has one PIECE this often loops
 
+# An escaped sign comes before the bare one, which would leave the backslash behind.
 _DROPPED = ("\n", "\\!", "\\left", "\\right", "^{\\circ}", "^\\circ", "\\$", "$", "\\%", "%", "\\,", "\\ ")
 _UNIT = re.compile(r"\\(?:text|mbox)\{ .*$")
 _WRAPPED = re.compile(r"\\(?:text|mbox|textbf|mathrm)\{([^{}]*)\}")
@@ -68,7 +69,7 @@ def rewritten(text: str) -> str:
     text = braced_fractions(text)
     if text.startswith("."):
         text = "0" + text
-    if text == "0.5":
+    if text == "0.5":  # as the graders of MATH do; no other decimal becomes a fraction
         text = "\\frac{1}{2}"
     return _SLASH.sub(r"\\frac{\1}{\2}", text) if _SLASH.fullmatch(text) else text
 

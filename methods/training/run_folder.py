@@ -54,6 +54,7 @@ class Curve:
         if kept and tuple(kept[0]) != COLUMNS:
             raise CorruptInputError(f"{path}: columns {', '.join(kept[0])} are not those of a curve")
         self.rewards = {int(row["rollout"]): float(row["reward"]) for row in kept}  # mean reward by rollout
+        # Written anew: a killed process may have left half a line at the end.
         with atomic(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
             writer.writeheader()

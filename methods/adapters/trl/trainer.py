@@ -86,6 +86,7 @@ class MethodTrainer(GRPOTrainer):
         ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
         mask = torch.cat([rows.prompt_mask, rows.completion_mask], dim=1)
         width = rows.completion_ids.shape[1]
+        # entropies for every method: the diagnostics read them even where the loss does not
         logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
         return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
 
@@ -112,7 +113,7 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         output, first = self._draw(inputs, 0)
         draws = [first]
-        used = {example["index"] for example in inputs}
+        used = {example["index"] for example in inputs}  # a prompt comes once per rollout: its samples are one group
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
             missing = t.prompts_per_rollout - sum(sum(informative(draw.reward, t.samples_per_prompt)) for draw in draws)
             # twice what is missing, because some of the new groups will be constant too
@@ -131,6 +132,7 @@ class MethodTrainer(GRPOTrainer):
     def _draw(self, examples: list[dict[str, Any]], nth: int) -> tuple[dict[str, Any], Rows]:
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
         self._skip_old_logp = True
+        # forked: what is sampled here leaves the generator's state for everything else as it was
         with torch.random.fork_rng():
             torch.manual_seed(derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
@@ -152,6 +154,7 @@ class MethodTrainer(GRPOTrainer):
         size = self.num_generations
         index = [row for group in kept_groups for row in range(group * size, (group + 1) * size)]
         rows = sampled.take(torch.tensor(index, dtype=torch.long, device=sampled.reward.device))
+        # without kept rows nothing is trained: any tensor without rows will do
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group) if index else rows.reward)
 
     def _figures(self, sampled: Rows, kept: Rows) -> RolloutFigures:
