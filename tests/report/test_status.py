@@ -12,7 +12,7 @@ import pytest
 from records import lock
 from records.layout import Run
 from records.results_tree import Tree
-from report import show, status
+from report import show
 
 Command = Callable[..., tuple[int, str, str]]
 TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", "tepo_nokl"))
@@ -42,21 +42,21 @@ def busy(scored_copy: Tree) -> Iterator[Tree]:
 
 
 def test_every_state_is_told_from_the_folder(busy: Tree) -> None:
-    found = {one.run: one.state for one in status.progress(busy).runs}
+    found = {one.run: one.state for one in show.progress(busy).runs}
     assert found == {Run("tiny_qwen2", "grpo", 1): "done", TEPO: "running", GSPO: "stopped", NOKL: "waiting"}
 
 
 def test_time_left_is_the_pace_so_far_times_the_rollouts_to_come(busy: Tree) -> None:
-    tepo = next(one for one in status.progress(busy).runs if one.run == TEPO)
+    tepo = next(one for one in show.progress(busy).runs if one.run == TEPO)
     assert (tepo.rollouts, tepo.planned) == (6.0, 12)
     assert tepo.seconds == pytest.approx(6 * 6.0)
     grpo = json.loads((busy.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").read_text())["wall_seconds"]
-    assert status.progress(busy).seconds_left == pytest.approx(36.0 + grpo)
+    assert show.progress(busy).seconds_left == pytest.approx(36.0 + grpo)
 
 
 def test_no_time_is_told_before_a_rollout_is_complete(scored_copy: Tree) -> None:
     with lock.held(begun(scored_copy, TEPO, 3), "busy"):
-        assert next(one.seconds for one in status.progress(scored_copy).runs if one.run == TEPO) is None
+        assert next(one.seconds for one in show.progress(scored_copy).runs if one.run == TEPO) is None
 
 
 def test_a_lock_whose_process_is_gone_is_no_running_run(scored_copy: Tree) -> None:
@@ -64,7 +64,7 @@ def test_a_lock_whose_process_is_gone_is_no_running_run(scored_copy: Tree) -> No
     with lock.held(path, "busy"):
         owner = json.loads(path.read_text())
     path.write_text(json.dumps(owner | {"pid": 2**22 + 1}))
-    assert next(one.state for one in status.progress(scored_copy).runs if one.run == TEPO) == "stopped"
+    assert next(one.state for one in show.progress(scored_copy).runs if one.run == TEPO) == "stopped"
 
 
 def test_show_prints_counts_and_what_needs_a_look(busy: Tree, command: Command) -> None:
