@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records import errors
+from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
 from records.layout import Checkpoint, Results
-from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG
+from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison, Estimate, NotRun
@@ -165,7 +166,6 @@ def _read(
     policy: Mapping[str, str],
 ) -> dict[str, Graded]:
     from evals.stats.responses import POLICIES, read_graded
-    from records.errors import unknown
 
     for key in benchmarks:
         if policy.get(key) not in POLICIES:
@@ -299,8 +299,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="CSV")
     args = parser.parse_args(arguments)
 
-    from records.scores import write_scores
-
     missing = []
     for text in args.missing:
         model, colon, key = text.partition(":")
@@ -314,6 +312,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    from records.errors import run
-
-    run(main)
+    errors.run(main)

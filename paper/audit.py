@@ -17,6 +17,7 @@ from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
 from records import errors
+from records.files import write_text
 
 
 def audit(paper: Paper, prose: list[Sentence]) -> list[Finding]:
@@ -220,8 +221,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tables", type=Path, default=printed.TABLES, help="folder of table<k>.csv and rows.csv")
     parser.add_argument("--sentences", type=Path, default=sentences.SENTENCES)
     args = parser.parse_args(arguments)
-
-    from records.files import write_text
 
     paper = printed.read(args.tables)
     findings = audit(paper, sentences.read(args.sentences))
