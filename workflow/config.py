@@ -34,8 +34,8 @@ class Block(Declared):
     models: Names
     methods: Names
     seeds: Annotated[list[Seed], Field(min_length=1)]
-    steps: Annotated[list[Count], Field(min_length=1)]
-    variant: str = OPTIONAL
+    steps: Annotated[list[Count], Field(min_length=1)]  # rollouts of the checkpoints that are evaluated
+    variant: str = OPTIONAL  # a key of `variants`
 
 
 class Training(Declared):
@@ -43,7 +43,7 @@ class Training(Declared):
 
     rollouts: Count | None = OPTIONAL
     prompts_per_rollout: Count = OPTIONAL
-    samples_per_prompt: Annotated[int, Field(ge=2)] = OPTIONAL
+    samples_per_prompt: Annotated[int, Field(ge=2)] = OPTIONAL  # one sample has no group to be compared with
     minibatches: Count = OPTIONAL
     passes: Count = OPTIONAL
     oversample: Annotated[float, Field(ge=1)] = OPTIONAL
@@ -65,7 +65,7 @@ class Training(Declared):
 class ScaleTraining(Training):
     """The `training` keys of a scale, where these are required."""
 
-    rollouts: Count | None
+    rollouts: Count | None  # null: up to the run's last checkpoint
     prompts_per_rollout: Count
     samples_per_prompt: Annotated[int, Field(ge=2)]
     minibatches: Count
@@ -86,7 +86,7 @@ class Variant(Declared):
 
 
 class Base(Declared):
-    ladder: Literal["quick", "full"]
+    ladder: Literal["quick", "full"]  # how hard the arithmetic gets
     threads: Count
 
 
@@ -99,6 +99,7 @@ class Prompts(Declared):
 
     @model_validator(mode="after")
     def _of_a_data_set(self) -> Prompts:
+        # All four, null included: a data set without a commit or hash is a choice that the configuration should show.
         keys = {"count", "seed", "revision", "sha256"}
         given = self.model_fields_set & keys
         if self.source == "arithmetic" and given:
@@ -114,35 +115,37 @@ class Nodes(Declared):
 
 
 class Cluster(Declared):
-    gpu: str
-    gpus: Count
+    gpu: str  # as config/throughput.yaml names it
+    gpus: Count  # that runs may use at once
     gpus_per_node: Count
-    rollout_memory: Annotated[float, Field(gt=0, lt=1)]
-    max_tokens_per_gpu: Count
+    rollout_memory: Annotated[float, Field(gt=0, lt=1)]  # share of a GPU's memory that the inference engine takes
+    max_tokens_per_gpu: Count  # of one forward and backward pass
     attention: Literal["sdpa", "flash_attention_2"]
-    sizes: Annotated[dict[str, Nodes], Field(min_length=1)]
+    sizes: Annotated[dict[str, Nodes], Field(min_length=1)]  # by the `size` of config/models
 
 
 class Evaluation(Declared):
     backend: Literal["hf", "vllm", "openai"]
-    seed: Seed
-    data: str
+    seed: Seed  # of sampling
+    data: str  # folder of the benchmarks' problems
     benchmarks: Names
-    table_step: Count
-    long_step: Count | None
+    table_step: Count  # rollouts of the checkpoint that tables show
+    long_step: Count | None  # of their second look
 
 
 class Config(Declared):
     """The whole configuration, after embedded.yaml and the chosen files are merged."""
 
-    scale: FolderName
+    scale: FolderName  # results/<scale>
     title: str
     note: str
     trainer: Trainer
-    methods: Names | Annotated[str, StringConstraints(min_length=1)] | None
+    methods: (
+        Names | Annotated[str, StringConstraints(min_length=1)] | None
+    )  # instead of each block's; a,b: from --config
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
-    settings: dict[str, dict[str, Any]]
+    settings: dict[str, dict[str, Any]]  # method -> options that it has at this scale
     base: Base
     prompts: Prompts
     cluster: Cluster | None

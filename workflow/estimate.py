@@ -161,6 +161,7 @@ def train(world: World) -> list[Job]:
         seconds = source = None
         if planned.run.model in measured:
             per_rollout = measured[planned.run.model]
+            # The median, so that one run on a busy machine does not decide.
             seconds = statistics.median(per_rollout) * training["rollouts"]
             source = f"measured here, median of {len(per_rollout)} run{'s' * (len(per_rollout) > 1)}"
         elif rate is not None:
@@ -177,6 +178,7 @@ def _measured_rollouts(world: World) -> dict[str, list[float]]:
     measured: dict[str, list[float]] = {}
     for planned in world.planned:
         folder = world.results.run(planned.run)
+        # A run that is still training has its curve in state/.
         path = next((file for file in (folder / "curve.csv", folder / "state" / "curve.csv") if file.is_file()), None)
         if path is None:
             continue

@@ -78,6 +78,7 @@ def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
                 method = canonical(config, text, where)
                 for seed in block["seeds"]:
                     run = Run(model, method + at, seed)
+                    # Two rows may resolve to one run: it trains once, with the checkpoints of both and the first name.
                     steps.setdefault(run, set()).update(block["steps"])
                     rows.setdefault(run, text + at)
     return [Planned(run, rows[run], tuple(sorted(kept))) for run, kept in steps.items()]
@@ -105,6 +106,7 @@ def hardware(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
         return {}
     if size not in cluster["sizes"]:
         raise unknown("config", f"cluster.sizes (for {planned.run.model})", size, cluster["sizes"])
+    # `gpu` and `gpus` are only for the plan: in a specification they would make every run be trained again.
     shared = ("gpus_per_node", "rollout_memory", "max_tokens_per_gpu", "attention")
     return {**{key: cluster[key] for key in shared}, **cluster["sizes"][size]}
 

@@ -56,7 +56,7 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
 
 
 def _hours(jobs: Sequence[Job]) -> str:
-    """Hours times GPUs, unknown as soon as those of one job are."""
+    """Hours times GPUs, unknown as soon as those of one job are: a sum without it would look like the whole."""
     total = 0.0
     for job in jobs:
         if job.seconds is None:

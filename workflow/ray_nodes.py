@@ -69,11 +69,13 @@ def address(host: str) -> str:
 
 def port(job: str) -> int:
     """Of Ray's head: by job, so that two jobs that share a node do not meet. The next one is its client server's."""
+    # 20,000 to 29,999: below 32,768, where Linux begins to give ports to outgoing connections.
     return 20_000 + 2 * (int(job) % 5_000)
 
 
 def step(host: str, cores: int, command: Sequence[str]) -> list[str]:
     """`command` as a job step on `host` that shares the node's cores, memory and GPUs with the other steps there."""
+    # Without --overlap a step waits until the other one there ends; --mem=0 is all memory that the job has on the node.
     return [
         "srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", f"--cpus-per-task={cores}", "--mem=0",
         *command,

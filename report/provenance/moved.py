@@ -160,7 +160,7 @@ def _scores(common: Overlap) -> Iterable[Cell]:
     by_problem: dict[Checkpoint, Mapping[str, Comparison] | None] = {}
     for key in dict.fromkeys(key for _, key in common.a.scores):
         a, b = (_series_of_scores(tree, common.checkpoints, key) for tree in common.trees)
-        at_seeds = seed_cells(key, a, b, changed.__contains__, relative=False)
+        at_seeds = seed_cells(key, a, b, changed, relative=False)
         yield from at_seeds.values()
         for checkpoint in common.checkpoints:
             arm, seed = _arm(checkpoint), checkpoint.run.seed
@@ -183,7 +183,7 @@ def _curves(common: Overlap) -> Iterable[Cell]:
     for key, relative in CURVE.items():
         title = learning_curves.MEASURES[key].title
         a, b = (_series_of_curves([run for run in side if run.run in common.runs], key) for side in measured)
-        at_seeds = seed_cells(title, a, b, changed.__contains__, relative=relative)
+        at_seeds = seed_cells(title, a, b, changed, relative=relative)
         yield from at_seeds.values()
         for arm in a:
             x, y = a[arm], b.get(arm, {})

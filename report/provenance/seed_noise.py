@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
@@ -71,14 +71,14 @@ def corrected(cells: Sequence[Cell]) -> list[Cell]:
     return [replace(cell, p_holm=p) for cell, p in zip(cells, adjusted, strict=True)]
 
 
-def seed_cells(figure: str, a: Series, b: Series, changed: Callable[[Arm], bool], *, relative: bool) -> dict[Arm, Cell]:
+def seed_cells(figure: str, a: Series, b: Series, changed: Collection[Arm], *, relative: bool) -> dict[Arm, Cell]:
     """Retrained methods against the differences between seeds, and each model's mean over them against its own.
 
     Methods at one seed share prompts and first weights, so their mean is a figure of its own with a spread of its own.
     Empty where no method has two seeds in either tree.
     """
     a, b = ({arm: by for arm, by in side.items() if arm in a and arm in b} for side in (a, b))
-    retrained = [arm for arm in a if changed(arm)]
+    retrained = [arm for arm in a if arm in changed]
     cells = against(band(BAND), figure, a, b, retrained, relative=relative)
     mean_a, mean_b = (_mean_over_methods(side, retrained) for side in (a, b))
     return cells | against(pooled_t, figure, mean_a, mean_b, list(mean_a), relative=relative)
