@@ -24,14 +24,6 @@ def train(method: str, trainer: str, reward: str) -> str:
 
 
 @cache
-def recipe(model: str, ladder: str) -> str:
-    """A base model: its recipe and the code that decides its weights."""
-    from models.recipe import recipe_hash
-
-    return recipe_hash(model, ladder)
-
-
-@cache
 def prompts(source: str) -> str:
     """Training prompts; those that are generated do not depend on how a data set is read."""
     without = ("models.training_data",) if source == "arithmetic" else ()

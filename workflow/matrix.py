@@ -164,11 +164,11 @@ def prompts_needed(config: Mapping[str, Any]) -> int:
 def base_name(config: Mapping[str, Any], model: str) -> str:
     """Folder of a base model in the cache: `<key>-<hash of its recipe>`, or `<key>-<commit of the hub>`."""
     from models import registry as models
-    from workflow import code_hashes
+    from models.recipe import recipe_hash
 
     known = models.model(model)
     if known.hub is None:
-        return f"{model}-{code_hashes.recipe(model, config['base']['ladder'])}"
+        return f"{model}-{recipe_hash(model, config['base']['ladder'])}"
     return f"{model}-{known.revision or UNPINNED}"
 
 

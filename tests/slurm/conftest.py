@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from models.recipe import recipe_hash
 from tests.slurm.cluster import Cluster, cluster, missing
 from tests.workflow.conftest import ROOT, copy_of
-from workflow import code_hashes
 
 REQUIRED = "TEPO_BENCH_REQUIRE_SLURM"  # set where these tests must run, as .ci/run does
 SMALL = ("--configfile", "config/quick.yaml", "tests/slurm/small.yaml")
@@ -39,7 +39,7 @@ def slurm() -> Iterator[Cluster]:
 
 def clone(target: Path) -> Path:
     """The repository with the small configuration, and the quick base model if `make demo` has made it."""
-    base = Path("results/cache/models") / f"tiny_qwen2-{code_hashes.recipe('tiny_qwen2', 'quick')}"
+    base = Path("results/cache/models") / f"tiny_qwen2-{recipe_hash('tiny_qwen2', 'quick')}"
     extra = [str(base)] if (ROOT / base / "base.json").exists() else []
     return copy_of(target, "slurm", "tests/slurm/small.yaml", *extra)
 

@@ -15,9 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from models.recipe import recipe_hash
 from tests.slurm.cluster import Cluster, cluster, missing
 from tests.workflow.conftest import ROOT
-from workflow import code_hashes
 
 PAGE = ROOT / "docs" / "cluster.md"
 
@@ -30,7 +30,7 @@ def commands(page: Path) -> list[str]:
 
 def shortcuts() -> list[str]:
     """Typed after `cd tepo-bench`."""
-    base = f"results/cache/models/tiny_qwen2-{code_hashes.recipe('tiny_qwen2', 'quick')}"
+    base = f"results/cache/models/tiny_qwen2-{recipe_hash('tiny_qwen2', 'quick')}"
     lines = [f"ln -s {shlex.quote(sys.prefix)} .venv", "touch --date 2000-01-01 pyproject.toml"]
     if (ROOT / base / "base.json").exists():
         lines.append(f"mkdir -p {Path(base).parent} && cp -a {ROOT / base} {base}")

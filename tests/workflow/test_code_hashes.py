@@ -34,7 +34,7 @@ for _ in sys.stdin:
     for method in ("grpo", "tepo"):
         for trainer in ("trl", "verl"):
             hashes[f"{method} by {trainer}"] = code_hashes.train(method, trainer, REWARD)
-    hashes["recipe"] = code_hashes.recipe("tiny_qwen2", "quick")
+    hashes["recipe"] = recipes.recipe_hash("tiny_qwen2", "quick")
     hashes["prompts"] = code_hashes.prompts("arithmetic")
     print(json.dumps(hashes), flush=True)
 """
