@@ -1,8 +1,9 @@
 """The hash of the code behind each stage, as a param of its rule; docs/provenance.md says what an edit makes again.
 
-Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`records.code_hashes`): here
-stand only the modules a stage begins with, and those it finds by name when it runs. Rules ask lazily, since Snakemake
-reads the Snakefile again in every job and most jobs need one of these.
+Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`records.code_hashes`) from
+the module that the rule runs. A rule names it to `command`; only the stages that also find modules by name when they
+run have a function of their own here. Rules ask lazily, since Snakemake reads the Snakefile again in every job and most
+jobs need one of these.
 """
 
 from __future__ import annotations

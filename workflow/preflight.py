@@ -117,7 +117,7 @@ def _slurm(gpus_per_node: int, largest: int) -> Iterator[str]:
     if shutil.which("sinfo") is None:
         return
     listing = subprocess.run(
-        ["sinfo", "-h", "-o", "%R|%G|%D"],
+        ["sinfo", "-h", "-o", "%R|%G|%D"],  # partition, generic resources, number of nodes that have both
         capture_output=True,
         text=True,
         timeout=20,
