@@ -116,14 +116,20 @@ def _slurm(gpus_per_node: int, largest: int) -> Iterator[str]:
     """Whether the partition has what the largest run needs, where Slurm's commands are."""
     if shutil.which("sinfo") is None:
         return
-    listing = subprocess.run(
-        ["sinfo", "-h", "-o", "%R|%G|%D"],  # partition, generic resources, number of nodes that have both
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    try:
+        listing = subprocess.run(
+            ["sinfo", "-h", "-o", "%R|%G|%D"],  # partition, generic resources, number of nodes that have both
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (
+        subprocess.TimeoutExpired
+    ):  # the controller is down or overloaded: the rest of the plan is still worth reading
+        yield "Slurm: sinfo gives no answer within 20 s"
+        return
     if listing.returncode:
         yield f"Slurm: sinfo fails: {' '.join(listing.stderr.split()) or listing.returncode}"
     else:
