@@ -91,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from records.results_tree import open_tree
     from report.site import samples
 
+    html = build(args.results)  # first: a missing input ends the command before anything is written
     samples.write(open_tree(args.results), args.data)
-    html = build(args.results)
     path = Results(args.results).report
     write_text(path, html)
     print(f"{path}  {len(html.encode()) / 1024:.0f} KiB")

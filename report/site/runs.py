@@ -52,12 +52,12 @@ def summaries(tree: Tree) -> list[Summary]:
     with written_by(f"python -m report.convergence --results {tree.root}"):
         rows = read_csv(
             tree.layout.figures / "convergence.csv",
-            "what the learning curves say",
+            "the measures of the learning curves",
             ("model", "method", "seed", "area", "to_50"),
         )
         run_rows = read_csv(
             tree.layout.figures / "convergence_runs.csv",
-            "what the page says of each run",
+            "the summary of each run",
             ("model", "method", "seed", "reward_first", "reward_last", "differs"),
         )
         curve_rows = read_csv(
