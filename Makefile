@@ -9,7 +9,7 @@ export PATH
 unexport PYTHONHOME VIRTUAL_ENV
 
 QUICK := config/quick.yaml
-PACKAGES := records methods evals models paper report workflow
+PACKAGES := records methods tepo_bench evals models paper report workflow
 
 .PHONY: help demo test unit slow check format install install-test clean
 
@@ -22,7 +22,7 @@ $(VENV)/.demo: pyproject.toml
 	@echo "installing the pinned environment into $(VENV) (once)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(BIN)/python -m pip install -q .
+	$(BIN)/python -m pip install -q '.[harness]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.demo
@@ -46,17 +46,17 @@ slow: $(VENV)/.test demo
 	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "slow or demo" tests
 
 check: $(VENV)/.test
-	ruff format --check $(PACKAGES) tests benchmarks
-	ruff check $(PACKAGES) tests benchmarks
+	ruff format --check $(PACKAGES) tests benchmarks setup.py
+	ruff check $(PACKAGES) tests benchmarks setup.py
 	mypy
 	snakefmt --check Snakefile workflow/rules
 	snakemake --lint --quiet
 	snakemake --configfile $(QUICK) --lint --quiet
 
 format: $(VENV)/.test
-	ruff format $(PACKAGES) tests benchmarks
-	ruff check --fix $(PACKAGES) tests benchmarks
+	ruff format $(PACKAGES) tests benchmarks setup.py
+	ruff check --fix $(PACKAGES) tests benchmarks setup.py
 	snakefmt Snakefile workflow/rules
 
 clean:
-	rm -rf results/quick results/embedded results/cache .cache logs .snakemake
+	rm -rf results/quick results/embedded results/cache .cache logs .snakemake build

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("workflow", "methods", "evals", "models", "paper", "report", "records", "benchmarks")
+ROOMS = ("workflow", "methods", "evals", "models", "paper", "report", "records", "benchmarks", "tepo_bench")
 
 # The entry modules whose import closures are shown: today's name -> its name before the move of November 2026.
 ENTRIES = {

@@ -11,6 +11,7 @@ from benchmarks import house
 FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
     "records": (),
     "methods": ("records",),
+    "tepo_bench": ("records", "methods"),
     "evals": ("records",),
     "models": ("records", "evals"),
     "paper": ("records", "evals"),

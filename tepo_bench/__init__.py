@@ -1,0 +1,38 @@
+"""The losses as a library: what `pip install .` puts on a Python's path. Needs torch and nothing else.
+
+    method = tepo_bench.parse("tepo+beta=1")
+    advantage = method.advantage(reward, group)
+    batch = tepo_bench.Batch(logp=..., old_logp=..., advantage=advantage, mask=..., group=group, ...)
+    method.loss(batch).backward()
+
+The code stands in `methods/`; in a checkout these are the very same classes as
+`methods.batch.Batch` and so on, in a wheel they are `tepo_bench.methods.batch.Batch` (setup.py says why).
+"""
+
+from methods import catalog, diagnostics, parts
+from methods.batch import Batch
+from methods.catalog import parse
+from methods.entry import CatalogEntry
+from methods.method import Method
+from methods.options import Option
+from methods.parts import Part, Parts, Terms
+from methods.parts.entropy import logp_and_entropy
+from records.errors import BenchError, ConfigError, CorruptInputError
+
+__all__ = [
+    "Batch",
+    "BenchError",
+    "CatalogEntry",
+    "ConfigError",
+    "CorruptInputError",
+    "Method",
+    "Option",
+    "Part",
+    "Parts",
+    "Terms",
+    "catalog",
+    "diagnostics",
+    "logp_and_entropy",
+    "parse",
+    "parts",
+]

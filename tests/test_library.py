@@ -1,0 +1,229 @@
+"""The loss library as others get it: the wheel, installed where there is torch and nothing else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from packaging.requirements import Requirement
+
+import tepo_bench
+from tests.methods.batches import random_fields
+
+ROOT = Path(__file__).resolve().parent.parent
+# Sources that the wheel is made of; results, tests and the rest have no part in it.
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "tepo_bench", "methods", "records")
+
+# Runs in the empty environment, and here: every method on the same tensors.
+PROBE = """
+import sys
+import torch
+import tepo_bench
+
+def losses(fields):
+    said = {}
+    for key in tepo_bench.catalog.keys():
+        given = {name: value.clone() for name, value in fields.items()}
+        leaves = [given[name].requires_grad_() for name in ("logp", "entropy", "full_logp")]
+        method = tepo_bench.parse(key)
+        given["advantage"] = method.advantage(given["advantage"], given["group"])
+        batch = tepo_bench.Batch(**given)
+        loss = method.loss(batch, generator=torch.Generator().manual_seed(0))
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        sums = [float(g.square().sum()) for g in gradients if g is not None]
+        said[key] = [loss.item(), *sums, method.diagnostics(batch)]
+    hidden, head = torch.linspace(-1, 1, 12).view(2, 2, 3), torch.linspace(-2, 1, 15).view(5, 3)
+    chunked = tepo_bench.logp_and_entropy(hidden, head, torch.tensor([[0, 1], [4, 2]]))
+    return said | {"chunked": [x.tolist() for x in chunked]}
+"""
+MAIN = """
+import json
+said = losses(torch.load(sys.argv[1]))
+print(json.dumps({"said": said, "loaded": sorted(sys.modules), "file": tepo_bench.__file__}))
+"""
+
+
+def copy_of_sources(target: Path) -> Path:
+    skip = shutil.ignore_patterns("__pycache__")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=skip)
+        else:
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name)
+    return target
+
+
+def pip(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """pip without the network: setuptools is the one installed here."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def build(tree: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    return pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", target, tree)
+
+
+def requirements(package: str) -> set[str]:
+    """The package and all that it needs, as far as it is installed here: no extras."""
+    found, waiting = set(), [package]
+    while waiting:
+        name = waiting.pop()
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # torch names CUDA packages that a build for CPUs does not have
+        if distribution.name in found:
+            continue
+        found.add(distribution.name)
+        for line in distribution.requires or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, in which an earlier build left the file of a method that is gone."""
+    tree = copy_of_sources(tmp_path_factory.mktemp("wheel") / "tree")
+    left = tree / "build/lib/tepo_bench/methods/catalog/gone.py"
+    left.parent.mkdir(parents=True)
+    left.write_text("METHODS = []\n")
+    done = build(tree, tree.parent)
+    assert done.returncode == 0, done.stderr
+    return next(tree.parent.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel, torch and what torch needs; torch is linked, which costs no time."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    executable = folder / "bin/python"
+    done = pip("--python", executable, "install", "--no-deps", "--no-index", wheel)
+    assert done.returncode == 0, done.stderr
+    site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    for name in requirements("torch"):
+        distribution = importlib.metadata.distribution(name)
+        for top in {Path(file).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            (site / top).symlink_to(Path(str(distribution.locate_file(top))))
+    return executable
+
+
+def run(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Away from the repository, and with nothing of this environment on the path."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return subprocess.run([python, *arguments], cwd=cwd, env=clean, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(archive.read(name).decode() for name in names if name.endswith("METADATA"))
+    files = {name.removeprefix("tepo_bench/") for name in names if ".dist-info/" not in name}
+    assert {"__init__.py", "py.typed", "methods/batch.py"} <= files
+    rooms = {path.relative_to(ROOT).as_posix() for path in (ROOT / "methods").glob("**/*.py")}
+    assert {name for name in rooms if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
+    assert not {name for name in files if name.startswith(("methods/adapters", "methods/training", "methods/train"))}
+    assert {name for name in files if name.startswith("records/")} == {"records/__init__.py", "records/errors.py"}
+    assert "methods/catalog/gone.py" not in files
+    required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-")]
+    assert [line for line in required if "extra ==" not in line and not line.startswith("Requires-Python")] == [
+        "torch>=2.11"
+    ]
+
+
+def test_every_method_gives_the_same_in_an_environment_with_torch_alone(python: Path, tmp_path: Path) -> None:
+    fields = random_fields(3)
+    torch.save(fields, tmp_path / "fields.pt")
+    (tmp_path / "probe.py").write_text(PROBE + MAIN)
+    done = run(python, "probe.py", "fields.pt", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    there = json.loads(done.stdout)
+    assert Path(there["file"]).is_relative_to(python.parent.parent)
+    here: dict[str, object] = {}
+    exec(PROBE, here)
+    assert there["said"] == here["losses"](fields)  # type: ignore[operator]
+    assert set(there["said"]) == {*tepo_bench.catalog.keys(), "chunked"}
+    # nothing under a common name, nothing of the harness, nothing that torch does not need
+    roots = {name.split(".")[0] for name in there["loaded"]}
+    assert not roots & {"methods", "records", "pydantic", "yaml", "numpy", "transformers", "trl", "verl", "snakemake"}
+
+
+def test_in_the_repository_both_names_are_one_class() -> None:
+    from methods.batch import Batch
+    from methods.method import Method
+
+    assert tepo_bench.Batch is Batch
+    assert tepo_bench.Method is Method
+    assert all(hasattr(tepo_bench, name) for name in tepo_bench.__all__)
+
+
+USER = """
+import torch
+import tepo_bench
+
+method = tepo_bench.parse("tepo")
+x = torch.zeros(2, 3)
+batch = tepo_bench.Batch(
+    logp=x, old_logp=x, advantage=torch.zeros(2), mask=x == 0, group=torch.zeros(2), entropy=x, old_entropy=x
+)
+loss: torch.Tensor = method.loss(batch, tokens=6)
+metrics: dict[str, float | None] = method.diagnostics(batch)
+logp, entropy = tepo_bench.logp_and_entropy(x, x, torch.zeros(2, dtype=torch.long), chunk=2)
+total: torch.Tensor = logp + entropy
+"""
+# a line that is wrong -> mypy's code for it
+WRONG = {
+    'number: str = method.loss(batch)': "assignment",
+    'method.loss(batch, token=6)': "call-arg",
+    'tepo_bench.Batch(logp=x)': "call-arg",
+    'tepo_bench.pars("tepo")': "attr-defined",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_users_file_is_type_checked_against_the_wheel(python: Path, tmp_path: Path) -> None:
+    """py.typed is there, and the annotations are those that a user needs."""
+    path = tmp_path / "user.py"
+    path.write_text(USER + "".join(f"{line}\n" for line in WRONG))
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), path.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    first = USER.count("\n") + 1
+    expected = [(first + index, code) for index, code in enumerate(WRONG.values())]
+    lines = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [(int(line.split(":")[1]), line.rpartition("[")[2].rstrip("]")) for line in lines] == expected, done.stdout
+
+
+REFUSED = {  # changes to the sources -> what the build says
+    "an import that cannot be rewritten": (
+        lambda tree: (tree / "methods/batch.py").write_text("import methods.parts\n"),
+        ("wheel",),
+        "error: methods/batch.py: write `from methods.parts import ...`, which the wheel can rewrite",
+    ),
+    "an editable install": (lambda tree: None, ("install", "--editable"), "error: pip install -e: not supported"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_built_is_refused(case: str, tmp_path: Path) -> None:
+    change, command, message = REFUSED[case]
+    tree = copy_of_sources(tmp_path / "tree")
+    change(tree)
+    target = ("--prefix", tmp_path / "prefix") if command[0] == "install" else ("--wheel-dir", tmp_path)
+    first, *options = command
+    done = pip(first, "--no-deps", "--no-index", "--no-build-isolation", *target, *options, tree)
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
