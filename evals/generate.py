@@ -27,7 +27,7 @@ from evals.generation import draw
 from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
-from records import errors, provenance
+from records import digests, errors
 from records.errors import ConfigError
 from records.files import atomic, read_json, write_json
 from records.provenance import environment, sha256_file
@@ -237,7 +237,7 @@ def main() -> int:
     add("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
     args = parser.parse_args()
     if args.record:
-        provenance.weights(args.model, args.record)
+        digests.check_model(args.model, args.record)
     one_line_per_job(args.backend)
     path = generate(
         settings(args),

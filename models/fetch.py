@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from records import errors, provenance
+from records import digests, errors
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.files import read_json, write_json
 from records.provenance import environment, sha256_file
@@ -88,7 +88,7 @@ def _checked(repository: str, revision: str, out: Path) -> dict[str, Any]:
             f"{out}: holds {record.get('hub')}@{record.get('revision')}, not {repository}@{revision}; remove it or "
             "give another folder"
         )
-    provenance.weights(out, out / RECORD)
+    digests.check_model(out, out / RECORD)
     return record
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from evals.arithmetic import LADDERS
 from models import registry
 from models.registry import Architecture
-from records import provenance
+from records import digests
 from records.code_hashes import closure, code_hash
 from records.declared import Declared, validated
 from records.errors import ConfigError, CorruptInputError, unknown
@@ -201,5 +201,5 @@ def finished(base: Path) -> bool:
 def record(base: Path) -> BaseRecord:
     """`base.json` after checking the weights against it; an error names the file that is missing or differs."""
     path = base / RECORD
-    provenance.weights(base, path)
+    digests.check_model(base, path)
     return validated(BaseRecord, read_json(path, "record of a base model"), str(path), error=CorruptInputError)

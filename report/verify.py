@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from records import errors, provenance
+from records import digests, errors
 from records.errors import BenchError
 from records.provenance import sha256_file, sha256_tree
 from records.results_tree import Tree, open_tree
@@ -63,7 +63,7 @@ def _weights(
     if not read_all:
         return []
     try:
-        provenance.weights(folder, folder.parents[1] / "run.json")
+        digests.check_model(folder, folder.parents[1] / "run.json")
     except BenchError as error:
         return [f"differs: {error}"]
     evaluated = checkpoints.get(entry["of"], {}).get("weights")

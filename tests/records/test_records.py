@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,47 +118,3 @@ def test_what_snakemake_parses_imports_no_torch(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    """A run folder with one checkpoint and the record that vouches for it."""
-    folder = tmp_path / "checkpoints" / "step8"
-    folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(b"weights")
-    write_json(tmp_path / "run.json", {"outputs": {"checkpoints/step8": provenance.sha256_tree(folder)}})
-    return folder
-
-
-def test_untouched_weights_pass(trained: Path) -> None:
-    provenance.weights(trained, trained.parents[1] / "run.json")
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"weight"), r"step8: differs from its sha256"),
-        (lambda folder: (folder / "model.safetensors").unlink(), r"step8: differs from its sha256"),
-        (
-            lambda folder: folder.rename(folder.parent / "gone"),
-            r"step8: model folder is missing; remove .*run\.json",
-        ),
-        (lambda folder: (folder.parents[1] / "run.json").unlink(), r"run\.json: record of the weights is missing"),
-        (lambda folder: write_json(folder.parents[1] / "run.json", {}), r"run\.json: neither outputs nor sha256"),
-        (lambda folder: write_json(folder.parents[1] / "run.json", {"outputs": {}}), r"step8 is not among"),
-    ],
-    ids=["truncated", "file gone", "folder gone", "record gone", "not a record", "other run"],
-)
-def test_damaged_weights_are_named(trained: Path, damage: Callable[[Path], object], message: str) -> None:
-    damage(trained)
-    with pytest.raises((MissingInputError, CorruptInputError), match=message):
-        provenance.weights(trained, trained.parents[1] / "run.json")
-
-
-def test_a_base_models_record_lists_files(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    write_json(tmp_path / "base.json", {"sha256": {"model.safetensors": provenance.sha256_bytes(b"weights")}})
-    provenance.weights(tmp_path, tmp_path / "base.json")
-    (tmp_path / "model.safetensors").write_bytes(b"weight")
-    with pytest.raises(CorruptInputError, match=r"model\.safetensors: differs"):
-        provenance.weights(tmp_path, tmp_path / "base.json")
