@@ -276,6 +276,19 @@ READINGS: tuple[Reading, ...] = (
         why="The printed base scores fit the base model. An assumption.",
     ),
     Reading(
+        id="R31", name="gmpo-eps", room="methods",
+        values={"original": "low .4, high .4", "verl": "low .2, high .2"},
+        why="Bounds of a logarithm. The original and TRL clip at .4; verl reads `clip_ratio`, .2 if unset.",
+        settings={"verl": {"low": 0.2, "high": 0.2}},
+    ),
+    Reading(
+        id="R32", name="dppo-cap", room="methods",
+        values={"20": "weight at most 20", "3": "at most 3", "off": "no cap"},
+        why="The original advises a large cap. verl's loss says 20, but an `ActorConfig` left alone says 3, and verl's "
+            "example sets 10000, which is none.",
+        settings={"3": {"cap": 3.0}, "off": {"cap": None}},
+    ),
+    Reading(
         id="E1", name="average", room="evals",
         values={"both": "pooled over responses; mean of columns"},
         why="The paper prints the pooled average.",

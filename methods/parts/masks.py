@@ -138,6 +138,32 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
     return ~of(t)
 
 
+# ---- DPPO ----
+
+
+@part()
+def within_tv(t: Terms, *, low: float, high: float) -> Tensor:
+    """p - p_old at most `high` where A > 0, at least -low elsewhere: binary total variation (DPPO, 2602.04879)."""
+    change_BT = t.logp_BT.detach().exp() - t.batch.valid(t.batch.old_logp).exp()
+    return (change_BT <= high).where(t.advantage > 0, change_BT >= -low)
+
+
+@part()
+def within_kl(t: Terms, *, low: float, high: float) -> Tensor:
+    """KL(p_old || p) of the sampled token against all others at most `high` where A > 0, at most `low` elsewhere.
+
+    A token that has moved against its advantage is kept, however far (DPPO, arXiv 2602.04879).
+    """
+    logp_BT, old_BT = t.logp_BT.detach(), t.batch.valid(t.batch.old_logp)
+    p_BT, p_old_BT = logp_BT.exp(), old_BT.exp()
+    # 1e-8 as in verl: a probability that rounds to 1 would give the logarithm of 0
+    others_BT = (1 - p_old_BT) * ((1 - p_old_BT + 1e-8) / (1 - p_BT + 1e-8)).log()
+    kl_BT = p_old_BT * (old_BT - logp_BT) + others_BT
+    raised = (kl_BT <= high) | (p_BT <= p_old_BT)
+    lowered = (kl_BT <= low) | (p_BT >= p_old_BT)
+    return raised.where(t.advantage > 0, lowered)
+
+
 # ---- STEER ----
 
 

@@ -59,6 +59,12 @@ def _sequence(t: Terms) -> Tensor:
 
 
 @part(scope="sequence")
+def product(t: Terms) -> Tensor:
+    """w = exp( sum_t d_t ), the ratio of the whole sequence, (B, 1); each d_t held within 20 nats, as in TRL."""
+    return t.log_ratio_BT.clamp(-20.0, 20.0).sum(1, keepdim=True)
+
+
+@part(scope="sequence")
 def _prefix(t: Terms) -> Tensor:
     """w_t = exp( (1/t) sum_{u<=t} d_u ) (TEPO Table 5, without the stray sum in front)."""
     # t counts valid tokens, so holes in the mask do not lengthen a prefix; at least 1 before the first valid token

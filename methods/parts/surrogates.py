@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from methods.parts import Part, part
@@ -71,6 +72,41 @@ def weighted(t: Terms, *, low: float | None, high: float | None) -> Tensor:
     return weight * t.advantage * t.logp_BT
 
 
+# Weights beyond these give no gradient in float64 any more; without the bounds exp would overflow, and 0 * inf is NaN.
+FARTHEST = (math.log(1e-8), 20.0)  # of log w; TRL's
+
+
+@part()
+def soft_gate(t: Terms, *, tau_positive: float, tau_negative: float) -> Tensor:
+    """(4/tau) sigmoid(tau (w - 1)) A, tau by the sign of A: the clip's smooth relative (SAPO, arXiv 2511.20347)."""
+    tau = t.advantage.new_full(t.advantage.shape, tau_negative).masked_fill(t.advantage > 0, tau_positive)
+    return (tau * (t.log_weight.clamp(max=FARTHEST[1]).exp() - 1)).sigmoid() * (4 / tau) * t.advantage
+
+
+@part(scope="sequence")
+def geometric_clipped(t: Terms, *, low: float, high: float) -> Tensor:
+    """exp( mean_t clip(d_t) ) A, d_t kept at most `high` where A > 0, at least -low where A < 0 (GMPO, 2507.20673)."""
+    lower, upper = log_region(t.advantage, low=low, high=high)
+    clipped_BT = t.batch.valid(t.log_weight.clamp(lower, upper))
+    return (clipped_BT.sum(1, keepdim=True) / t.lengths_B1).exp() * t.advantage
+
+
+def log_region(advantage: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """As `region`, for bounds that are logarithms already."""
+    upper = advantage.new_full(advantage.shape, INF).masked_fill(advantage > 0, high)
+    return advantage.new_full(advantage.shape, -INF).masked_fill(advantage < 0, -low), upper
+
+
+@part()
+def gamma_weighted(t: Terms, *, k_pos: float, lambda_pos: float, k_neg: float, lambda_neg: float) -> Tensor:
+    """sg[phi(w)] A log pi, phi(w) = w^k exp(lambda (1 - w)), k and lambda by the sign of A (VESPO, 2602.10693)."""
+    log_weight = t.log_weight.detach().clamp(*FARTHEST)
+    positive = t.advantage >= 0
+    k = log_weight.new_full(positive.shape, k_neg).masked_fill(positive, k_pos)
+    decay = log_weight.new_full(positive.shape, lambda_neg).masked_fill(positive, lambda_pos)
+    return (decay + k * log_weight - decay * log_weight.exp()).exp() * t.advantage * t.logp_BT
+
+
 @part()
 def log_likelihood(t: Terms) -> Tensor:
     """A log pi: REINFORCE's surrogate, no weight (GPG, arXiv 2504.02546)."""
@@ -79,10 +115,11 @@ def log_likelihood(t: Terms) -> Tensor:
 
 def outside(t: Terms) -> Tensor:
     """Valid tokens whose surrogate gradient the clip removes, bool (B, T): weight outside its region, A != 0."""
+    regions: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"clipped": region, "geometric_clipped": log_region}
     surrogate = t.parts.surrogate
-    if surrogate.name != "clipped":  # the others have no clip, or one that bounds a weight and removes no gradient
+    if surrogate.name not in regions:  # no clip, or one that bounds a weight and removes no gradient
         return t.batch.mask & False
-    lower, upper = region(t.advantage, **surrogate.settings)
+    lower, upper = regions[surrogate.name](t.advantage, **surrogate.settings)
     log_weight = t.log_weight.detach()
     # strict: at the very end of a region torch's clamp keeps the gradient
     return ((log_weight < lower) | (log_weight > upper)) & (t.advantage != 0) & t.batch.mask

@@ -125,6 +125,10 @@ def sequence_ratio(c: Case, i: int, t: int) -> float:
     return math.exp(sum(c.log_ratio(i, u) for u in range(n)) / n)
 
 
+def product_ratio(c: Case, i: int, t: int) -> float:
+    return math.exp(sum(c.log_ratio(i, u) for u in range(len(c.now.logp[i]))))
+
+
 def prefix_ratio(c: Case, i: int, t: int) -> float:
     return math.exp(sum(c.log_ratio(i, u) for u in range(t + 1)) / (t + 1))
 
@@ -196,6 +200,40 @@ def log_likelihood(c: Case, i: int, t: int) -> float:
     return c.now.advantage[i] * c.now.logp[i][t]
 
 
+def soft_gated(positive: float, negative: float) -> Value:
+    """4 / tau sigmoid(tau (r - 1)) A (SAPO, 2511.20347 eq. 5-6)."""
+
+    def x(c: Case, i: int, t: int) -> float:
+        a = c.now.advantage[i]
+        tau = positive if a > 0 else negative
+        return 4 / tau / (1 + math.exp(-tau * (token_ratio(c, i, t) - 1))) * a
+
+    return x
+
+
+def geometric_mean_of_clipped(low: float, high: float) -> Value:
+    """A times the geometric mean of the ratios, each clipped in log space on the side that A pushes to (2507.20673)."""
+
+    def x(c: Case, i: int, t: int) -> float:
+        a, n = c.now.advantage[i], len(c.now.logp[i])
+        clipped = [min(c.log_ratio(i, u), high) if a > 0 else max(c.log_ratio(i, u), -low) for u in range(n)]
+        return math.exp(sum(clipped) / n) * a
+
+    return x
+
+
+def gamma_weight(settings: Mapping[str, Any]) -> Value:
+    """phi(w) = w^k e^(lambda (1 - w)) of the whole sequence's ratio as it stood (VESPO, 2602.10693)."""
+
+    def x(c: Case, i: int, t: int) -> float:
+        w = min(max(stopped(product_ratio)(c, i, t), 1e-8), math.exp(20))
+        side = "pos" if c.now.advantage[i] >= 0 else "neg"
+        k, decay = settings[f"k-{side}"], settings[f"lambda-{side}"]
+        return w**k * math.exp(decay * (1 - w))
+
+    return x
+
+
 # ---- divergences of the current policy from an anchor; d = log pi - log pi_anchor ----
 
 
@@ -247,6 +285,19 @@ def masked(tokens: str) -> Value:
         sharpening = a > 0 and dh < -tolerance
         flattening = a < 0 and dh > tolerance
         return float({"positive": sharpening, "negative": flattening, "both": sharpening or flattening}[tokens])
+
+    return m
+
+
+def binary_divergence(kind: str, low: float, high: float) -> Value:
+    """1 where pi(y_t) may still move the way A pushes (DPPO, 2602.04879): total variation or KL of {y_t, the rest}."""
+
+    def m(c: Case, i: int, t: int) -> float:
+        p, old, up = math.exp(c.held.logp[i][t]), math.exp(c.now.old[i][t]), c.now.advantage[i] > 0
+        if kind == "tv":
+            return float(p - old <= high if up else old - p <= low)
+        kl = old * math.log(old / p) + (1 - old) * math.log((1 - old + 1e-8) / (1 - p + 1e-8))
+        return float(kl <= high or p <= old if up else kl <= low or p >= old)
 
     return m
 

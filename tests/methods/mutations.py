@@ -20,6 +20,7 @@ from methods.parts import Part, Terms, ratios, reducers
 
 Mutation = Callable[[Method], Method | None]
 MUTATIONS: dict[str, Mutation] = {}
+WEIGHTED = ("weighted", "gamma_weighted")  # surrogates whose weight carries no gradient
 
 
 def mutation(name: str) -> Callable[[Mutation], Mutation]:
@@ -197,14 +198,14 @@ def product_ratio(method: Method) -> Method | None:
 
 @mutation("stop the ratio's gradient")
 def stop_ratio(method: Method) -> Method | None:
-    if method.parts.ratio.name == "none" or method.parts.surrogate.name == "weighted":
+    if method.parts.ratio.name == "none" or method.parts.surrogate.name in WEIGHTED:
         return None  # no ratio, or a ratio that is stopped already
     return with_parts(method, ratio=wrap(method.parts.ratio, lambda f: lambda *a, **k: f(*a, **k).detach()))
 
 
 @mutation("take the own token's gradient for the mean's")
 def own_token(method: Method) -> Method | None:
-    if method.parts.ratio.name != "prefix" or method.parts.surrogate.name == "weighted":
+    if method.parts.ratio.name != "prefix" or method.parts.surrogate.name in WEIGHTED:
         return None  # for a sequence weight the two are the same gradient (P3)
     return with_parts(method, ratio=ratios.own_token(of=method.parts.ratio))
 
@@ -221,7 +222,7 @@ def drop_detach(method: Method) -> Method | None:
         return live
 
     slots: dict[str, Part] = {}
-    if method.parts.surrogate.name == "weighted":
+    if method.parts.surrogate.name in WEIGHTED:
         slots["surrogate"] = wrap(method.parts.surrogate, around)
     if method.parts.shape is not None:
         slots["shape"] = wrap(method.parts.shape, around)

@@ -200,6 +200,32 @@ for _name in ("low", "high", "beta", "coefficient", "fraction", "lower", "upper"
     MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
 
 
+for _name in ("tau_positive", "tau_negative", "k_pos", "lambda_pos", "k_neg", "lambda_neg"):
+    MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
+
+
+def near_changed(method: Method, **settings: float) -> Method | None:
+    """Another trust region of the surrogate's mask (DPPO)."""
+    mask = method.parts.mask
+    if mask is None or not settings.keys() <= mask.settings.keys():
+        return None
+    return with_parts(method, mask=replace(mask, settings={**mask.settings, **settings}))
+
+
+MUTATIONS["trust every raised token"] = lambda m: near_changed(m, high=1e9)
+MUTATIONS["trust every lowered token"] = lambda m: near_changed(m, low=1e9)
+MUTATIONS["clip no raised token's logarithm"] = lambda m: logarithm_changed(m, high=1e9)
+MUTATIONS["clip no lowered token's logarithm"] = lambda m: logarithm_changed(m, low=1e9)
+
+
+def logarithm_changed(method: Method, **settings: float) -> Method | None:
+    """Other bounds of GMPO's log ratios."""
+    surrogate = method.parts.surrogate
+    if surrogate.name != "geometric_clipped":
+        return None
+    return with_parts(method, surrogate=replace(surrogate, settings={**surrogate.settings, **settings}))
+
+
 # ---- advantages ----
 
 

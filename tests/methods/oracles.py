@@ -9,6 +9,7 @@ token normaliser spans the generation batch. Its loss is a private call: `test_o
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +56,9 @@ def verl(
     from verl.workers.config import ActorConfig
     from verl.workers.config.actor import PolicyLossConfig
 
+    actor = {name: policy.pop(name) for name in ("tau_pos", "tau_neg") if name in policy}
     config = ActorConfig(
+        **actor,
         strategy="fsdp",
         rollout_n=8,
         ppo_micro_batch_size_per_gpu=1,
@@ -104,9 +107,20 @@ def trl(
     bias_corrected_kl: bool = False,
     entropy_coefficient: float = 0.0,
     leaf: str = "logp",
+    trainer_class: str = "GRPOTrainer",
+    **arguments: Any,
 ) -> Answer:
-    """TRL's `GRPOTrainer._compute_loss`, unbound; the gradient is by `leaf` (logp or entropy)."""
+    """The `_compute_loss` of a trainer of TRL, unbound; the gradient is by `leaf` (logp or entropy).
+
+    arguments: of `GRPOConfig`, for what the losses of few types read; TRL's defaults otherwise.
+    """
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # read when its experimental part is imported
+    from trl import GRPOConfig
+    from trl.experimental.gmpo import GMPOTrainer
     from trl.trainer.grpo_trainer import GRPOTrainer
+
+    defaults = {f.name: f.default for f in GRPOConfig.__dataclass_fields__.values()}
+    few = {name: defaults[name] for name in defaults if name.startswith(("sapo_", "vespo_"))}
 
     live = {name: fields[name].detach().clone().requires_grad_() for name in ("logp", "entropy")}
     width = fields["logp"].shape[1]
@@ -121,7 +135,10 @@ def trl(
             gather_for_metrics=lambda x: x,
             reduce=lambda x, reduction: x,
         ),
-        args=SimpleNamespace(use_bias_correction_kl=bias_corrected_kl, delta=None, steps_per_generation=1),
+        args=SimpleNamespace(
+            use_bias_correction_kl=bias_corrected_kl, delta=None, steps_per_generation=1, **few | arguments
+        ),
+        get_gamma_weights=GRPOTrainer.get_gamma_weights,
         aux_loss_enabled=False,
         beta=beta,
         current_gradient_accumulation_steps=1,
@@ -151,4 +168,5 @@ def trl(
         "ref_per_token_logps": fields["ref_logp"],
         "num_items_in_batch": mask.sum(),
     }
-    return _answer(GRPOTrainer._compute_loss(trainer, None, inputs), live[leaf])
+    trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer}
+    return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), live[leaf])

@@ -16,11 +16,14 @@ from tests.methods.equations import (
     Case,
     Value,
     advantage_of,
+    binary_divergence,
     clip,
     covariance,
     divergence,
     eq4_literal,
     everywhere,
+    gamma_weight,
+    geometric_mean_of_clipped,
     log_likelihood,
     masked,
     own_token,
@@ -30,6 +33,7 @@ from tests.methods.equations import (
     sequence_mean_token_mean,
     sequence_mean_token_sum,
     sequence_ratio,
+    soft_gated,
     token_mean,
     token_ratio,
     weighted_log_likelihood,
@@ -191,6 +195,39 @@ def tepo_seqsum(c: Case) -> float:
     return -sequence_mean_token_sum(c, clipped(c, base_ratio(c, "sequence")))
 
 
+def sapo(c: Case) -> float:
+    """2511.20347 eq. 5-6."""
+    return -sequence_mean_token_mean(c, soft_gated(c.settings["tau-pos"], c.settings["tau-neg"]))
+
+
+def gmpo(c: Case) -> float:
+    """2507.20673 and its code: one term per sequence."""
+    return -sequence_mean_token_mean(c, geometric_mean_of_clipped(c.settings["low"], c.settings["high"]))
+
+
+def dppo(kind: str) -> Callable[[Case], float]:
+    """2602.04879, section 5.4: sg[min(r, cap)] A log pi on the tokens inside the trust region."""
+
+    def loss(c: Case) -> float:
+        near = binary_divergence(kind, c.settings["low"], c.settings["high"])
+        cap = math.inf if c.settings["cap"] is None else c.settings["cap"]
+        x = weighted_log_likelihood(token_ratio, math.inf, cap - 1)
+        return -token_mean(c, lambda c, i, t: near(c, i, t) * x(c, i, t))
+
+    return loss
+
+
+def vespo(c: Case) -> float:
+    """2602.10693: sg[phi(w)] A log pi."""
+    weight = gamma_weight(c.settings)
+    return -token_mean(c, lambda c, i, t: weight(c, i, t) * log_likelihood(c, i, t))
+
+
+def dro(c: Case) -> float:
+    """2405.19107 as verl states it: A log pi - beta / 2 (log r)^2."""
+    return penalised(c, log_likelihood, everywhere)
+
+
 # ---- advantages ----
 
 
@@ -264,6 +301,12 @@ LOSSES: dict[str, Row] = {
     "tepo_minent": Row(tepo_entropy(-1), {**HIGHER, "coefficient": 1e-3}),
     "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}, first_update="weights below 1"),
     "tepo_seqsum": Row(tepo_seqsum, HIGHER, first_update="N/B times larger"),
+    "sapo": Row(sapo, {"tau-pos": 1.0, "tau-neg": 1.05}, first_update="mean over sequences"),
+    "gmpo": Row(gmpo, {"low": 0.4, "high": 0.4}, first_update="mean over sequences"),
+    "dppo_tv": Row(dppo("tv"), {"low": 0.15, "high": 0.15, "cap": 20.0}),
+    "dppo_kl": Row(dppo("kl"), {"low": 0.05, "high": 0.05, "cap": 20.0}),
+    "vespo": Row(vespo, {"k-pos": 2.0, "lambda-pos": 3.0, "k-neg": 3.0, "lambda-neg": 2.0}),
+    "dro": Row(dro, {"beta": 0.05, "kl-estimator": "k2"}),
 }
 
 # What the label of a reading stands for, where the label is not itself the setting.
@@ -280,6 +323,8 @@ MEANS: dict[str, dict[str, Settings]] = {
     "steer": {"token": {"ratio": "token"}, "linear": {"map": "linear"}, "0.7": {"lambda-min": 0.7}},
     "panel-b-base": {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}},
     "cov-clip": {"clip-higher": HIGHER},
+    "gmpo-eps": {"original": {"low": 0.4, "high": 0.4}, "verl": {"low": 0.2, "high": 0.2}},
+    "dppo-cap": {"20": {"cap": 20.0}, "3": {"cap": 3.0}, "off": {"cap": None}},
 }
 
 

@@ -181,7 +181,7 @@ def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
 
 
 def test_reading_ids_are_complete_and_unique() -> None:
-    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 31)] + [f"E{n}" for n in range(1, 11)]
+    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 33)] + [f"E{n}" for n in range(1, 11)]
     assert len(NAMED) == len(READINGS)
 
 
@@ -340,6 +340,9 @@ def test_diagnostics_by_hand() -> None:
     assert catalog.parse("tepo_kl_both").diagnostics(batch)["mask_fraction"] == pytest.approx(2 / 3)
     assert catalog.parse("gpg").diagnostics(batch)["ratio_spread"] is None
     assert catalog.parse("cispo").diagnostics(batch)["clip_fraction_tokens"] == 0
+    gmpo = catalog.parse("gmpo+low=0.7").diagnostics(batch)  # log 2 > .4 with A > 0, log .5 > -.7 with A < 0
+    assert gmpo["clip_fraction_tokens"] == pytest.approx(1 / 3)
+    assert catalog.parse("dppo_tv+high=0.04").diagnostics(batch)["mask_fraction"] == pytest.approx(1 / 3)  # p .05 to .1
 
 
 @pytest.mark.parametrize("key", catalog.keys())

@@ -21,8 +21,11 @@ from tests.methods.oracles import Answer, trl, verl
 from tests.methods.subjects import assert_same, distance, evaluate
 
 SMTM, SMTS = "seq-mean-token-mean", "seq-mean-token-sum"
-# verl divides a sequence by |y| + 1e-8: that much, and no more, is granted where its sequence mean is the oracle.
-PER_SEQUENCE = 1e-8
+# verl divides a sequence by |y| + 1e-8: that much, and no more, is granted where its sequence mean is the oracle. In
+# its GMPO the weight's exponent, its gradient and the advantage are all divided so.
+PER_SEQUENCE = {f"verl gspo, {SMTM}": 1e-8, "verl sapo": 1e-8, "verl geo_mean": 3e-8}
+# TRL holds its temperatures in float32 whatever the log-probs are.
+TRL_TAU = float(torch.tensor(1.05))
 
 BATCHES: dict[str, Fields] = {
     "ragged": random_fields(21, groups=4, per_group=4, longest=12),
@@ -82,6 +85,31 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     ("tepo_kl_all+beta=0.1+kl-anchor=ref", "TRL dapo/sequence", _trl("dapo", "sequence", beta=0.1)),
     ("tepo_maxent", "TRL entropy_coef", _trl("dapo", "sequence", entropy_coefficient=1e-3)),
     ("tepo_minent", "TRL entropy_coef < 0", _trl("dapo", "sequence", entropy_coefficient=-1e-3)),
+    ("sapo", "verl sapo", _verl("sapo")),
+    (f"sapo+tau-neg={TRL_TAU}", "TRL sapo", _trl("sapo")),
+    ("sapo+tau-neg=3+tau-pos=2", "verl sapo, other tau", _verl("sapo", tau_pos=2.0, tau_neg=3.0)),
+    (
+        "sapo+tau-neg=3+tau-pos=2",
+        "TRL sapo, other tau",
+        _trl("sapo", sapo_temperature_pos=2.0, sapo_temperature_neg=3.0),
+    ),
+    ("gmpo", "TRL GMPOTrainer", _trl("grpo", low=0.4, high=0.4, trainer_class="GMPOTrainer")),
+    ("gmpo", "verl geo_mean, bounds of .4", _verl("geo_mean", low=0.4, high=0.4)),
+    ("gmpo+gmpo-eps=verl", "verl geo_mean, its own bounds", _verl("geo_mean", low=0.2, high=0.2)),
+    ("dppo_tv", "verl dppo_tv, cap 20", _verl("dppo_tv", low=0.15, high=0.15, dual_clip=20.0)),
+    ("dppo_tv+high=0.3+low=0.1", "verl dppo_tv, other bounds", _verl("dppo_tv", low=0.1, high=0.3, dual_clip=20.0)),
+    ("dppo_tv+dppo-cap=3", "verl dppo_tv, ActorConfig's cap", _verl("dppo_tv", low=0.15, high=0.15, dual_clip=3.0)),
+    ("dppo_kl", "verl dppo_kl, cap 20", _verl("dppo_kl", low=0.05, high=0.05, dual_clip=20.0)),
+    ("dppo_kl+high=0.3+low=0.01", "verl dppo_kl, other bounds", _verl("dppo_kl", low=0.01, high=0.3, dual_clip=20.0)),
+    ("dppo_kl+dppo-cap=off", "verl dppo_kl, no cap", _verl("dppo_kl", low=0.05, high=0.05)),
+    ("vespo", "TRL vespo", _trl("vespo")),
+    (
+        "vespo+k-neg=1+k-pos=1.5+lambda-neg=0.5+lambda-pos=0.25",
+        "TRL vespo, other numbers",
+        _trl("vespo", vespo_k_pos=1.5, vespo_k_neg=1.0, vespo_lambda_pos=0.25, vespo_lambda_neg=0.5),
+    ),
+    ("dro", "verl dro", _verl("dro", dro_beta=0.05)),
+    ("dro+beta=1", "verl dro", _verl("dro", dro_beta=1.0)),
 ]
 
 
@@ -95,10 +123,9 @@ def test_loss_and_gradient_equal_the_oracle(
     loss, gradient = oracle(fields)
     got, by_leaf = evaluate(catalog.parse(text), fields)
     wanted = {"logp": gradient}
-    roundings = (
-        PER_SEQUENCE / torch.finfo(dtype).eps if f"verl gspo, {SMTM}" == label and dtype == torch.float64 else 32
-    )
-    assert_same((got, by_leaf), (float(loss), wanted), dtype, roundings=max(32, int(roundings)))
+    granted = next((extra for start, extra in PER_SEQUENCE.items() if label.startswith(start)), 0.0)
+    roundings = 32 + (granted / torch.finfo(dtype).eps if dtype == torch.float64 else 0)
+    assert_same((got, by_leaf), (float(loss), wanted), dtype, roundings=int(roundings))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
