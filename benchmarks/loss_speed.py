@@ -41,14 +41,17 @@ VERL = {  # our key: verl's name, reducer, settings
     "cispo": ("cispo", "token-mean", {}),
     "clip_cov": ("clip_cov", "token-mean", {"clip_cov_ratio": 2e-4, "clip_cov_lb": 1.0, "clip_cov_ub": 5.0}),
     "kl_cov": ("kl_cov", "token-mean", {"kl_cov_ratio": 2e-3, "ppo_kl_coef": 1.0}),
+    "dr_grpo": ("vanilla", "seq-mean-token-sum-norm", {}),
 }
-TRL = {  # our key: loss type, level of the ratio, beta
-    "grpo": ("dapo", "token", 0.0),
-    "tepo_nokl": ("dapo", "sequence", 0.0),
-    "gspo": ("grpo", "sequence", 0.0),
-    "tepo_seqsum": ("luspo", "sequence", 0.0),
-    "cispo": ("cispo", "token", 0.0),
-    "grpo_2024": ("grpo", "token", 0.04),
+TRL = {  # our key: loss type, level of the ratio, beta, share of the tokens of highest entropy
+    "grpo": ("dapo", "token", 0.0, 1.0),
+    "tepo_nokl": ("dapo", "sequence", 0.0, 1.0),
+    "gspo": ("grpo", "sequence", 0.0, 1.0),
+    "tepo_seqsum": ("luspo", "sequence", 0.0, 1.0),
+    "cispo": ("cispo", "token", 0.0, 1.0),
+    "grpo_2024": ("grpo", "token", 0.04, 1.0),
+    "dr_grpo": ("dr_grpo", "token", 0.0, 1.0),
+    "top_entropy": ("dapo", "token", 0.0, 0.2),
 }
 
 
@@ -80,7 +83,9 @@ def ours(key: str, tensors: dict[str, Any]) -> Loss:
     half = tensors["logp"].element_size() == 2 and "old_entropy" in catalog.parse(key).needs
     method = catalog.parse(f"{key}+dh-tol=0.01" if half else key)
     always = ("logp", "old_logp", "advantage", "mask", "group")
-    return lambda: method.loss(Batch(**{name: tensors[name] for name in (*always, *method.needs)}))
+    read = {name: tensors[name] for name in (*always, *method.needs - {"max_tokens"})}
+    limit = tensors["mask"].shape[1]  # of a response, for the methods that divide by it
+    return lambda: method.loss(Batch(**read, max_tokens=limit if "max_tokens" in method.needs else None))
 
 
 def verl(key: str, tensors: dict[str, Tensor]) -> Loss:
@@ -106,8 +111,11 @@ def trl(key: str, tensors: dict[str, Tensor]) -> Loss:
     """`GRPOTrainer._compute_loss`, unbound, with the forward pass replaced by these log-probs."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    loss_type, level, beta = TRL[key]
-    same = SimpleNamespace(gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x)
+    loss_type, level, beta, share = TRL[key]
+    same = SimpleNamespace(
+        gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x,
+        pad_across_processes=lambda x, **_: x,
+    )  # fmt: skip
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *_, **__: (tensors["logp"], tensors["entropy"], None),
         _entropy_bonus_enabled=False, _metrics={"train": defaultdict(list)}, aux_loss_enabled=False, beta=beta,
@@ -116,8 +124,10 @@ def trl(key: str, tensors: dict[str, Tensor]) -> Loss:
         current_gradient_accumulation_steps=1, entropy_coef=0.0, epsilon_low=0.2, epsilon_high=0.28,
         importance_sampling_level=level, loss_type=loss_type, max_completion_length=tensors["mask"].shape[1],
         model=SimpleNamespace(training=True), off_policy_mask_threshold=None, router_aux_loss_coef=0.0,
-        top_entropy_quantile=1.0, use_adaptive_entropy=False, use_vllm=False, vllm_importance_sampling_correction=False,
+        top_entropy_quantile=share, use_adaptive_entropy=False, use_vllm=False,
+        vllm_importance_sampling_correction=False,
     )  # fmt: skip
+    trainer.get_high_entropy_mask = lambda *given: GRPOTrainer.get_high_entropy_mask(trainer, *given)
     mask = tensors["mask"].to(tensors["logp"].dtype)
     ids = tensors["mask"].long()
     inputs = {

@@ -42,6 +42,7 @@ class Batch:
     dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; exactly these have an empty mask
     group_tokens: Tensor | None = None  # (B,) tokens of the row's group in the whole minibatch, for agg-scope=group
     groups: int | None = None  # groups in the whole minibatch, for agg-scope=group
+    max_tokens: int | None = None  # most tokens that a response may have, the trainer's limit; for Dr. GRPO's divisor
     label: str = "batch"  # what errors call it, such as the method's key
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class Batch:
     def rows(self, index: slice | Tensor) -> Batch:
         """The micro-batch of these rows; the caller passes the minibatch's `tokens` and `sequences` to the loss."""
         # every other field has one entry per row
-        names = [f.name for f in fields(self) if f.name not in ("groups", "label")]
+        names = [f.name for f in fields(self) if f.name not in ("groups", "max_tokens", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
 
     def _error(self, name: str, problem: str) -> CorruptInputError:
@@ -126,6 +127,11 @@ class Batch:
             row = int((empty != self.dropped).nonzero()[0])
             state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._error("mask", f"row {row} {state}")
+        if self.max_tokens is not None and bool((self.lengths_B > self.max_tokens).any()):
+            row = int(self.lengths_B.argmax())
+            raise self._error(
+                "mask", f"row {row} has {int(self.lengths_B[row])} tokens, max_tokens is {self.max_tokens}"
+            )
 
     @cached_property
     def _clean(self) -> bool:

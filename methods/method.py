@@ -39,9 +39,14 @@ class Method:
         """Optional `Batch` fields the loss reads."""
         return frozenset().union(*(part.needs for part in self.parts.filled().values()))
 
-    def advantage(self, reward_B: Tensor, group_B: Tensor) -> Tensor:
-        """Rewards (B,) of whole prompt groups -> advantages (B,)."""
-        return self.parts.advantage(reward_B, group_B)
+    def advantage(self, reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        """Rewards (B,) of whole prompt groups -> advantages (B,).
+
+        Call it once per rollout with the rows that will be trained on: REINFORCE++ averages over all of them.
+        lengths_B: response tokens of each row, (B,) long; without it REINFORCE++ and OPO raise `ConfigError`. Rewards
+        that are not finite, and a group of one response where a group is needed, raise `CorruptInputError`.
+        """
+        return self.parts.advantage(reward_B, group_B, lengths_B)
 
     def loss(
         self, batch: Batch, *, tokens: Count = None, sequences: Count = None, generator: Generator | None = None

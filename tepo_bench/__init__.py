@@ -1,7 +1,7 @@
 """The losses as a library: what `pip install .` puts on a Python's path. Needs torch and nothing else.
 
     method = tepo_bench.parse("tepo+beta=1")
-    advantage = method.advantage(reward, group)
+    advantage = method.advantage(reward, group, mask.sum(1))
     batch = tepo_bench.Batch(logp=..., old_logp=..., advantage=advantage, mask=..., group=group, ...)
     method.loss(batch).backward()
 

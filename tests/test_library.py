@@ -35,8 +35,8 @@ def losses(fields):
         given = {name: value.clone() for name, value in fields.items()}
         leaves = [given[name].requires_grad_() for name in ("logp", "entropy", "full_logp")]
         method = tepo_bench.parse(key)
-        given["advantage"] = method.advantage(given["advantage"], given["group"])
-        batch = tepo_bench.Batch(**given)
+        given["advantage"] = method.advantage(given["advantage"], given["group"], given["mask"].sum(1))
+        batch = tepo_bench.Batch(**given, max_tokens=17)
         loss = method.loss(batch, generator=torch.Generator().manual_seed(0))
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         sums = [float(g.square().sum()) for g in gradients if g is not None]

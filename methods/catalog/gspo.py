@@ -38,6 +38,8 @@ METHODS = [
         equation="J = (1/B) sum_i min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
         options=OPTIONS,
         parts=gspo,
+        # GSPO-token (eq. 14) has another gradient only where the advantage varies within a response
+        aliases={"gspo_token": {}},
     ),
     CatalogEntry(
         key="tepo_seqsum",
@@ -51,5 +53,6 @@ METHODS = [
         equation="J = (1/B) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i as in GSPO",
         options=OPTIONS,
         parts=tepo_seqsum,
+        aliases={"luspo": {}},  # arXiv 2602.05261: the sequence weight, summed over tokens
     ),
 ]

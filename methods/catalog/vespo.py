@@ -9,7 +9,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 def vespo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.product(),
+        ratio=ratios.product(most=20.0),  # 20 nats per token, as in TRL
         surrogate=surrogates.gamma_weighted(
             k_pos=s["k-pos"], lambda_pos=s["lambda-pos"], k_neg=s["k-neg"], lambda_neg=s["lambda-neg"]
         ),

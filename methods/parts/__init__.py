@@ -97,7 +97,7 @@ def pick(choices: Mapping[str, T], setting: str, label: str) -> T:
 class Parts:
     """The slots that a method fills. The loss is -reduce( mask * surrogate - sum of penalties )."""
 
-    advantage: Part  # (reward (B,), group (B,)) -> (B,); called once per rollout, before the loss
+    advantage: Part  # (reward (B,), group (B,), lengths (B,) or None) -> (B,); called once per rollout, before the loss
     ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
     surrogate: Part  # Terms -> objective, (B, T) or (B, 1), larger is better
     reduce: Part  # (x, batch, tokens, sequences) -> scalar

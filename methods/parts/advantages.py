@@ -1,4 +1,9 @@
-"""Group-relative advantages, one per response, and shapes that spread them over tokens."""
+"""Advantages, one per response, and shapes that spread them over tokens.
+
+An advantage is computed once per rollout, over the responses that are trained on, before they are dealt into
+minibatches: how these are split later changes nothing in it, whatever it averages over. `lengths_B` counts each
+response's tokens, (B,) long; only the formulas that weigh by length read it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from methods.parts import part
-from records.errors import CorruptInputError
+from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,19 +33,38 @@ def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return zeros_K.index_add(0, index_B, x_B), zeros_K.index_add(0, index_B, x_B.new_ones(len(x_B))), index_B
 
 
-def _centred(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """R - mean of the group, float64.
+def _finite(reward_B: Tensor) -> Tensor:
+    """The rewards in float64.
 
     In float32 the mean of equal rewards such as 0.1 can be off by one rounding, and dividing that rounding by a
     deviation of 0 + eps would give an advantage that is not near 0.
     """
     if not bool(reward_B.isfinite().all()):
         raise CorruptInputError(f"reward: not finite at {int((~reward_B.isfinite()).nonzero()[0])}")
-    sums_K, sizes_K, index_B = by_group(reward_B.double(), group_B)
+    return reward_B.double()
+
+
+def _mean_and_size(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean reward and number of responses of each row's group, (B,) each; a group of one response is refused."""
+    sums_K, sizes_K, index_B = by_group(_finite(reward_B), group_B)
     if bool((sizes_K < 2).any()):
         row = int((sizes_K < 2)[index_B].nonzero()[0])
         raise CorruptInputError(f"group: {int(group_B[row])} holds one response: no group-relative advantage")
-    return reward_B.double() - (sums_K / sizes_K)[index_B]
+    return (sums_K / sizes_K)[index_B], sizes_K[index_B]
+
+
+def _centred(reward_B: Tensor, group_B: Tensor) -> Tensor:
+    """R - mean of the group, float64."""
+    return reward_B.double() - _mean_and_size(reward_B, group_B)[0]
+
+
+def _tokens(lengths_B: Tensor | None, reward_B: Tensor, name: str) -> Tensor:
+    """The lengths in float64, or the reason why there are none."""
+    if lengths_B is None:
+        raise ConfigError(f"lengths: needed by the advantage {name}, not supplied (tokens of each response)")
+    if lengths_B.shape != reward_B.shape or bool((lengths_B < 1).any()):
+        raise CorruptInputError(f"lengths: expected {len(reward_B)} numbers of at least 1, got {lengths_B.tolist()}")
+    return lengths_B.double()
 
 
 def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
@@ -50,7 +74,7 @@ def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
 
 
 @part()
-def group_zscore(reward_B: Tensor, group_B: Tensor, *, std: str) -> Tensor:
+def group_zscore(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, std: str) -> Tensor:
     """A = (R - mean) / (std + eps) within the prompt's group (GRPO, arXiv 2402.03300, section 4.1.2; TEPO eq. 9)."""
     correction, eps = STD[std]
     centred_B = _centred(reward_B, group_B)
@@ -95,9 +119,52 @@ SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
 
 
 @part()
-def group_centred(reward_B: Tensor, group_B: Tensor, *, scale: str) -> Tensor:
+def group_centred(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, scale: str) -> Tensor:
     """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`."""
     return (_centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)).to(reward_B.dtype)
+
+
+@part()
+def leave_one_out(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
+    """A = R - mean of the group's other responses = n/(n - 1) (R - mean) (RLOO, arXiv 2402.14740)."""
+    mean_B, size_B = _mean_and_size(reward_B, group_B)
+    return ((reward_B.double() - mean_B) * size_B / (size_B - 1)).to(reward_B.dtype)
+
+
+@part()
+def mean_scaled(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
+    """A = (R - mean) / mean within the prompt's group (MaxRL, arXiv 2602.02710)."""
+    mean_B, _ = _mean_and_size(reward_B, group_B)
+    # Only a positive mean divides. Without any reward A is 0; a negative mean, which MaxRL's success rates never are,
+    # would flip every sign.
+    return ((reward_B.double() - mean_B) / mean_B.where(mean_B > 0, 1.0)).to(reward_B.dtype)
+
+
+@part()
+def length_weighted_baseline(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
+    """A = R - sum |y| R / sum |y| within the prompt's group: the baseline of least variance (OPO, arXiv 2505.23585)."""
+    mean_B, _ = _mean_and_size(reward_B, group_B)
+    tokens_B = _tokens(lengths_B, reward_B, "length_weighted_baseline")
+    # of the centred rewards, so that equal rewards give 0 and not a rounding
+    centred_B = reward_B.double() - mean_B
+    weighted_K, _, index_B = by_group(tokens_B * centred_B, group_B)
+    tokens_K, _, _ = by_group(tokens_B, group_B)
+    return (centred_B - (weighted_K / tokens_K)[index_B]).to(reward_B.dtype)
+
+
+@part()
+def whitened(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, baseline: str) -> Tensor:
+    """A = (b - mean b) / sqrt(var b + 1e-8) over all tokens, b = R, or R - mean of the group (REINFORCE++, 2501.03262).
+
+    Over tokens: a response counts as often as it has tokens, and the variance divides by tokens - 1 (verl, OpenRLHF).
+    """
+    value_B = _finite(reward_B) if baseline == "none" else _centred(reward_B, group_B)
+    tokens_B = _tokens(lengths_B, reward_B, "whitened")
+    count = tokens_B.sum()
+    centred_B = value_B - (tokens_B * value_B).sum() / count
+    # at least 1: one response of one token is its own mean, and any finite scale will do
+    variance = (tokens_B * centred_B**2).sum() / (count - 1).clamp(min=1)
+    return (centred_B / (variance + 1e-8).sqrt()).to(reward_B.dtype)
 
 
 @part("entropy")

@@ -164,6 +164,24 @@ def within_kl(t: Terms, *, low: float, high: float) -> Tensor:
     return raised.where(t.advantage > 0, lowered)
 
 
+# ---- entropy ----
+
+
+@part("entropy", scope="batch")
+def top_entropy(t: Terms, *, share: float) -> Tensor:
+    """The valid tokens at hand whose entropy is at or above its (1 - share) quantile (80/20 rule, arXiv 2506.01939)."""
+    assert t.batch.entropy is not None
+    if t.batch.tokens == 0:
+        return t.batch.mask
+    entropy_BT = t.batch.entropy.detach()
+    # An interpolated quantile lies between two tokens' entropies, and at or above it are the tokens from the upper one
+    # on: there is nothing to interpolate. Rounded, because (1 - 0.2) * 10 may come out above 8.
+    rank = math.ceil(round((1 - share) * (t.batch.tokens - 1), 6))
+    least = entropy_BT[t.batch.mask].kthvalue(rank + 1).values
+    # padding, which may hold anything, NaN too, is never chosen
+    return (entropy_BT >= least) & t.batch.mask
+
+
 # ---- STEER ----
 
 

@@ -59,9 +59,10 @@ def _sequence(t: Terms) -> Tensor:
 
 
 @part(scope="sequence")
-def product(t: Terms) -> Tensor:
-    """w = exp( sum_t d_t ), the ratio of the whole sequence, (B, 1); each d_t held within 20 nats, as in TRL."""
-    return t.log_ratio_BT.clamp(-20.0, 20.0).sum(1, keepdim=True)
+def product(t: Terms, *, most: float | None) -> Tensor:
+    """w = pi(y)/pi_old(y) = exp( sum_t d_t ), the whole response as one action, (B, 1); each d_t within `most` nats."""
+    log_ratio_BT = t.log_ratio_BT if most is None else t.log_ratio_BT.clamp(-most, most)
+    return log_ratio_BT.sum(1, keepdim=True)
 
 
 @part(scope="sequence")

@@ -81,3 +81,10 @@ def seq_mean_token_mean(x: Tensor, batch: Batch, tokens: Count, sequences: Count
 def seq_mean_token_sum(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:
     """(1/B) sum_i sum_t x (TEPO Table 5)."""
     return row_sums(x, batch).sum() / denominator(sequences, batch.sequences, "sequence", batch)
+
+
+@part("max_tokens")
+def seq_mean_token_sum_norm(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:
+    """(1/(B L)) sum_i sum_t x, L = most tokens a response may have (Dr. GRPO, arXiv 2503.20783; TRL `dr_grpo`)."""
+    assert batch.max_tokens is not None
+    return seq_mean_token_sum()(x, batch, tokens, sequences) / batch.max_tokens

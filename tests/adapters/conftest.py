@@ -65,7 +65,7 @@ def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory
         import torch
 
         full = self._full_logp(model, torch.cat(ids, 1), torch.cat(masks, 1), logp.shape[1])
-        seen.append((inputs.batch(logp, entropy, "captured"), full, None))
+        seen.append((inputs.batch(logp, entropy, "captured", self.training_sizes.max_completion_tokens), full, None))
         return original(self, model, inputs)
 
     with pytest.MonkeyPatch.context() as patch:

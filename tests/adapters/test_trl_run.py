@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from methods import catalog
 from methods.training.run_folder import COLUMNS
 from records.errors import CorruptInputError
 from records.files import read_growing_csv
@@ -87,6 +89,22 @@ def test_run_json_records_what_was_done(runs: dict[str, Path]) -> None:
     assert (record["updates"], record["collapsed_at"]) == (8, None)
     assert record["method"]["key"] == "tepo"
     assert record["cpu_seconds"] > 0 < record["wall_seconds"]
+
+
+BEYOND = [key for key, entry in catalog.entries().items() if not entry.paper_rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", BEYOND)
+def test_every_method_beyond_the_paper_trains(key: str, runs: dict[str, Path], train: Train, tmp_path: Path) -> None:
+    """Two rollouts, as long as GRPO/DAPO's from the same samples; other weights, so that it is not GRPO/DAPO's loss."""
+    assert train(tmp_path / "run", key) == 0
+    rows, grpo = numbers(tmp_path / "run"), numbers(runs["grpo"])
+    assert len(rows) == len(grpo)
+    assert rows[0]["reward"] == grpo[0]["reward"]
+    assert all(math.isfinite(float(row["loss"])) for row in rows if row["loss"])
+    assert any(float(row["grad_norm"] or 0) > 0 for row in rows)
+    assert weights(tmp_path / "run") != weights(runs["grpo"])
 
 
 def test_checkpoint_is_an_ordinary_model_folder(runs: dict[str, Path], world: Path) -> None:

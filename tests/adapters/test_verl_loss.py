@@ -71,7 +71,7 @@ def test_rows_that_only_fill_up_count_for_nothing(key: str, captured: list[Batch
         for name in ("logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp")
     }
     twice["group"][rows:] = -1
-    padded = Batch(**twice, mask=filled, dropped=~filled.any(1))
+    padded = Batch(**twice, mask=filled, dropped=~filled.any(1), max_tokens=whole.max_tokens)
     loss, logp, entropy = through(key, leaves_of(padded), parts=2)
     expected = through(key, whole)
     same([loss, logp[:rows], entropy[:rows]], expected, rtol=1e-12, atol=1e-14)  # type: ignore[index]
@@ -95,6 +95,6 @@ def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
     from methods.adapters.verl.worker import RESULT, MethodLoss
     from tests.adapters.verl_conformance import as_verl
 
-    loss = MethodLoss("clip_cov", 0, 4, whole_minibatch=True)
+    loss = MethodLoss("clip_cov", 0, 4, 6, whole_minibatch=True)
     seen = [loss(*as_verl(batch, slice(None)))[1][RESULT].update for batch in captured]
     assert seen == [0, 1, 2, 3]

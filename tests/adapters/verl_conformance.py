@@ -19,7 +19,10 @@ PROMPT = 2  # tokens; a loss reads none of them
 def through_workers(method: Method, batch: Batch, parts: int = 1, ranks: int = 1) -> torch.Tensor:
     """The workers' loss over `parts` micro-batches on each of `ranks`, averaged over ranks as FSDP does; its gradient
     reaches `batch.logp` and `batch.entropy`."""
-    losses = [MethodLoss(method.key, 0, 1, whole_minibatch=True) for _ in range(ranks)]
+    losses = [
+        MethodLoss(method.key, 0, 1, batch.max_tokens or batch.mask.shape[1], whole_minibatch=True)
+        for _ in range(ranks)
+    ]
     size = -(-len(batch.mask) // (parts * ranks))
     total = batch.logp.new_zeros(())
     for rank, loss in enumerate(losses):

@@ -27,6 +27,7 @@ from tests.adapters.test_verl_loss import KEYS
 from tests.adapters.verl_conformance import as_verl
 
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
+MAX_TOKENS = 10  # a limit that no response reaches
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -71,6 +72,7 @@ def minibatch(logp_BT: torch.Tensor, entropy_BT: torch.Tensor, mask_BT: torch.Te
         entropy=entropy_BT,
         old_entropy=entropy_BT.detach() + 0.02 * (torch.rand(logp_BT.shape, generator=noise) - 0.5),
         ref_logp=old - 0.1,
+        max_tokens=MAX_TOKENS,
     )
 
 
@@ -136,7 +138,7 @@ def main(world: Path, out: Path) -> None:
             model.zero_grad()
             expected.backward()
             data = as_engine(batch, rows, parts)
-            loss, gradients, _ = through_engine(actor, data, MethodLoss(key, 1, 4, whole_minibatch=True))
+            loss, gradients, _ = through_engine(actor, data, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
             mean = torch.tensor(loss)
             torch.distributed.all_reduce(mean)
             name = f"{key} in {parts}"
@@ -150,7 +152,7 @@ def main(world: Path, out: Path) -> None:
     for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
         kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
         data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
-    _, _, ((_, _, first),) = through_engine(actor, data, MethodLoss("tepo", 1, 4, whole_minibatch=True))
+    _, _, ((_, _, first),) = through_engine(actor, data, MethodLoss("tepo", 1, 4, MAX_TOKENS, whole_minibatch=True))
     found["first"] = catalog.parse("tepo").diagnostics(first)
     found["dH"] = float((first.entropy - first.old_entropy).abs()[first.mask].max())
     # states merge to what was trained

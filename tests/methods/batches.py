@@ -17,6 +17,7 @@ Fields = dict[str, Tensor]
 TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "mask")
 VOCABULARY_FIELDS = ("full_logp", "old_full_logp")
 ROW_FIELDS = ("advantage", "group")
+MAX_TOKENS = 17  # a trainer's limit on a response: above every length here, and no batch's width
 
 
 def random_fields(

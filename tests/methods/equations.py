@@ -126,6 +126,7 @@ def sequence_ratio(c: Case, i: int, t: int) -> float:
 
 
 def product_ratio(c: Case, i: int, t: int) -> float:
+    """pi(y) / pi_old(y): the whole response as one action (2402.14740)."""
     return math.exp(sum(c.log_ratio(i, u) for u in range(len(c.now.logp[i]))))
 
 
@@ -304,3 +305,16 @@ def binary_divergence(kind: str, low: float, high: float) -> Value:
 
 def everywhere(c: Case, i: int, t: int) -> float:
     return 1.0
+
+
+def top_entropy(share: float) -> Value:
+    """1 on the tokens at or above the (1 - share) quantile of all entropies: 2506.01939; never differentiated.
+
+    A token's place is the number of others that are not above it; the quantile's place is (1 - share)(n - 1).
+    """
+
+    def m(c: Case, i: int, t: int) -> float:
+        place = sum(c.held.entropy[j][u] <= c.held.entropy[i][t] for j, u in c.every()) - 1
+        return float(place >= (1 - share) * (c.count - 1) - 1e-6)
+
+    return m

@@ -144,7 +144,7 @@ def flip_mask(method: Method) -> Method | None:
             return None  # A dH < 0, and that dH is a multiple of A
         changed = seen_through(penalty.settings["mask"], change)
         return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": changed}),))
-    if mask is not None and mask.name != "steer":  # |Omega| has no sign
+    if mask is not None and mask.name not in ("steer", "top_entropy"):  # |Omega| has no sign; the other reads no A
         return with_parts(method, mask=seen_through(mask, change))
     return None
 
@@ -152,6 +152,14 @@ def flip_mask(method: Method) -> Method | None:
 @mutation("drop the mask")
 def drop_mask(method: Method) -> Method | None:
     return with_parts(method, mask=None) if method.parts.mask is not None else None
+
+
+@mutation("keep the other tokens")
+def other_mask(method: Method) -> Method | None:
+    mask = method.parts.mask
+    if mask is None or mask.name == "steer":  # a weight, no selection
+        return None
+    return with_parts(method, mask=wrap(mask, lambda f: lambda t, **k: t.batch.mask & ~f(t, **k)))
 
 
 @mutation("shape nothing")
@@ -196,7 +204,7 @@ def half_as_much_again(name: str) -> Mutation:
     return mutate
 
 
-for _name in ("low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa"):
+for _name in ("low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa", "share"):
     MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
 
 
@@ -239,9 +247,33 @@ MUTATIONS["divide by the deviation"] = advantage_changed("", advantages.group_zs
 
 
 @mutation("centre over the whole batch")
-def one_group(method: Method) -> Method:
+def one_group(method: Method) -> Method | None:
     part = method.parts.advantage
-    return with_parts(method, advantage=wrap(part, lambda f: lambda reward, group, **k: f(reward, group * 0, **k)))
+    if part.settings.get("baseline") == "none":
+        return None  # it reads no groups
+    return with_parts(
+        method, advantage=wrap(part, lambda f: lambda reward, group, lengths, **k: f(reward, group * 0, lengths, **k))
+    )
+
+
+@mutation("weigh every response alike")
+def equal_lengths(method: Method) -> Method | None:
+    part = method.parts.advantage
+    if part.name not in ("whitened", "length_weighted_baseline"):
+        return None
+    return with_parts(
+        method,
+        advantage=wrap(part, lambda f: lambda reward, group, lengths, **k: f(reward, group, lengths * 0 + 1, **k)),
+    )
+
+
+@mutation("subtract the group's mean before, or not")
+def other_baseline(method: Method) -> Method | None:
+    part = method.parts.advantage
+    if part.name != "whitened":
+        return None
+    other = {"none": "group", "group": "none"}[part.settings["baseline"]]
+    return with_parts(method, advantage=advantages.whitened(baseline=other))
 
 
 @mutation("declare nothing about splits")

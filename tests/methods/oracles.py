@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.methods.batches import Fields
+from tests.methods.batches import MAX_TOKENS, Fields
 
 Answer = tuple[Tensor, Tensor]  # loss, its gradient by logp (B, T)
 OFF = 1e9
@@ -68,7 +68,8 @@ def verl(
         clip_ratio_c=dual_clip,
         policy_loss=PolicyLossConfig(loss_mode=name, **policy),
     )
-    config.global_batch_info.update(totals or {})
+    # read by seq-mean-token-sum-norm alone, which would otherwise divide by the width of the micro-batch at hand
+    config.global_batch_info.update({"loss_scale_factor": MAX_TOKENS} | (totals or {}))
     advantage, mask = _expanded(fields)
     leaf = fields["logp"].detach().clone().requires_grad_()
     loss, _ = get_policy_loss_fn(name)(
@@ -85,14 +86,20 @@ def verl(
     return _answer(loss, leaf)
 
 
-def verl_advantage(name: str, reward: Tensor, group: Tensor) -> Tensor:
-    """(B,) advantage of verl's estimator `grpo` or `gpg` for outcome rewards (B,)."""
+def verl_advantage(name: str, reward: Tensor, group: Tensor, lengths: Tensor | None = None, **settings: Any) -> Tensor:
+    """(B,) advantage of verl's estimator `name` for outcome rewards (B,), which stand at the last token."""
+    from verl.trainer.config import AlgoConfig
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-    mask = torch.ones(len(reward), 1, dtype=reward.dtype)
+    lengths = torch.ones_like(group) if lengths is None else lengths
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    last = torch.arange(int(lengths.max())) == lengths[:, None] - 1
+    if name == "reinforce_plus_plus":  # the one that needs a configuration; the others do not read theirs
+        settings["config"] = AlgoConfig(gamma=1.0)
     out, _ = get_adv_estimator_fn(name)(
-        token_level_rewards=reward[:, None].clone(), response_mask=mask, index=group.numpy()
+        token_level_rewards=last * reward[:, None], response_mask=mask.to(reward.dtype), index=group.numpy(), **settings
     )
+    assert bool((out == torch.where(mask, out[:, :1], 0)).all()), "one number per response"
     return out[:, 0]
 
 
@@ -106,6 +113,7 @@ def trl(
     beta: float = 0.0,
     bias_corrected_kl: bool = False,
     entropy_coefficient: float = 0.0,
+    top_entropy: float = 1.0,
     leaf: str = "logp",
     trainer_class: str = "GRPOTrainer",
     **arguments: Any,
@@ -123,7 +131,6 @@ def trl(
     few = {name: defaults[name] for name in defaults if name.startswith(("sapo_", "vespo_"))}
 
     live = {name: fields[name].detach().clone().requires_grad_() for name in ("logp", "entropy")}
-    width = fields["logp"].shape[1]
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *_, **__: (live["logp"], live["entropy"], None),
         _entropy_bonus_enabled=entropy_coefficient != 0,
@@ -134,6 +141,7 @@ def trl(
             gather=lambda x: x,
             gather_for_metrics=lambda x: x,
             reduce=lambda x, reduction: x,
+            pad_across_processes=lambda x, **_: x,
         ),
         args=SimpleNamespace(
             use_bias_correction_kl=bias_corrected_kl, delta=None, steps_per_generation=1, **few | arguments
@@ -147,15 +155,16 @@ def trl(
         epsilon_low=low,
         importance_sampling_level=level,
         loss_type=loss_type,
-        max_completion_length=width,
+        max_completion_length=MAX_TOKENS,
         model=SimpleNamespace(training=True),
         off_policy_mask_threshold=None,
         router_aux_loss_coef=0.0,
-        top_entropy_quantile=1.0,
+        top_entropy_quantile=top_entropy,
         use_adaptive_entropy=False,
         use_vllm=False,
         vllm_importance_sampling_correction=False,
     )
+    trainer.get_high_entropy_mask = lambda *given: GRPOTrainer.get_high_entropy_mask(trainer, *given)
     mask = fields["mask"].to(fields["logp"].dtype)
     ids = torch.zeros(mask.shape, dtype=torch.long)
     inputs = {
@@ -170,3 +179,30 @@ def trl(
     }
     trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer}
     return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), live[leaf])
+
+
+def trl_rloo(fields: Fields) -> Answer:
+    """TRL's `RLOOTrainer._compute_loss`, unbound, at its default clip of 0.2 on both sides."""
+    from trl.trainer.rloo_trainer import RLOOTrainer
+
+    leaf = fields["logp"].detach().clone().requires_grad_()
+    trainer = SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (leaf, fields["entropy"], None),
+        _metrics={"train": defaultdict(list)},
+        accelerator=SimpleNamespace(gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x),
+        aux_loss_enabled=False,
+        epsilon_high=0.2,
+        epsilon_low=0.2,
+        model=SimpleNamespace(training=True),
+    )
+    mask = fields["mask"].to(fields["logp"].dtype)
+    ids = torch.zeros(mask.shape, dtype=torch.long)
+    inputs = {
+        "prompt_ids": ids[:, :1],
+        "prompt_mask": ids[:, :1] + 1,
+        "completion_ids": ids,
+        "completion_mask": mask,
+        "advantages": fields["advantage"],
+        "old_logps": (fields["old_logp"] * mask).sum(1),
+    }
+    return _answer(RLOOTrainer._compute_loss(trainer, None, inputs), leaf)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.methods.batches import MAX_TOKENS
 from tests.methods.equations import (
     Case,
     Value,
@@ -30,17 +31,20 @@ from tests.methods.equations import (
     own_token_share,
     ppo,
     prefix_ratio,
+    product_ratio,
     sequence_mean_token_mean,
     sequence_mean_token_sum,
     sequence_ratio,
     soft_gated,
     token_mean,
     token_ratio,
+    top_entropy,
     weighted_log_likelihood,
 )
 
 Reducer = Callable[[Case, Value], float]
 Settings = Mapping[str, Any]
+Advantage = Callable[[Sequence[float], Sequence[int], Sequence[int], Settings], list[float]]
 
 
 def clipped(c: Case, ratio: Value, advantage: Value = advantage_of) -> Value:
@@ -228,7 +232,26 @@ def dro(c: Case) -> float:
     return penalised(c, log_likelihood, everywhere)
 
 
+def dr_grpo(c: Case) -> float:
+    """2503.20783: sum over tokens, divided by a constant, mean over sequences."""
+    return -sequence_mean_token_sum(c, clipped(c, token_ratio)) / MAX_TOKENS
+
+
+def rloo_sequence(c: Case) -> float:
+    """2402.14740 with TRL's clip: one term per response."""
+    x = clipped(c, product_ratio)
+    return -sum(x(c, i, 0) for i in range(len(c.now.logp))) / (c.sequences or len(c.now.logp))
+
+
+def top_entropy_tokens(c: Case) -> float:
+    """2506.01939: the other tokens' terms are 0, and count in the divisor."""
+    x, chosen = clipped(c, token_ratio), top_entropy(c.settings["share"])
+    return -token_mean(c, lambda c, i, t: chosen(c, i, t) * x(c, i, t))
+
+
 # ---- advantages ----
+
+Numbers = Sequence[float]
 
 
 def groups(reward: Sequence[float], group: Sequence[int]) -> list[list[float]]:
@@ -241,7 +264,7 @@ def deviation(rewards: Sequence[float], degrees: int = 1) -> float:
     return math.sqrt(sum((r - mean) ** 2 for r in rewards) / (len(rewards) - degrees))
 
 
-def z_scored(reward: Sequence[float], group: Sequence[int], settings: Settings) -> list[float]:
+def z_scored(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
     """(R - mean of the group) / (std of the group + eps); reading adv-std (R11)."""
     kind = settings.get("adv-std", "unbiased")
     degrees, eps = 0 if kind == "biased" else 1, 1e-4 if kind == "unbiased-1e-4" else 1e-6
@@ -249,7 +272,7 @@ def z_scored(reward: Sequence[float], group: Sequence[int], settings: Settings) 
     return [(r - sum(p) / len(p)) / (deviation(p, degrees) + eps) for r, p in zip(reward, peers, strict=True)]
 
 
-def centred(reward: Sequence[float], group: Sequence[int], settings: Settings) -> list[float]:
+def centred(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
     """alpha (R - mean of the group) / F_norm (2504.02546 eq. 5); reading gpg-scale (R13)."""
     kind = settings.get("gpg-scale", "one")
     peers = groups(reward, group)
@@ -264,17 +287,50 @@ def centred(reward: Sequence[float], group: Sequence[int], settings: Settings) -
     return [x * len(reward) / max(counted, 1) for x in centre]
 
 
+def leave_one_out(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
+    """R minus the mean of the prompt's other responses (2402.14740)."""
+    every = list(zip(reward, group, strict=True))
+    others = [[r for j, (r, h) in enumerate(every) if h == g and j != i] for i, (_, g) in enumerate(every)]
+    return [r - sum(o) / len(o) for r, o in zip(reward, others, strict=True)]
+
+
+def mean_scaled(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
+    """(R - mean) / mean where the mean is positive (2602.02710)."""
+    means = [sum(p) / len(p) for p in groups(reward, group)]
+    return [(r - m) / m if m > 0 else r - m for r, m in zip(reward, means, strict=True)]
+
+
+def by_length(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
+    """R minus the mean over the prompt's tokens, each with its response's reward (2505.23585)."""
+    tokens = [[r for r, h, n in zip(reward, group, lengths, strict=True) if h == g for _ in range(n)] for g in group]
+    return [r - sum(t) / len(t) for r, t in zip(reward, tokens, strict=True)]
+
+
+def whitened(baseline: bool) -> Advantage:
+    """(b - mean) / sqrt(var + 1e-8) over every token of the batch, each with its response's b (2501.03262)."""
+
+    def advantage(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
+        b = [r - sum(p) / len(p) if baseline else r for r, p in zip(reward, groups(reward, group), strict=True)]
+        tokens = [x for x, n in zip(b, lengths, strict=True) for _ in range(n)]
+        mean = sum(tokens) / len(tokens)
+        variance = sum((x - mean) ** 2 for x in tokens) / (len(tokens) - 1)
+        return [(x - mean) / math.sqrt(variance + 1e-8) for x in b]
+
+    return advantage
+
+
 @dataclass(frozen=True)
 class Row:
     """One catalog method: loss, printed settings, how its advantage is made, how its first update stands out."""
 
     loss: Callable[[Case], float]
     settings: Settings = field(default_factory=dict)
-    advantage: Callable[[Sequence[float], Sequence[int], Settings], list[float]] = z_scored
+    advantage: Advantage = z_scored
     first_update: str | None = None  # why its first update on a rollout is not -A m / N, if it is not
 
 
 HIGHER: Settings = {"low": 0.2, "high": 0.28}
+EVEN: Settings = {"low": 0.2, "high": 0.2}
 
 LOSSES: dict[str, Row] = {
     "grpo": Row(grpo, HIGHER),
@@ -307,6 +363,14 @@ LOSSES: dict[str, Row] = {
     "dppo_kl": Row(dppo("kl"), {"low": 0.05, "high": 0.05, "cap": 20.0}),
     "vespo": Row(vespo, {"k-pos": 2.0, "lambda-pos": 3.0, "k-neg": 3.0, "lambda-neg": 2.0}),
     "dro": Row(dro, {"beta": 0.05, "kl-estimator": "k2"}),
+    "dr_grpo": Row(dr_grpo, EVEN, advantage=centred, first_update="a constant divisor"),
+    "reinforce_pp": Row(grpo, EVEN, advantage=whitened(baseline=False)),
+    "reinforce_pp_baseline": Row(grpo, EVEN, advantage=whitened(baseline=True)),
+    "rloo": Row(grpo, EVEN, advantage=leave_one_out),
+    "rloo_sequence": Row(rloo_sequence, EVEN, advantage=leave_one_out, first_update="N/B times larger"),
+    "maxrl": Row(grpo, EVEN, advantage=mean_scaled),
+    "opo": Row(grpo, EVEN, advantage=by_length),
+    "top_entropy": Row(top_entropy_tokens, {**HIGHER, "share": 0.2}, first_update="drops tokens"),
 }
 
 # What the label of a reading stands for, where the label is not itself the setting.

@@ -17,7 +17,7 @@ from methods import catalog
 from methods.batch import Batch
 from methods.method import Method
 from records.errors import ConfigError
-from tests.methods.batches import Fields
+from tests.methods.batches import MAX_TOKENS, Fields
 
 LEAVES = ("logp", "entropy", "full_logp")
 ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
@@ -81,7 +81,9 @@ def contradictions() -> tuple[str, ...]:
 
 def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:
     """The batch with exactly the fields the method says it needs, so that `needs` is proven with every loss."""
-    tensors: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs))}
+    tensors: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs - {"max_tokens"}))}
+    if "max_tokens" in method.needs:
+        tensors["max_tokens"] = MAX_TOKENS
     for name in LEAVES:
         if name in tensors:
             tensors[name] = tensors[name].detach().clone().requires_grad_()

@@ -42,6 +42,7 @@ def fields(**changes: Any) -> dict[str, Any]:
         "entropy": noise[2].abs(),
         "old_entropy": noise[3].abs(),
         "ref_logp": noise[4] - 1,
+        "max_tokens": 3,
     }
     return given | changes
 
@@ -238,6 +239,7 @@ def test_generated_pages_are_up_to_date() -> None:
         ({"mask": torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]).bool()}, ["mask", "row 1", "dropped"]),
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
         ({"old_logp": torch.zeros(4, 3, requires_grad=True)}, ["old_logp", "gradient"]),
+        ({"max_tokens": 2}, ["mask", "row 0", "3 tokens", "max_tokens is 2"]),
     ],
 )
 def test_a_bad_batch_is_refused_by_name_and_index(changes: dict[str, Any], words: list[str]) -> None:
@@ -288,7 +290,7 @@ def test_a_micro_batch_of_the_group_scope_needs_the_groups_counts() -> None:
 
 
 def test_half_precision_entropies_need_a_stated_tolerance() -> None:
-    half = {name: x.bfloat16() for name, x in fields().items() if x.is_floating_point()}
+    half = {name: x.bfloat16() for name, x in fields().items() if name not in ("mask", "group", "max_tokens")}
     with pytest.raises(ConfigError, match="dh-tol"):
         catalog.parse("tepo").loss(Batch(**fields(**half)))
     assert math.isfinite(catalog.parse("tepo+dh-tol=0.01").loss(Batch(**fields(**half))))
@@ -300,6 +302,32 @@ def test_rewards_without_a_baseline_are_refused(key: str) -> None:
         catalog.parse(key).advantage(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([3, 3, 7]))
     with pytest.raises(CorruptInputError, match="reward: not finite at 1"):
         catalog.parse(key).advantage(torch.tensor([1.0, math.nan]), torch.tensor([0, 0]))
+
+
+@pytest.mark.parametrize("key", ["reinforce_pp", "reinforce_pp_baseline", "opo"])
+def test_an_advantage_that_weighs_by_length_refuses_to_guess_it(key: str) -> None:
+    reward, group = torch.tensor([1.0, 0.0]), torch.tensor([0, 0])
+    with pytest.raises(ConfigError, match="lengths: needed by the advantage"):
+        catalog.parse(key).advantage(reward, group)
+    for wrong in ([3, 0], [3, 2, 1]):
+        with pytest.raises(CorruptInputError, match="lengths: expected 2 numbers of at least 1"):
+            catalog.parse(key).advantage(reward, group, torch.tensor(wrong))
+
+
+SETTLED = ("dr_grpo", "rloo", "rloo_sequence", "maxrl", "opo", "top_entropy", "grpo", "gpg")
+
+
+@pytest.mark.parametrize("key", [*SETTLED, "reinforce_pp", "reinforce_pp_baseline"])
+def test_a_group_of_equal_rewards_has_no_advantage_but_with_reinforce_pp(key: str) -> None:
+    """What each entry of the catalog says of it; the trainers leave such groups out unless they are told not to."""
+    reward, group = torch.tensor([0.0, 0, 0, 1, 0, 0, 0.1, 0.1]), torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+    advantage = catalog.parse(key).advantage(reward, group, torch.tensor([1, 2, 3, 4, 5, 6, 7, 8]))
+    settled = advantage[group != 1]
+    assert bool((settled.abs() < 1e-9).all()) == (key in SETTLED)
+    assert bool((advantage[group == 1] != 0).all())
+    if key == "reinforce_pp_baseline":  # minus the mean over tokens, the same for every response
+        assert float(settled.std()) < 1e-9
+        assert "minus the mean over tokens" in catalog.entries()[key].differs_from_grpo
 
 
 def test_equal_rewards_give_no_advantage_even_when_they_are_not_exact() -> None:

@@ -61,13 +61,21 @@ def near(a: float, b: float) -> bool:
     return bool(abs(a - b) <= 1e-6 * max(abs(a), abs(b)))  # verl's metrics and scales are float32
 
 
-def advantage(key: str, rewards: Numbers, groups: list[int]) -> Numbers:
-    reward = torch.tensor(rewards, dtype=torch.float64)
-    return catalog.parse(key).advantage(reward, torch.tensor(groups)).tolist()
+def trl_rloo(*, batch: str = "ragged") -> Tensor:
+    return oracles.trl_rloo(BATCHES[batch])[1]
 
 
-def verl_advantage(name: str, rewards: Numbers, groups: list[int]) -> Numbers:
-    return oracles.verl_advantage(name, torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups)).tolist()
+def advantage(key: str, rewards: Numbers, groups: list[int], lengths: list[int] | None = None) -> Numbers:
+    reward, group = torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups)
+    return catalog.parse(key).advantage(reward, group, None if lengths is None else torch.tensor(lengths)).tolist()
+
+
+def verl_advantage(
+    name: str, rewards: Numbers, groups: list[int], lengths: list[int] | None = None, **settings: Any
+) -> Numbers:
+    given = torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups)
+    tokens = None if lengths is None else torch.tensor(lengths)
+    return oracles.verl_advantage(name, *given, tokens, **settings).tolist()
 
 
 def verl_metrics(name: str, *, low: float = 0.2, high: float = 0.28) -> dict[str, float]:
@@ -95,8 +103,8 @@ def diagnostics(key: str) -> dict[str, float | None]:
 
 GIVEN = {
     f.__name__: f
-    for f in (ours, verl, trl, apart, near, advantage, verl_advantage, verl_metrics, diagnostics)
-} | {"SAME": SAME}  # fmt: skip
+    for f in (ours, verl, trl, trl_rloo, apart, near, advantage, verl_advantage, verl_metrics, diagnostics)
+} | {"SAME": SAME, "MAX_TOKENS": oracles.MAX_TOKENS, "WIDTH": BATCHES["ragged"]["mask"].shape[1]}  # fmt: skip
 
 
 def blocks() -> list[tuple[str, str]]:

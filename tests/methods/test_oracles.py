@@ -16,8 +16,8 @@ from torch import Tensor
 
 from methods import catalog
 from tests.methods import oracles
-from tests.methods.batches import Fields, random_fields, rows
-from tests.methods.oracles import Answer, trl, verl
+from tests.methods.batches import MAX_TOKENS, Fields, random_fields, rows
+from tests.methods.oracles import Answer, trl, trl_rloo, verl
 from tests.methods.subjects import assert_same, distance, evaluate
 
 SMTM, SMTS = "seq-mean-token-mean", "seq-mean-token-sum"
@@ -27,11 +27,18 @@ PER_SEQUENCE = {f"verl gspo, {SMTM}": 1e-8, "verl sapo": 1e-8, "verl geo_mean": 
 # TRL holds its temperatures in float32 whatever the log-probs are.
 TRL_TAU = float(torch.tensor(1.05))
 
+
+def _batch(seed: int, **shape: object) -> Fields:
+    """Entropies as float32 holds them: TRL rounds its quantile to float32, and would leave out the token that it is."""
+    fields = random_fields(seed, groups=4, per_group=4, longest=12, **shape)  # type: ignore[arg-type]
+    return fields | {"entropy": fields["entropy"].float().double()}
+
+
 BATCHES: dict[str, Fields] = {
-    "ragged": random_fields(21, groups=4, per_group=4, longest=12),
-    "far": random_fields(22, groups=4, per_group=4, longest=12, drift=1.5),
-    "holes": random_fields(23, groups=4, per_group=4, longest=12, holes=True),
-    "on-policy": random_fields(24, groups=4, per_group=4, longest=12, on_policy=True),
+    "ragged": _batch(21),
+    "far": _batch(22, drift=1.5),
+    "holes": _batch(23, holes=True),
+    "on-policy": _batch(24, on_policy=True),
 }
 
 
@@ -110,6 +117,17 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     ),
     ("dro", "verl dro", _verl("dro", dro_beta=0.05)),
     ("dro+beta=1", "verl dro", _verl("dro", dro_beta=1.0)),
+    ("luspo", "TRL luspo/sequence", _trl("luspo", "sequence")),
+    ("gspo_token", "verl gspo, " + SMTM, _verl("gspo", reduce=SMTM)),
+    ("dr_grpo", "TRL dr_grpo/token", _trl("dr_grpo", high=0.2)),
+    ("dr_grpo", "verl vanilla, seq-mean-token-sum-norm", _verl("vanilla", high=0.2, reduce=SMTS + "-norm")),
+    ("reinforce_pp", "verl vanilla, its default clip", _verl("vanilla", high=0.2)),
+    ("reinforce_pp_baseline", "verl vanilla, its default clip", _verl("vanilla", high=0.2)),
+    ("rloo", "verl vanilla, its default clip", _verl("vanilla", high=0.2)),
+    ("rloo_sequence", "TRL RLOOTrainer", trl_rloo),
+    ("opo", "verl vanilla, its default clip", _verl("vanilla", high=0.2)),
+    ("top_entropy", "TRL top_entropy_quantile", _trl("dapo", top_entropy=0.2)),
+    ("top_entropy+share=0.5", "TRL top_entropy_quantile", _trl("dapo", top_entropy=0.5)),
 ]
 
 
@@ -162,7 +180,12 @@ def test_the_entropy_gradient_equals_trl(sign: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "name", "reduce"),
-    [("grpo", "vanilla", "token-mean"), ("tepo_nokl", "gspo", "token-mean"), ("tepo_seqsum", "gspo", SMTS)],
+    [
+        ("grpo", "vanilla", "token-mean"),
+        ("tepo_nokl", "gspo", "token-mean"),
+        ("tepo_seqsum", "gspo", SMTS),
+        ("dr_grpo+high=0.28", "vanilla", SMTS + "-norm"),
+    ],
 )
 def test_a_micro_batch_with_global_totals_equals_verl_with_its_global_batch_info(
     text: str, name: str, reduce: str
@@ -192,6 +215,35 @@ GROUP = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
 def test_advantage_equals_verl(text: str, estimator: str, reward: Tensor) -> None:
     wanted = oracles.verl_advantage(estimator, reward, GROUP)
     assert torch.allclose(catalog.parse(text).advantage(reward, GROUP), wanted, rtol=4e-16, atol=4e-16)
+
+
+# verl adds 1e-8 to the number of tokens in every mean over tokens: that much is granted where it takes such a mean.
+PER_TOKEN = 1e-8
+LENGTHS = torch.tensor([3, 1, 8, 2, 2, 9, 4, 1])
+NEW_ADVANTAGES = [
+    ("dr_grpo", "grpo", {"norm_adv_by_std_in_grpo": False}, 0.0),
+    ("reinforce_pp", "reinforce_plus_plus", {}, PER_TOKEN),
+    ("reinforce_pp_baseline", "reinforce_plus_plus_baseline", {}, PER_TOKEN),
+    ("rloo", "rloo", {}, 0.0),
+    ("rloo_sequence", "rloo_vectorized", {}, 0.0),
+    ("opo", "opo", {}, 0.0),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("real", [False, True], ids=["0 and 1", "real"])
+@pytest.mark.parametrize(
+    ("text", "estimator", "settings", "granted"), NEW_ADVANTAGES, ids=[a[0] for a in NEW_ADVANTAGES]
+)
+def test_advantage_beyond_the_paper_equals_verl(
+    text: str, estimator: str, settings: dict[str, bool], granted: float, real: bool, dtype: torch.dtype
+) -> None:
+    reward = (torch.randn(8, generator=torch.Generator().manual_seed(4)).double() if real else REWARD).to(dtype)
+    wanted = oracles.verl_advantage(estimator, reward, GROUP, LENGTHS, **settings)
+    got = catalog.parse(text).advantage(reward, GROUP, LENGTHS)
+    assert got.dtype == dtype
+    tolerance = granted + 8 * torch.finfo(dtype).eps
+    assert float((got - wanted).abs().max()) <= tolerance * float(wanted.abs().max())
 
 
 # ---- traps: the same word, another loss ----
@@ -266,6 +318,28 @@ def test_trap_trl_multiplies_its_kl_by_the_ratio_by_default() -> None:
     assert fields["use_bias_correction_kl"] is True
     plain, corrected = (trl(BATCHES["far"], loss_type="dapo", beta=1.0, bias_corrected_kl=b) for b in (False, True))
     assert answers_differ(plain, corrected)
+
+
+def test_trap_verl_divides_dr_grpo_by_the_width_of_a_micro_batch_unless_told_the_limit() -> None:
+    """`loss_scale_factor` is None by default: then responses that happen to be short weigh more."""
+    from verl.workers.config import ActorConfig
+
+    actor = ActorConfig(strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1)
+    assert actor.loss_scale_factor is None
+    width, norm = BATCHES["ragged"]["mask"].shape[1], SMTS + "-norm"
+    unset = verl("vanilla", BATCHES["ragged"], reduce=norm, totals={"loss_scale_factor": None})  # type: ignore[dict-item]
+    assert distance(unset[1], verl("vanilla", BATCHES["ragged"], reduce=norm)[1] * MAX_TOKENS / width) <= 1e-15
+    assert width != MAX_TOKENS
+
+
+def test_trap_trl_trains_on_all_tokens_and_luspo_on_token_ratios_unless_told_otherwise() -> None:
+    from trl import GRPOConfig
+
+    fields = {f.name: f.default for f in GRPOConfig.__dataclass_fields__.values()}
+    assert (fields["top_entropy_quantile"], fields["importance_sampling_level"]) == (1.0, "token")
+    assert answers_differ(
+        trl(BATCHES["far"], loss_type="luspo"), trl(BATCHES["far"], loss_type="luspo", level="sequence")
+    )
 
 
 def test_the_private_call_into_trl_still_has_the_shape_that_was_read() -> None:

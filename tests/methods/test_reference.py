@@ -141,9 +141,11 @@ def test_advantage_equals_the_reference(text: str) -> None:
         0,
         0,
     ]  # rows of a prompt need not be neighbours; one prompt is settled
+    lengths = [3, 1, 8, 2, 2, 9, 4, 1, 7, 5, 3, 6, 1, 2, 4]
     row = reference.LOSSES[text.split("+")[0]]
-    wanted = torch.tensor(row.advantage(reward, group, reference.settings_of(text)), dtype=torch.float64)
-    got = catalog.parse(text).advantage(torch.tensor(reward, dtype=torch.float64), torch.tensor(group))
+    wanted = torch.tensor(row.advantage(reward, group, lengths, reference.settings_of(text)), dtype=torch.float64)
+    given = torch.tensor(reward, dtype=torch.float64), torch.tensor(group), torch.tensor(lengths)
+    got = catalog.parse(text).advantage(*given)
     assert torch.allclose(got, wanted, rtol=4e-15, atol=4e-16)
 
 
@@ -154,9 +156,9 @@ def test_every_option_changes_something(text: str) -> None:
     settings, printed = reference.settings_of(text), reference.LOSSES[key].settings
     reward, group = [0.0, 1.0, 1.0, 0.5, 1.0, 1.0], [0, 0, 1, 1, 2, 2]
     advantage = reference.LOSSES[key].advantage
-    if advantage(reward, group, settings) != advantage(reward, group, printed):
+    if advantage(reward, group, [1] * 6, settings) != advantage(reward, group, [1] * 6, printed):
         return
-    for seed in range(3):
+    for seed in range(8):  # a method that trains on few tokens rarely meets such a ratio
         fields = random_fields(seed, drift=1.2, groups=4)
         fields["old_logp"] = fields["old_logp"] - 3.0 * (torch.arange(12) % 3 == 0)[:, None]  # ratios beyond 10
         totals = {} if change == "agg-scope=group" else {"tokens": 100, "sequences": 30}

@@ -69,7 +69,9 @@ class MicroBatch:
     group_tokens: Tensor  # (n,) tokens that each row's group has in the minibatch
     groups: int  # in the minibatch
 
-    def batch(self, logp: Tensor, entropy: Tensor | None, label: str, full_logp: Tensor | None = None) -> Batch:
+    def batch(
+        self, logp: Tensor, entropy: Tensor | None, label: str, max_tokens: int, full_logp: Tensor | None = None
+    ) -> Batch:
         """The loss's input. Without stored old values the policy that sampled is this one: one update per rollout."""
         rows, split = self.rows, self.parts > 1
         assert rows.advantage is not None
@@ -93,6 +95,7 @@ class MicroBatch:
             # an unsplit minibatch counts its own groups
             group_tokens=self.group_tokens if split else None,
             groups=self.groups if split else None,
+            max_tokens=max_tokens,
             label=label,
         )
 

@@ -155,7 +155,9 @@ class MethodTrainer(GRPOTrainer):
         index = [row for group in kept_groups for row in range(group * size, (group + 1) * size)]
         rows = sampled.take(torch.tensor(index, dtype=torch.long, device=sampled.reward.device))
         # without kept rows nothing is trained: any tensor without rows will do
-        return replace(rows, advantage=self.method.advantage(rows.reward, rows.group) if index else rows.reward)
+        if not index:
+            return replace(rows, advantage=rows.reward)
+        return replace(rows, advantage=self.method.advantage(rows.reward, rows.group, rows.lengths))
 
     def _figures(self, sampled: Rows, kept: Rows) -> RolloutFigures:
         groups = len(sampled) // self.num_generations
@@ -212,7 +214,7 @@ class MethodTrainer(GRPOTrainer):
             self.recorder.empty(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
         logp, entropy, full = self._score(model, inputs.rows)
-        batch = inputs.batch(logp, entropy, self.method.key, full)
+        batch = inputs.batch(logp, entropy, self.method.key, self.training_sizes.max_completion_tokens, full)
         # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
         # minibatch are normalised by the minibatch's totals, and their gradients add up.
         split = inputs.parts > 1

@@ -51,7 +51,7 @@ class MicroBatch:
     ranks: int  # data-parallel; FSDP averages gradients over them
 
 
-def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str) -> MicroBatch:
+def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, max_tokens: int) -> MicroBatch:
     """verl's micro-batch: nested (B, j) tensors in `data`, log-probs and entropies with gradient in `model_output`."""
     from verl.workers.utils.padding import no_padding_2_padding
 
@@ -76,6 +76,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str) -
         dropped=~mask_BT.any(1),
         group_tokens=group_tokens_B,
         groups=int(groups_B.max()),
+        max_tokens=max_tokens,
         label=label,
     )
     rollout: Any = data["global_steps"]

@@ -76,7 +76,11 @@ class MethodTrainer(PPOTrainerSync):
         """The workers exist from here on: they get our loss in the place of the one that verl's configuration names."""
         t = self.spec.training
         loss = MethodLoss(
-            self.method.key, self.spec.seed, t.updates_per_rollout, whole_minibatch=t.cov_scope == "minibatch"
+            self.method.key,
+            self.spec.seed,
+            t.updates_per_rollout,
+            t.max_completion_tokens,
+            whole_minibatch=t.cov_scope == "minibatch",
         )
         self.actor_rollout_wg.set_loss_fn(loss)
         self.actor_rollout_wg.update_actor = self._keeping_results(self.actor_rollout_wg.update_actor)
@@ -265,7 +269,10 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
         real = response_mask.bool().any(1)  # filling rows must not form a group
         group_B = np.unique(np.asarray(index, dtype=str)[real.numpy()], return_inverse=True)[1]
         advantage_B = token_level_rewards.new_zeros(len(real))
-        advantage_B[real] = method.advantage(token_level_rewards.sum(1)[real], torch.from_numpy(group_B))
+        lengths_B = response_mask.sum(1)
+        advantage_B[real] = method.advantage(
+            token_level_rewards.sum(1)[real], torch.from_numpy(group_B), lengths_B[real]
+        )
         advantage_BT = advantage_B.unsqueeze(1) * response_mask
         return advantage_BT, advantage_BT  # advantages and returns; nothing reads the returns without a critic
 

@@ -55,8 +55,9 @@ class MicroBatchResult(NamedTuple):
 class MethodLoss:
     """Sent to every worker by `set_loss_fn`. Counts the minibatches it sees, because verl does not number them."""
 
-    def __init__(self, method: str, run_seed: int, updates_per_rollout: int, *, whole_minibatch: bool):
+    def __init__(self, method: str, run_seed: int, updates_per_rollout: int, max_tokens: int, *, whole_minibatch: bool):
         self.method = catalog.parse(method)
+        self.max_tokens = max_tokens  # of a response
         self.run_seed, self.updates_per_rollout = run_seed, updates_per_rollout
         self.whole_minibatch = whole_minibatch  # then a part of a minibatch is an error for a method of scope batch
         self.rollout = self.rows = 0
@@ -67,7 +68,7 @@ class MethodLoss:
         """The micro-batch's share of the minibatch's loss, times the ranks over which FSDP averages."""
         import torch
 
-        micro_batch = tensors.micro_batch(model_output, data, self.method.key)
+        micro_batch = tensors.micro_batch(model_output, data, self.method.key, self.max_tokens)
         update = self._update(micro_batch)
         split = len(micro_batch.batch.mask) < micro_batch.rows
         if split and self.whole_minibatch and self.method.scope == "batch":
