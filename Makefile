@@ -46,16 +46,17 @@ slow: $(VENV)/.test demo
 	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "slow or demo" tests
 
 check: $(VENV)/.test
-	ruff format --check $(PACKAGES) tests benchmarks setup.py
-	ruff check $(PACKAGES) tests benchmarks setup.py
+	ruff format --check $(PACKAGES) tests benchmarks examples setup.py
+	ruff check $(PACKAGES) tests benchmarks examples setup.py
 	mypy
+	mypy examples/*.py
 	snakefmt --check Snakefile workflow/rules
 	snakemake --lint --quiet
 	snakemake --configfile $(QUICK) --lint --quiet
 
 format: $(VENV)/.test
-	ruff format $(PACKAGES) tests benchmarks setup.py
-	ruff check --fix $(PACKAGES) tests benchmarks setup.py
+	ruff format $(PACKAGES) tests benchmarks examples setup.py
+	ruff check --fix $(PACKAGES) tests benchmarks examples setup.py
 	snakefmt Snakefile workflow/rules
 
 clean:

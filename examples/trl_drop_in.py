@@ -1,0 +1,189 @@
+"""Any method of the catalog in TRL: `CatalogTrainer` is `GRPOTrainer` with one argument more.
+
+    trainer = CatalogTrainer(method="tepo+beta=0.5", model=..., reward_funcs=..., args=GRPOConfig(...), ...)
+
+Sampling, rewards, reference model, accumulation, processes, saving and logging are TRL's (written for 1.16.0);
+advantages and loss are the method's. Options of GRPOConfig that shape TRL's own loss are refused, because nothing would
+read them. Sums are divided as TRL's `dapo` divides them: by the tokens of all that was sampled, in equal shares for its
+updates. Methods of scope "batch" (Clip-Cov, KL-Cov, STEER) take their statistics over one per-device batch.
+
+    python examples/trl_drop_in.py tepo       # a tiny random model learns a toy reward on a CPU; nothing is downloaded
+"""
+
+import sys
+import tempfile
+from inspect import signature
+from typing import Any
+
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+import tepo_bench
+
+# Fields of GRPOConfig that say what TRL's loss and advantage are.
+UNREAD = (
+    "loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "scale_rewards",
+    "multi_objective_aggregation", "top_entropy_quantile", "off_policy_mask_threshold", "use_bias_correction_kl",
+    "entropy_coef", "use_adaptive_entropy", "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
+    "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg",
+)  # fmt: skip
+PASS_TAKES = tuple(signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
+
+
+class CatalogTrainer(GRPOTrainer):
+    """Trains `method`, a key of the catalog. Raises `tepo_bench.ConfigError` for what cannot work, in one line."""
+
+    def __init__(self, *trainer: Any, method: str, args: GRPOConfig, **options: Any) -> None:
+        self.method = tepo_bench.parse(method)
+        self.check(args)
+        # of the responses that are being scored; `_old_pass`: the next pass without gradient is the old policy's
+        self._rewards: Any = None
+        self._old_entropy: Any = None
+        self._old_pass = False
+        super().__init__(*trainer, args=args, **options)
+        if self.aux_loss_enabled:
+            raise tepo_bench.ConfigError(
+                f"{method}: output_router_logits: the router's loss is not added; allowed: False"
+            )
+
+    def check(self, args: GRPOConfig) -> None:
+        key, needs = self.method.key, self.method.needs
+        for name in UNREAD:
+            value, default = getattr(args, name), GRPOConfig.__dataclass_fields__[name].default
+            if value != default:
+                raise tepo_bench.ConfigError(
+                    f"GRPOConfig: {name}: {value!r} is not read with {key}; allowed: {default!r}"
+                )
+        if (args.beta != 0) != ("ref_logp" in needs):
+            allowed = (
+                "1.0, which loads the reference model and is read for nothing else" if "ref_logp" in needs else 0.0
+            )
+            raise tepo_bench.ConfigError(f"GRPOConfig: beta: {args.beta} with {key}; allowed: {allowed}")
+        if args.use_vllm and args.vllm_importance_sampling_correction:
+            raise tepo_bench.ConfigError("GRPOConfig: vllm_importance_sampling_correction: not read; allowed: False")
+        if "full_logp" in needs or self.method.parts.reduce.name == "token_mean_group":
+            raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions or whole groups, which TRL has not")
+
+    # --- TRL's hooks: private methods, which is how TRL wants to be changed ---
+
+    def _calculate_rewards(self, *args: Any, **options: Any) -> torch.Tensor:
+        """(N, functions) of all processes; kept, because TRL hands only its own advantages on."""
+        rewards_NF = super()._calculate_rewards(*args, **options)
+        reward_N = (rewards_NF * self.reward_weights.to(rewards_NF.device)).nansum(1)
+        # scored by nobody: not a reward of 0; `Method.advantage` names the response
+        self._rewards = reward_N.masked_fill(rewards_NF.isnan().all(1), float("nan"))
+        return rewards_NF
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **options: Any) -> Any:
+        """TRL's pass over the old policy, which leaves entropies out, computes and keeps them."""
+        if not self._old_pass or model is not self.model:
+            return super()._get_per_token_logps_and_entropies(model, *args, **options)
+        scored = super()._get_per_token_logps_and_entropies(model, *args, **options | {"compute_entropy": True})
+        self._old_entropy, self._old_pass = scored[1], False
+        return scored
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """What TRL shuffles and splits afterwards, row by row: with our advantages, and what a `Batch` needs beside."""
+        self._old_pass = True
+        output = super()._generate_and_score_completions(inputs)
+        self._old_pass = False
+        samples = self.num_generations if self.model.training else self.num_generations_eval
+        group_N = torch.arange(len(self._rewards), device=self._rewards.device) // samples
+        rows = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
+        output["advantages"] = self.method.advantage(self._rewards, group_N)[rows]
+        output["group"] = group_N[rows]
+        if "old_per_token_logps" in output:  # else there is one update for each rollout, and the old policy is this one
+            output["old_entropies"] = self._old_entropy
+        return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+        mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
+        # pixel values and the like: what else TRL's pass takes
+        more = {name: inputs[name] for name in PASS_TAKES if name in inputs}
+        logp, entropy, _ = self._get_per_token_logps_and_entropies(
+            model, ids, attention, mask.shape[1], compute_entropy=True, **more
+        )
+        batch = tepo_bench.Batch(
+            logp=logp,
+            old_logp=inputs.get("old_per_token_logps", logp.detach()),
+            advantage=inputs["advantages"].to(logp.dtype),
+            mask=mask,
+            group=inputs["group"],
+            entropy=entropy,
+            old_entropy=inputs.get("old_entropies", entropy.detach()),
+            ref_logp=inputs.get("ref_per_token_logps"),
+            dropped=~mask.any(1),  # mask_truncated_completions empties rows
+            label=self.method.key,
+        )
+        mode, accumulated, shares = "eval", 1, 1
+        if self.model.training:
+            mode, accumulated, shares = (
+                "train",
+                self.current_gradient_accumulation_steps,
+                self.args.steps_per_generation,
+            )
+        # Gradients of the accumulated batches add up, and those of processes are averaged: TRL's own normalisers.
+        tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes * accumulated / shares
+        # Clip-Cov draws tokens: the same ones whatever else has drawn random numbers
+        generator = torch.Generator().manual_seed(self.args.seed + self._step)
+        loss = self.method.loss(batch, tokens=tokens, sequences=len(mask) * accumulated, generator=generator)
+        for name, value in self.method.diagnostics(batch).items():
+            if value is not None:
+                self._metrics[mode][name].append(value)
+        return loss
+
+
+# --- A toy: answer with the letter a ----------------------------------------------------------------------------------
+
+
+def share_of_a(completions: list[str], **_: Any) -> list[float]:
+    return [text.count("a") / max(len(text), 1) for text in completions]
+
+
+def tiny(folder: str) -> None:
+    """Saves a random Qwen2 and a tokenizer of single letters."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    words = {word: number for number, word in enumerate(["<pad>", "<eos>", *"abcdefgh"])}
+    letters = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    letters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    letters.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=letters, pad_token="<pad>", eos_token="<eos>", padding_side="left"
+    )
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def main(key: str, **options: Any) -> CatalogTrainer:
+    from datasets import Dataset
+
+    method = tepo_bench.parse(key)
+    with tempfile.TemporaryDirectory() as folder:
+        tiny(folder)
+        args = GRPOConfig(
+            **{
+                "output_dir": folder, "use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no",
+                "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "steps_per_generation": 2,
+                "num_generations": 8, "max_completion_length": 8, "max_steps": 20, "learning_rate": 1e-2,
+                "model_init_kwargs": {"dtype": "float32"}, "lr_scheduler_type": "constant", "logging_steps": 4,
+                "beta": float("ref_logp" in method.needs),
+            }
+            | options
+        )  # fmt: skip
+        prompts = Dataset.from_dict({"prompt": [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]})
+        trainer = CatalogTrainer(method=key, model=folder, reward_funcs=share_of_a, args=args, train_dataset=prompts)
+        trainer.train()
+    return trainer
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "tepo")

@@ -1,0 +1,206 @@
+"""The examples run as they are, on a CPU; the one for TRL gives TRL's own numbers where TRL has the loss."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import tepo_bench
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+KEYS = tepo_bench.catalog.keys()
+
+
+@pytest.fixture(autouse=True)
+def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are scripts, not a package: `python examples/one_update.py`."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_uses_the_public_names_only(path: Path) -> None:
+    """Somebody copies it to a machine that has the wheel and no repository."""
+    tree = ast.parse(path.read_text())
+    roots = {name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    roots |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert "tepo_bench" in roots
+    assert not roots & {room.parent.name for room in ROOT.glob("*/__init__.py")} - {"tepo_bench"}
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    used = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "tepo_bench"}
+    assert used <= set(tepo_bench.__all__)
+
+
+def test_the_lines_in_the_readme_run() -> None:
+    text = (ROOT / "README.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert len(code.splitlines()) <= 12
+    torch.manual_seed(0)
+    names: dict[str, Any] = {
+        "model": SimpleNamespace(lm_head=torch.nn.Linear(4, 5)),
+        "hidden_BTD": torch.randn(4, 3, 4, requires_grad=True),
+        "tokens_BT": torch.randint(5, (4, 3)),
+        "old_logp_BT": -torch.rand(4, 3),
+        "old_entropy_BT": torch.rand(4, 3),
+        "mask_BT": torch.ones(4, 3, dtype=torch.bool),
+        "reward_B": torch.tensor([1.0, 0, 0, 1]),
+        "group_B": torch.tensor([0, 0, 1, 1]),
+    }
+    exec(code, names)
+    assert names["hidden_BTD"].grad.abs().max() > 0
+    assert names["model"].lm_head.weight.grad.abs().max() > 0
+
+
+# --- one_update -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_one_rollout_raises_the_expected_reward(key: str) -> None:
+    import one_update
+
+    expected = one_update.main(key)
+    assert len(expected) == 5
+    assert all(after > before for before, after in itertools.pairwise(expected))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["one_update.py"], ["one_update.py", "gspo"], ["trl_drop_in.py", "grpo"]])
+def test_the_command_runs(command: list[str], tmp_path: Path) -> None:
+    line = [sys.executable, str(ROOT / "examples" / command[0]), *command[1:]]
+    done = subprocess.run(
+        line, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+# --- TRL --------------------------------------------------------------------------------------------------------------
+
+TRAIN = {"max_steps": 4, "disable_tqdm": True, "logging_steps": 1000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", KEYS)
+def test_trl_trains_with_any_method(key: str) -> None:
+    import trl_drop_in
+
+    if tepo_bench.parse(key).parts.reduce.name == "token_mean_group":
+        pytest.skip("TRL has no whole groups")
+    trainer = trl_drop_in.main(key, **TRAIN | {"max_steps": 2, "logging_steps": 1})
+    lines = [line for line in trainer.state.log_history if "grad_norm" in line]
+    assert len(lines) == 2
+    assert min(line["grad_norm"] for line in lines) > 0
+
+
+@pytest.mark.slow
+def test_trl_learns_the_toy_reward() -> None:
+    import trl_drop_in
+
+    trainer = trl_drop_in.main("tepo", disable_tqdm=True)
+    rewards = [line["reward"] for line in trainer.state.log_history if "reward" in line]
+    assert rewards[0] < 0.3
+    assert rewards[-1] > 0.8
+    assert {"mask_fraction", "effective_sample_size"} <= trainer.state.log_history[0].keys()
+
+
+# our key -> what to set in GRPOConfig, so that TRL computes the same loss itself
+SAME: dict[str, dict[str, Any]] = {
+    "grpo+adv-std=unbiased-1e-4": {"loss_type": "dapo", "epsilon_low": 0.2, "epsilon_high": 0.28},
+    # k3_is: TRL multiplies its k3 by the ratio (use_bias_correction_kl, on by default)
+    "grpo_2024+kl-estimator=k3_is+adv-std=unbiased-1e-4": {
+        "loss_type": "grpo", "epsilon_low": 0.2, "epsilon_high": 0.2, "beta": 0.04,
+    },
+    "gspo+seq-eps=gspo+adv-std=unbiased-1e-4": {
+        "loss_type": "grpo", "epsilon_low": 3e-4, "epsilon_high": 4e-4, "importance_sampling_level": "sequence",
+    },
+}  # fmt: skip
+RUNS: dict[str, dict[str, Any]] = {
+    "two updates of a rollout": {},
+    "accumulation": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "steps_per_generation": 4},
+    "two passes": {"num_iterations": 2},
+    "truncated responses masked": {"mask_truncated_completions": True},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("key", SAME)
+def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every update of a run, on the very tensors of that update."""
+    import trl_drop_in
+    from trl import GRPOTrainer
+
+    theirs, ours = SAME[key], trl_drop_in.CatalogTrainer._compute_loss
+    draw = trl_drop_in.CatalogTrainer._generate_and_score_completions
+    seen: list[float] = []
+    kl: list[float] = []
+
+    def as_trl(trainer: Any, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """With TRL's own settings, which our trainer does not read."""
+        with monkeypatch.context() as patch:
+            for name, value in theirs.items():
+                patch.setattr(trainer, name, value)
+            return compute()
+
+    def both(trainer: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        loss = ours(trainer, model, inputs)
+        expected = as_trl(trainer, lambda: GRPOTrainer._compute_loss(trainer, model, inputs))
+        parameters = list(model.parameters())
+        mine = torch.autograd.grad(loss, parameters, retain_graph=True)
+        its = torch.autograd.grad(expected, parameters)
+        # float32 sums of a few hundred terms of size 1, added up in another order
+        torch.testing.assert_close(loss, expected, rtol=0, atol=1e-6)
+        norm = torch.cat([g.flatten() for g in its]).norm()
+        error = torch.cat([(a - b).flatten() for a, b in zip(mine, its, strict=True)]).norm()
+        assert error <= 1e-5 * norm + 1e-7
+        seen.append(loss.item())
+        kl.append(trainer._metrics["train"]["kl_old"][-1])
+        return loss
+
+    def advantages(trainer: Any, inputs: Any) -> Any:
+        output = draw(trainer, inputs)
+        own = torch.tensor(list(trainer._logs["advantages"])[-len(inputs) :])
+        torch.testing.assert_close(output["advantages"], own, rtol=1e-5, atol=1e-5)
+        return output
+
+    monkeypatch.setattr(trl_drop_in.CatalogTrainer, "_compute_loss", both)
+    monkeypatch.setattr(trl_drop_in.CatalogTrainer, "_generate_and_score_completions", advantages)
+    trl_drop_in.main(key, **TRAIN | {"learning_rate": 0.05} | RUNS[run])
+    assert max(map(abs, seen)) > 1e-3
+    assert max(kl) > 1e-3, "no update is off-policy: a wrong clip would not be seen"
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "an option of TRL's loss": ("grpo", {"loss_type": "bnpo"}, "GRPOConfig: loss_type: 'bnpo' is not read with grpo"),
+    "a clip": ("tepo", {"epsilon_high": 0.3}, "GRPOConfig: epsilon_high: 0.3 is not read with tepo; allowed: None"),
+    "no reference model": ("grpo_2024", {"beta": 0.0}, "GRPOConfig: beta: 0.0 with grpo_2024; allowed: 1.0, which"),
+    "a reference that nobody reads": ("grpo", {"beta": 0.1}, "GRPOConfig: beta: 0.1 with grpo; allowed: 0.0"),
+    "whole distributions": ("tepo+kl-estimator=full", {}, "method: tepo+kl-estimator=full: needs whole distributions"),
+    "whole groups": ("grpo+agg-scope=group", {}, "method: grpo+agg-scope=group: needs whole distributions or whole"),
+    "an unknown method": ("tpeo", {}, "nearest: tepo"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_trl_cannot_do_is_one_line(case: str) -> None:
+    import trl_drop_in
+
+    key, options, message = REFUSED[case]
+    if case == "an unknown method":
+        with pytest.raises(tepo_bench.ConfigError, match=message):
+            trl_drop_in.main(key)
+        return
+    with pytest.raises(tepo_bench.ConfigError) as raised:
+        trl_drop_in.main(key, **TRAIN | options)
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
