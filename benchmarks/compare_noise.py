@@ -13,6 +13,7 @@ import argparse
 import random
 from collections.abc import Callable, Sequence
 
+from records.arguments import whole
 from report.provenance import seed_noise
 from report.provenance.seed_noise import Arm, Noise, Series
 
@@ -49,7 +50,7 @@ def alarm_rates(noises: Sequence[Noise], shape: str, methods: int, models: int, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Simulate false alarms of report.compare.")
-    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--repeats", type=whole(1), default=100)
     args = parser.parse_args()
     noises = seed_noise.pooled_t, seed_noise.band(1.0), seed_noise.band(seed_noise.BAND)
     print(f"{'methods x models':<17} {'shape':<32} {'pooled t':>9} {'1 x':>6} {f'{seed_noise.BAND:g} x':>6}")

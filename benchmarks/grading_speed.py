@@ -27,6 +27,7 @@ from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
 from evals.selfcheck import different, same
+from records.arguments import whole
 
 MIX = {"right": 0.42, "rewritten": 0.03, "wrong": 0.30, "other gold": 0.20, "no box": 0.05}
 PROSE = "We set up the equation and simplify both sides. " * 40
@@ -80,9 +81,11 @@ def by_math_verify(response: Response) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--blocks", type=int, default=6)
-    parser.add_argument("--sample", type=int, default=12, metavar="N", help="math-verify grades every N-th response")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--blocks", type=whole(1), default=6)
+    parser.add_argument(
+        "--sample", type=whole(1), default=12, metavar="N", help="math-verify grades every N-th response"
+    )
+    parser.add_argument("--seed", type=whole(0), default=1)
     args = parser.parse_args()
     import math_verify
 

@@ -77,7 +77,7 @@ def measure(root: Path) -> dict[str, Module]:
 
 def parse(name: str, path: Path, known: set[str]) -> Module:
     """Parse one file; `known`: the names of all project modules."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -157,7 +157,7 @@ def circles(imports: Mapping[str, frozenset[str]]) -> list[list[str]]:
 def figures(root: Path) -> dict[str, str]:
     """Row of the table -> what it says of the repository at `root`."""
     modules = measure(root)
-    rules = [len(path.read_text().splitlines()) for path in rule_files(root)]
+    rules = [len(path.read_text(encoding="utf-8").splitlines()) for path in rule_files(root)]
     code = sum(module.lines for module in modules.values())
     rows = {"Python files": f"{len(modules)}", "Python lines": f"{code:,}"}
     for room in ROOMS:

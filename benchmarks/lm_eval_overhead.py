@@ -26,6 +26,7 @@ from evals.benchmark import select
 from evals.generate import one_line_per_job
 from evals.generation.draw import Plan, draw, make_plan
 from evals.generation.engine import Settings, engine
+from records.arguments import whole
 
 LIMIT = 1.5
 FULL = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")
@@ -83,7 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--benchmarks", nargs="+", default=FULL)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=whole(1), default=3)
     args = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:

@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from methods import catalog
+from records.arguments import whole
 from records.errors import run
 
 if TYPE_CHECKING:
@@ -232,24 +233,26 @@ def entropies(vocabulary: int, chunk: int) -> None:
         for size in (tokens, chunk):
             sizes = [str(tokens), str(vocabulary), str(size)]
             command = [sys.executable, "-m", "benchmarks.loss_speed", "--peak-of", *sizes]
-            cells += subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            cells += subprocess.run(
+                command, capture_output=True, text=True, encoding="utf-8", check=True
+            ).stdout.split()
         logits = tokens * vocabulary * 4 / 2**20
         print(f"{tokens:>8}{logits:>12.0f}{cells[0]:>12}{cells[1]:>7}{cells[2]:>16}{cells[3]:>7}", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", type=whole(1), default=64)
+    parser.add_argument("--width", type=whole(1), default=2048)
+    parser.add_argument("--rounds", type=whole(1), default=25)
+    parser.add_argument("--threads", type=whole(1), default=1)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16"))
     parser.add_argument("--methods", nargs="+", default=list(catalog.keys()), metavar="KEY")
     parser.add_argument("--entropy", action="store_true", help="measure chunked full-vocabulary entropies instead")
-    parser.add_argument("--vocabulary", type=int, default=151_936)
-    parser.add_argument("--chunk", type=int, default=32)
-    parser.add_argument("--peak-of", type=int, nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--vocabulary", type=whole(1), default=151_936)
+    parser.add_argument("--chunk", type=whole(1), default=32)
+    parser.add_argument("--peak-of", type=whole(1), nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.peak_of:
         peak_of(*args.peak_of)

@@ -20,6 +20,7 @@ from typing import Any
 
 import evals.stats.compare as over
 from records import errors
+from records.arguments import whole
 from records.errors import MissingInputError
 from records.files import read_growing_csv, write_json
 from records.layout import Results, Run
@@ -71,8 +72,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--method", default="tepo")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--rollouts", type=int, default=12)
+    parser.add_argument("--seeds", type=whole(0), nargs="+", default=[1, 2, 3])
+    parser.add_argument("--rollouts", type=whole(1), default=12)
     args = parser.parse_args()
     curves = {
         (trainer, seed): train(

@@ -142,10 +142,12 @@ def seconds(trainer: Any, tokens: int) -> float:
 
 
 def main() -> None:
+    from records.arguments import whole  # after the path is set, as above
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rollouts", type=int, default=2)
-    parser.add_argument("--tokens", type=int, default=20, help="response length")
+    parser.add_argument("--repeats", type=whole(1), default=5)
+    parser.add_argument("--rollouts", type=whole(1), default=2)
+    parser.add_argument("--tokens", type=whole(1), default=20, help="response length")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     spent: dict[str, list[float]] = {name: [] for name in ("stock", *METHODS)}

@@ -11,7 +11,6 @@ No source is trusted: the content's sha256 and the row count must be the registe
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 from evals import data
 from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
 from records import errors
+from records.arguments import Parser
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import read_jsonl, write_text
 
@@ -205,7 +205,7 @@ def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m evals.fetch", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m evals.fetch", description=__doc__.split("\n")[0])
     parser.add_argument("--data", metavar="DIR", help="where <key>.jsonl is written")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="keys, or: all (the paper's seven)")
     source = parser.add_mutually_exclusive_group()

@@ -28,6 +28,7 @@ from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
 from records import digests, errors
+from records.arguments import Parser, whole
 from records.errors import ConfigError
 from records.files import atomic, read_json, write_json
 from records.provenance import environment, sha256_file
@@ -176,12 +177,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, metavar="FOLDER", help="model folder; backend openai: the name the server knows")
     add("--benchmarks", nargs="+", required=True, metavar="KEY", help="keys, or: all (the paper's seven)")
     add("--backend", default="hf", metavar="NAME", help=f"{', '.join(BACKENDS)} (default: hf)")
-    add("--seed", type=int, default=1234, help="decides every draw (default: 1234)")
-    add("--limit", type=int, metavar="N", help="the first N items of each benchmark")
+    add("--seed", type=whole(0, 2**32 - 1), default=1234, help="decides every draw (default: 1234)")
+    add("--limit", type=whole(1), metavar="N", help="the first N items of each benchmark")
     add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
     add("--chat-template", dest="template", default="auto", metavar="WHEN", help=f"{', '.join(TEMPLATES)}")
-    add("--prompt-limit", type=int, default=PROMPT_LIMIT, metavar="TOKENS", help="longer prompts lose their beginning")
-    add("--batch-size", type=int, metavar="N", help="responses at once; endpoint: requests at once")
+    add(
+        "--prompt-limit",
+        type=whole(1),
+        default=PROMPT_LIMIT,
+        metavar="TOKENS",
+        help="longer prompts lose their beginning",
+    )
+    add("--batch-size", type=whole(1), metavar="N", help="responses at once; endpoint: requests at once")
     add("--device", help="cpu, cuda, ...; default: a GPU if there is one")
     add("--dtype", default="auto", help="auto (as stored), float32, bfloat16, ...")
     add("--endpoint", metavar="URL", help="backend openai: the server's address, up to /v1; key: OPENAI_API_KEY")
@@ -192,10 +199,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings(args: argparse.Namespace) -> Settings:
     """The engine's settings; ConfigError for values no engine could use."""
-    for name in ("limit", "batch_size", "prompt_limit"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"generate: --{name.replace('_', '-')}: must be positive, got {value}")
     names = ("model", "seed", "batch_size", "device", "dtype", "endpoint", "tokenizer", "chat")
     return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
 
@@ -213,7 +216,10 @@ def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
         name, sign, value = pair.partition("=")
         if not sign or not name:
             raise ConfigError(f"generate: --engine: expected NAME=VALUE, got {pair!r}")
-        arguments[name] = yaml.safe_load(value)  # so that 2 is a number and true a truth value
+        try:
+            arguments[name] = yaml.safe_load(value)  # so that 2 is a number and true a truth value
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"generate: --engine: {name}: not a YAML value: {value!r}") from error
     return arguments
 
 
@@ -228,7 +234,7 @@ def one_line_per_job(backend: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m evals.generate", description=str(__doc__).split("\n")[0])
+    parser = Parser(prog="python -m evals.generate", description=str(__doc__).split("\n")[0])
     add_arguments(parser)
     add = parser.add_argument
     add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")

@@ -9,7 +9,6 @@ its cache of comparisons.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -25,6 +24,7 @@ from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
 from records import errors
+from records.arguments import Parser, real, whole
 from records.errors import ConfigError, CorruptInputError, nearest
 from records.files import read_json, to_csv, write_json, write_text
 from records.progress import Progress
@@ -181,20 +181,20 @@ def disagreements(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m evals.grade", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m evals.grade", description=__doc__.split("\n")[0])
     parser.add_argument("--samples", required=True, type=Path, metavar="DIR", help="folder with samples.json")
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with <benchmark>.jsonl")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where grades are written")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="only these (default: all that were sampled)")
     parser.add_argument("--compare", choices=["lineage"], help="list responses on which the PRIME grader differs")
     parser.add_argument("--cache", type=Path, default=CACHE, metavar="DIR", help="comparisons made before")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: the cores this process may use)")
-    parser.add_argument("--cpu-seconds", type=float, default=CPU_SECONDS, help="CPU limit of one comparison")
+    parser.add_argument(
+        "--workers", type=whole(1, 4096), metavar="N", help="processes (default: the cores this process may use)"
+    )
+    parser.add_argument(
+        "--cpu-seconds", type=real(above=0, most=86400), default=CPU_SECONDS, help="CPU limit of one comparison"
+    )
     args = parser.parse_args()
-    for name in ("workers", "cpu_seconds"):
-        value = getattr(args, name)
-        if value is not None and value <= 0:
-            raise ConfigError(f"grade: --{name.replace('_', '-')}: must be positive, got {value}")
     grade(
         args.samples,
         args.data,

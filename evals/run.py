@@ -9,7 +9,6 @@ is finished is kept.
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, select
 from evals.fetch import explain, fetch
 from records import errors
+from records.arguments import Parser
 from records.errors import ConfigError, MissingInputError
 from records.layout import Checkpoint, Results
 from records.scores import read_scores, write_scores
@@ -94,7 +94,7 @@ def table(path: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m evals.run", description=str(__doc__).split("\n")[0])
+    parser = Parser(prog="python -m evals.run", description=str(__doc__).split("\n")[0])
     generate.add_arguments(parser)
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")

@@ -8,13 +8,13 @@ What the columns mean: `docs/results.md`; what the intervals mean: `docs/statist
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import errors
+from records.arguments import Parser
 from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
 from records.layout import Checkpoint, Results
 from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
@@ -287,7 +287,7 @@ def _known_mean(cell: Graded) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m evals.score", description="Scores and intervals from grades.")
+    parser = Parser(prog="python -m evals.score", description="Scores and intervals from grades.")
     parser.add_argument(
         "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
     )

@@ -8,7 +8,6 @@ A gold against itself proves nothing, because equal strings are equal.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from evals.grading.grader import Grader, Question
 from evals.grading.numbers import number
 from evals.grading.verdict import Verdict
 from records import errors
-from records.errors import ConfigError, MissingInputError
+from records.arguments import Parser, whole
+from records.errors import MissingInputError
 from records.progress import Progress
 
 # Each function takes a gold and yields (name, text) pairs, chosen by what kind of gold it is.
@@ -272,14 +272,12 @@ def _percent(share: tuple[int, int]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m evals.selfcheck", description=__doc__.split("\n")[0])
+    parser = Parser(prog="python -m evals.selfcheck", description=__doc__.split("\n")[0])
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with <benchmark>.jsonl")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="default: all that are found")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="take every N-th gold")
-    parser.add_argument("--failures", type=int, default=20, metavar="N", help="failures to print per benchmark")
+    parser.add_argument("--every", type=whole(1), default=1, metavar="N", help="take every N-th gold")
+    parser.add_argument("--failures", type=whole(0), default=20, metavar="N", help="failures to print per benchmark")
     args = parser.parse_args()
-    if args.every < 1:
-        raise ConfigError(f"selfcheck: --every: must be positive, got {args.every}")
     benchmarks = select(args.benchmarks or keys())
     if not args.benchmarks:
         benchmarks = tuple(b for b in benchmarks if data.path_in(args.data, b))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import errors
+from records.arguments import Parser, real
 from records.errors import BusyError, NoSpaceError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class StopRequest:
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m methods.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
@@ -54,7 +55,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--out", required=True, type=Path, help="folder of the run")
     parser.add_argument(
-        "--wait", type=float, default=0.0, help="seconds to wait while another process trains this run (default 0)"
+        "--wait",
+        type=real(least=0, most=1e9),
+        default=0.0,
+        help="seconds to wait while another process trains this run (default 0)",
     )
     parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
     return parser.parse_args(argv)

@@ -6,7 +6,6 @@ clean checkpoint of an interrupted build. A finished base is checked against its
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -23,6 +22,7 @@ from models import measure, tokenizer
 from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
 from models.recipe import RECORD, WEIGHTS, BaseRecord, Recipe, finished, folder, hash_of, recipe, record
 from records import errors, lock
+from records.arguments import Parser, whole
 from records.errors import ConfigError
 from records.files import read_json, write_json
 from records.progress import Progress
@@ -247,21 +247,21 @@ def _workplace(out: Path) -> Iterator[Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m models.build", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m models.build", description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="a key of config/models with made_here")
     parser.add_argument("--ladder", required=True, help=", ".join(LADDERS))
     parser.add_argument(
         "--out", type=Path, help="folder of the base; default: results/cache/models/<model>-<recipe hash>"
     )
-    parser.add_argument("--threads", type=int, help="1 or 2, same weights; default: OMP_NUM_THREADS, else cores")
+    parser.add_argument(
+        "--threads", type=whole(1, 4096), help="1 or 2, same weights; default: OMP_NUM_THREADS, else cores"
+    )
     args = parser.parse_args()
     out = args.out or folder(args.model, args.ladder)
     threads = args.threads
     if threads is None:
         granted = os.environ.get("OMP_NUM_THREADS", "")  # what a scheduler granted
-        threads = int(granted) if granted.isdecimal() else os.cpu_count() or 1
-    if threads < 1:
-        raise ConfigError(f"--threads: {threads}: must be at least 1")
+        threads = int(granted) if granted.isdecimal() and int(granted) else os.cpu_count() or 1
     base = build(recipe(args.model, args.ladder), out, threads=threads)
     figures = "  ".join(f"{name} {value}" for name, value in base.figures["base"].items())
     print(f"{out}: {figures}  sha256 {base.sha256[WEIGHTS][:12]}")

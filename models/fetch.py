@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from records import digests, errors
+from records.arguments import Parser
 from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.files import read_json, write_json
 from records.provenance import environment, sha256_file
@@ -142,7 +143,7 @@ def _hub_errors(repository: str, revision: str) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m models.fetch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(

@@ -9,7 +9,6 @@ Held-out problems of the arithmetic never appear.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
 from records import errors
+from records.arguments import Parser, whole
 from records.errors import ConfigError, MissingInputError
 from records.files import read_jsonl, write_text
 
@@ -61,18 +61,16 @@ def hub_rows(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m models.prompts", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="python -m models.prompts", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", default="arithmetic", help="arithmetic (default), dapo_math_17k")
     parser.add_argument("--ladder", help=f"of the arithmetic: {', '.join(LADDERS)}")
     parser.add_argument("--data", type=Path, help="problems, as models.training_data writes them")
     parser.add_argument("--model", type=Path, help="folder whose tokenizer and chat template are used")
-    parser.add_argument("--max-tokens", type=int, help="longest prompt; a longer one is cut on the left")
-    parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-tokens", type=whole(1), help="longest prompt; a longer one is cut on the left")
+    parser.add_argument("--count", type=whole(1), required=True)
+    parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
-    if args.count < 1:
-        raise ConfigError(f"--count: {args.count}: must be at least 1")
     needed = OPTIONS["arithmetic" if args.source == "arithmetic" else "hub"]
     for name in ("ladder", "data", "model", "max_tokens"):
         if (getattr(args, name) is not None) != (name in needed):

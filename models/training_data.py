@@ -8,7 +8,6 @@ duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `m
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from evals.data import item_id
 from evals.fetch import download
 from models.fetch import commit_of
 from records import errors
+from records.arguments import Parser
 from records.errors import CorruptInputError, MissingInputError, unknown
 from records.files import write_json, write_text
 from records.provenance import sha256_file
@@ -145,7 +145,7 @@ def _checked(origin: Source, path: Path, sha256: str | None) -> tuple[str, Probl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m models.training_data", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="python -m models.training_data", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", required=True, help=", ".join(SOURCES))
     parser.add_argument("--revision", help="commit, tag or branch; without it the head, whose commit is recorded")
     parser.add_argument("--sha256", help="of the file; checked when given")

@@ -6,7 +6,6 @@ on the page (`--page`) comes from the findings of the CSV; the words around them
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
 from records import errors
+from records.arguments import Parser
 from records.files import write_text
 
 
@@ -215,7 +215,7 @@ def _word(status: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Audit the arithmetic of the paper's printed tables.")
+    parser = Parser(description="Audit the arithmetic of the paper's printed tables.")
     parser.add_argument("--out", required=True, type=Path, help="CSV to write: one line per check of a cell or row")
     parser.add_argument("--page", type=Path, help="Markdown page to write as well")
     parser.add_argument("--tables", type=Path, default=printed.TABLES, help="folder of table<k>.csv and rows.csv")

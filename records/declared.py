@@ -45,7 +45,7 @@ Tuple = Annotated[tuple[Item, ...], Field(strict=False)]
 class Declared(BaseModel):
     """Base class of declared data. Strict, because "3" for 3 and `yes` for a number are mistakes, not spellings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 @cache

@@ -7,6 +7,8 @@ A command line prints the line and exits with 2 (`records.errors`); only a bug s
 from __future__ import annotations
 
 import difflib
+import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -77,11 +79,28 @@ def written_by(command: str) -> Iterator[None]:
 
 
 def run(main: Callable[[], int | None]) -> None:
-    """Call `main`; a `BenchError` becomes one line on stderr and exit code 2, an interrupt 130."""
+    """Call `main`; a `BenchError` becomes one line on stderr and exit code 2, an interrupt 130.
+
+    So does what the operating system refuses (a folder that cannot be written, a device that fails): its message names
+    the file, and a traceback would say no more.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal may have an encoding without some sign of ours. Not replaced by "?": tables print that sign.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(main() or 0)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # `... | head`: whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail as well
+        sys.exit(1)
+    except OSError as error:
+        if error.strerror is None:  # raised by a library and not by the system: who knows what it means
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"error: {where}{error.strerror}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted: run the same command again to go on", file=sys.stderr)

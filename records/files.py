@@ -10,17 +10,22 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import yaml
 
-from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
+
+# Levels of nesting in a JSON or YAML file; ours have 8. Python's recursion limit would end a reader with a traceback,
+# and libyaml ends the whole process with a segmentation fault at some ten thousand levels.
+NESTING = 100
 
 
 @contextmanager
@@ -30,8 +35,11 @@ def atomic(path: Path | str) -> Iterator[Path]:
     The data is flushed to disk before the rename, so that a crash cannot leave an empty file under the final name.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as error:  # named after the file that is wanted: a temporary name says nothing to a user
+        raise OSError(error.errno, error.strerror, str(path)) from error
     os.close(handle)
     temporary = Path(name)
     try:
@@ -58,34 +66,95 @@ def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def read_text(path: Path | str, what: str = "file", error: type[BenchError] = CorruptInputError) -> str:
+    """The text (UTF-8) in `path`, without newline translation.
+
+    Raises MissingInputError when nothing is there, `error` when it is no file, cannot be read or is not UTF-8.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"{path}: {what} is missing") from None
+    except IsADirectoryError:
+        raise error(f"{path}: is a folder, {what} is meant") from None
+    except OSError as failure:
+        raise error(f"{path}: {what} cannot be read ({failure.strerror})") from failure
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as failure:
+        raise error(f"{path}: {what} is not UTF-8 text ({failure})") from failure
+
+
+def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputError) -> Any:
+    """The JSON value that `text` is; `where`: the file or option it comes from.
+
+    Raises `error` with one line for what is no JSON, and for what Python takes and no other reader does or what fails
+    later: NaN, infinity, numbers that overflow a float or 64 bits, half a surrogate pair, nesting without end.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_integer)
+        if "\\ud" in text or "\\uD" in text:  # the only way into a text that UTF-8 cannot hold
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if text.count("[") + text.count("{") > NESTING:
+            _check_depth(value)
+    except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
+        raise error(f"{where} is not valid JSON ({failure})") from failure
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(NESTING):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+        ]
+        if not level:
+            return
+    raise ValueError(f"more than {NESTING} levels of nesting")
+
+
+def _no_number(text: str) -> Never:
+    raise ValueError(f"{text} is no number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _integer(text: str) -> int:
+    # By length first: Python refuses to convert some thousand digits, with advice on its own settings.
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} does not fit into 64 bits")
+    return int(text)
+
+
 def read_json(path: Path | str, what: str = "file") -> Any:
     """The JSON value in `path`; `what` says in the error which kind of file was expected."""
-    path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: {what} is missing")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CorruptInputError(f"{path}: {what} is not valid JSON ({error})") from error
+    return parse_json(read_text(path, what), f"{path}: {what}")
 
 
 def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
     """One object per line; an empty file or a bad line is an error that names the line."""
-    path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: {what} is missing")
     rows = []
-    with open(path, encoding="utf-8") as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise CorruptInputError(f"{path}: line {number} of {what} is not valid JSON ({error})") from error
+    # Not splitlines: a JSON text may hold U+2028 and other characters that it takes for the end of a line.
+    for number, line in enumerate(read_text(path, what).split("\n"), 1):
+        if not line.strip():
+            continue
+        row = parse_json(line, f"{path}: line {number} of {what}")
+        if not isinstance(row, dict):
+            raise CorruptInputError(f"{path}: line {number} of {what} must be an object, got {type(row).__name__}")
+        rows.append(row)
     if not rows:
         raise CorruptInputError(f"{path}: {what} holds no rows")
     return rows
+
+
+class _GivenTwiceError(ValueError):
+    pass
 
 
 class _UniqueKeys(yaml.CSafeLoader):
@@ -98,22 +167,43 @@ def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
     for key in keys:
         if keys.count(key) > 1:
             values = ", ".join(repr(value) for name, value in pairs if name == key)
-            raise ConfigError(f"{node.start_mark.name}: {key}: given twice ({values})")
+            raise _GivenTwiceError(f"{key}: given twice ({values})")
     return dict(pairs)
 
 
+def _whole_number(loader: _UniqueKeys, node: yaml.ScalarNode) -> int:
+    value = loader.construct_yaml_int(node) if len(node.value) <= 64 else 2**64
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{node.value[:20]}: does not fit into 64 bits")
+    return int(value)
+
+
 _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_UniqueKeys):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > NESTING:
+                raise ValueError(f"more than {NESTING} levels of nesting")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
     """The mapping in `path`; a missing file, bad YAML or a key given twice is an error that names the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: {what} is missing")
+    text = read_text(path, what, ConfigError)
     try:
-        with open(path, encoding="utf-8") as stream:
-            value = yaml.load(stream, Loader=_UniqueKeys)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        _check_nesting(text)
+        value = yaml.load(text, Loader=_UniqueKeys)
+    except _GivenTwiceError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    # Beside its own errors: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
+    # (AttributeError).
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
@@ -148,18 +238,15 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
     path = file
     try:
         text = content(path).decode("utf-8")
-        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
         raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
+    lines = _csv_lines(path, what, text)
     if not lines:
         raise CorruptInputError(f"{path}: {what} is empty")
     header = lines[0]
     for column in needed:
         if column not in header:
             raise unknown(str(path), "column wanted", column, header)
-    for number, line in enumerate(lines[1:], 2):
-        if len(line) != len(header):
-            raise CorruptInputError(f"{path}: line {number}: {len(line)} fields, the header has {len(header)}")
     if not text.endswith("\n"):
         raise CorruptInputError(f"{path}: line {len(lines)}: cut off before its end")
     if len(lines) == 1 and not allow_empty:
@@ -172,10 +259,27 @@ def read_growing_csv(path: Path) -> list[dict[str, str]]:
 
     Without a last line that is not whole; no rows if the file is not there yet.
     """
-    if not path.is_file():
+    try:
+        data = path.read_bytes()
+        text = data[: data.rfind(b"\n") + 1].decode("utf-8")
+    except FileNotFoundError:
         return []
-    text = path.read_text(encoding="utf-8")
-    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
+    except UnicodeDecodeError as error:
+        raise CorruptInputError(f"{path}: not UTF-8 text ({error})") from error
+    lines = _csv_lines(path, "the table", text)
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+
+
+def _csv_lines(path: Path, what: str, text: str) -> list[list[str]]:
+    """The lines of a CSV text as fields, all as many as the header has."""
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(lines[0]):
+            raise CorruptInputError(f"{path}: line {number}: {len(line)} fields, the header has {len(lines[0])}")
+    return lines
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from records.errors import BusyError
+from records.errors import BusyError, CorruptInputError
 
 DECIDES_NO_NUMBER = "who may train, not how"
 
@@ -67,9 +67,8 @@ def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
 
 def is_held(path: Path) -> bool:
     """Whether a process seems to hold `path`. For people: it compares the last touch with this machine's clock."""
-    try:
-        text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
-    except FileNotFoundError:
+    text, touched = _read(path), _touched(path)
+    if text is None or touched is None:
         return False
     owner = _parse(text)
     if not owner:  # its writer is between creating and writing it
@@ -96,9 +95,8 @@ def _acquire(path: Path, mine: str, busy: str, wait: float) -> None:
     seen, since = None, began  # the lock as it stands, and since when
     asked, told = -math.inf, False  # when we last asked Slurm after its owner; whether the user knows that we wait
     while not _create(path, mine):
-        try:
-            text, touched = path.read_text(encoding="utf-8"), path.stat().st_mtime
-        except FileNotFoundError:
+        text, touched = _read(path), _touched(path)
+        if text is None or touched is None:
             continue  # released meanwhile
         now, owner = time.monotonic(), _parse(text)
         if seen != (text, touched):
@@ -136,9 +134,10 @@ def _is_here(owner: dict[str, Any]) -> bool:
 def _parse(text: str) -> dict[str, Any]:
     """The owner that a lock names; empty if it cannot be read."""
     try:
-        return dict(json.loads(text))
-    except ValueError:
+        owner = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
+    return owner if isinstance(owner, dict) else {}
 
 
 def _started(pid: int) -> str | None:
@@ -163,7 +162,7 @@ def _job_over(job: str) -> bool:
     try:
         answer = subprocess.run(
             ["squeue", "--noheader", "--jobs", job, "--format=%T"],
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, encoding="utf-8", timeout=30, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False
@@ -206,8 +205,18 @@ def _remove(path: Path, text: str) -> None:
 
 
 def _read(path: Path) -> str | None:
+    """What a lock says; None: it is not there. Bytes that are no UTF-8 are no owner's, and are replaced."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        raise CorruptInputError(f"{path}: is a folder, a lock file is meant; remove it") from None
+
+
+def _touched(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
     except FileNotFoundError:
         return None
 

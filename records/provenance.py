@@ -53,6 +53,7 @@ def _git(*arguments: str) -> str | None:
             cwd=ROOT,
             capture_output=True,
             text=True,
+            encoding="utf-8",
             timeout=10,
             check=True,
             stdin=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records.errors import CorruptInputError, MissingInputError, nearest
-from records.files import write_text
+from records.files import read_text, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +68,10 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     lacks a benchmark or average the others have.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingInputError(f"{path}: scores are missing")
+    text = read_text(path, "table of scores")
     try:
-        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline=""), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
         raise CorruptInputError(f"{path}: not a CSV table ({error})") from error
     _check_header(path, lines[0] if lines else [])
     rows = [_parse(path, number, cells) for number, cells in enumerate(lines[1:], 2)]

@@ -6,11 +6,11 @@ here: every number is read from a file that another command wrote, and a file th
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from records import errors
+from records.arguments import Parser
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -81,7 +81,7 @@ def build(root: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Build report.html from finished results, tables and figures.")
+    parser = Parser(description="Build report.html from finished results, tables and figures.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     args = parser.parse_args(arguments)

@@ -6,13 +6,13 @@ the intervals mean: `report.provenance.moved` and docs/provenance.md.
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import errors
+from records.arguments import Parser, whole
 from records.files import to_csv, write_text
 from records.results_tree import open_tree
 
@@ -138,10 +138,10 @@ def _row(cell: Cell) -> tuple[str, ...]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare two results trees: equal, inside noise, or moved.")
+    parser = Parser(description="Compare two results trees: equal, inside noise, or moved.")
     parser.add_argument("a", type=Path, help="results/<scale> or a reference")
     parser.add_argument("b", type=Path, help="another one of the same scale")
-    parser.add_argument("--largest", type=int, default=12, metavar="N", help="rows of the table (12)")
+    parser.add_argument("--largest", type=whole(0), default=12, metavar="N", help="rows of the table (12)")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure that differs")
     args = parser.parse_args()
     from report.provenance import moved  # imports scipy: not for --help

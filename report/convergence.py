@@ -9,7 +9,6 @@ figures/convergence_curves.csv                     the curves by rollout that th
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from evals.learning_curves import Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.readings import READINGS, Reading
 from records import errors
+from records.arguments import Parser
 from records.files import stored, to_csv, write_text
 from records.layout import REFERENCE, Run, split
 from records.results_tree import Tree, open_tree
@@ -209,9 +209,7 @@ def twin(method: str, reading: Reading) -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="How fast and how steadily each run learnt, and each method over seeds."
-    )
+    parser = Parser(description="How fast and how steadily each run learnt, and each method over seeds.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     args = parser.parse_args()
     for path in write(open_tree(args.results)):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import errors
+from records.arguments import Parser
 from report.figures import spec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def write(figure: spec.Figure, tree: Tree) -> list[Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw a figure of report/figures.yaml from finished runs.")
+    parser = Parser(description="Draw a figure of report/figures.yaml from finished runs.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), models")
     parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")

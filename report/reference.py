@@ -8,7 +8,6 @@ and grades came to be. Not kept: checkpoints, samples, grades. `report.show`, `r
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import os
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from records import errors
+from records.arguments import Parser
 from records.errors import ConfigError, CorruptInputError
 from records.files import write_json, write_text
 from records.provenance import ROOT
@@ -176,7 +176,7 @@ What the files hold: `docs/results.md`. What the comparison means: `docs/provena
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Copy what a visitor needs of a finished results tree.")
+    parser = Parser(description="Copy what a visitor needs of a finished results tree.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, with its manifest")
     parser.add_argument("--out", required=True, type=Path, help="such as results/reference/<scale>")
     parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from records import errors, lock
+from records.arguments import Parser
 from records.errors import unknown
 from records.files import read_growing_csv
 from records.layout import BASE, Run
@@ -198,7 +198,7 @@ def _time(seconds: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Print a table of finished results, or how far the runs are.")
+    parser = Parser(description="Print a table of finished results, or how far the runs are.")
     parser.add_argument("what", help="table1, or another key of report/tables.yaml; runs")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--results", type=Path, help="results/<scale>")

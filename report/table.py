@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from records import errors
+from records.arguments import Parser
 from report.tables import spec
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Fill a table of report/tables.yaml from finished results; render it.")
+    parser = Parser(description="Fill a table of report/tables.yaml from finished results; render it.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--table", required=True, help="key in the specification, such as 1")
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")

@@ -6,12 +6,12 @@ name those that do not; 2: no manifest.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from records import digests, errors
+from records.arguments import Parser
 from records.errors import BenchError
 from records.provenance import sha256_file, sha256_tree
 from records.results_tree import Tree, open_tree
@@ -73,7 +73,7 @@ def _weights(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare a results tree with its manifest.")
+    parser = Parser(description="Compare a results tree with its manifest.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, or a reference")
     parser.add_argument("--weights", action="store_true", help="read every checkpoint too")
     args = parser.parse_args()

@@ -77,3 +77,61 @@ def test_a_file_is_measured(tmp_path):
 def test_benchmarks_can_be_imported(name):
     """They are run by hand, so a renamed function would stay unnoticed."""
     importlib.import_module(f"benchmarks.{name}")
+
+
+def _without_encoding(tree: ast.AST) -> list[int]:
+    """Lines that open or start something as text and leave its encoding to the locale."""
+    lines = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        mode = next((a.value for a in [*node.args[1:2], given.get("mode")] if isinstance(a, ast.Constant)), "r")
+        text = isinstance(node.func, ast.Name) and called == "open" and "b" not in mode
+        text |= isinstance(node.func, ast.Attribute) and called == "read_text" and not node.args
+        text |= isinstance(node.func, ast.Attribute) and called == "write_text" and len(node.args) < 2
+        text |= "text" in given and called in ("run", "Popen", "check_output", "call", "check_call")
+        if text and "encoding" not in given:
+            lines.append(node.lineno)
+    return lines
+
+
+def test_a_call_without_encoding_is_found():
+    lines = ['open("a")', 'open("a", "w")', "p.read_text()", 'p.write_text("x")', 'subprocess.run(["a"], text=True)']
+    named = ['open("a", "rb")', 'p.read_text(encoding="utf-8")', 'write_text(p, "x")', "run.open()"]
+    assert _without_encoding(ast.parse("\n".join(lines + named))) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("room", [*FLOORS, "benchmarks"])
+def test_every_text_file_names_its_encoding(room):
+    """Ruff (PLW1514) sees only what it can infer to be a path, and no subprocess."""
+    found = {
+        str(path.relative_to(house.ROOT)): lines
+        for path in (house.ROOT / room).rglob("*.py")
+        if (lines := _without_encoding(ast.parse(path.read_bytes())))
+    }
+    assert found == {}
+
+
+def _bare_numbers(tree: ast.AST) -> list[int]:
+    """Lines with an option of argparse whose type is `int` or `float`."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "type" and isinstance(keyword.value, ast.Name) and keyword.value.id in ("int", "float")
+    ]
+
+
+@pytest.mark.parametrize("room", [*FLOORS, "benchmarks"])
+def test_every_number_of_a_command_line_has_bounds(room):
+    """`float` takes nan and infinity, and both take what means nothing: `records.arguments` refuses these."""
+    assert _bare_numbers(ast.parse('add("--a", type=int)\nadd("--b", type=whole(1))')) == [1]
+    found = {
+        str(path.relative_to(house.ROOT)): lines
+        for path in (house.ROOT / room).rglob("*.py")
+        if (lines := _bare_numbers(ast.parse(path.read_bytes())))
+    }
+    assert found == {}

@@ -5,6 +5,7 @@ Every error is one line that names the file, the key, the value, what is allowed
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from pydantic import Field, StringConstraints, model_validator
 from methods.training.spec import Trainer
 from records.declared import Declared, validated
 from records.errors import ConfigError, unknown
-from records.files import read_yaml
+from records.files import parse_json, read_yaml
 
 COMMAND_LINE = "command line (--config)"
 
@@ -173,6 +174,20 @@ def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
         if step is not None and not any(step in block["steps"] for block in config["matrix"]):
             steps = {str(step) for block in config["matrix"] for step in block["steps"]}
             raise unknown(_holder(["evaluation", key], config, sources), f"evaluation.{key}", step, steps)
+
+
+def of_argument(text: str) -> dict[str, Any]:
+    """The configuration that a command gets as `--config`: JSON, or `-` for JSON (UTF-8) on standard input."""
+    where = "--config"
+    if text == "-":
+        data = sys.stdin.buffer.read()
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{where}: not UTF-8 text ({error})") from error
+    config = parse_json(text, where, ConfigError)
+    validated(Config, config, where)
+    return dict(config)
 
 
 def _holder(path: list[Any], config: Mapping[str, Any], sources: list[tuple[str, dict[str, Any]]]) -> str:

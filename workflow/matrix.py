@@ -6,10 +6,7 @@ Light: Snakemake imports this in every job, on machines without torch too.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +14,11 @@ from typing import Any
 
 from methods.training.spec import Training
 from records import errors
+from records.arguments import Parser
 from records.errors import ConfigError, unknown
 from records.files import write_json
 from records.layout import BASE, Checkpoint, Run, split
+from workflow import config as configuration
 
 UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"
@@ -255,12 +254,11 @@ def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write matrix.json: every run and checkpoint of a configuration.")
+    parser = Parser(description="Write matrix.json: every run and checkpoint of a configuration.")
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
-    text = sys.stdin.read() if args.config == "-" else args.config
-    write_json(args.out, matrix(json.loads(text)))
+    write_json(args.out, matrix(configuration.of_argument(args.config)))
 
 
 if __name__ == "__main__":

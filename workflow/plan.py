@@ -5,17 +5,16 @@ Jobs that cost next to nothing (grading, tables) are counted and not timed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from models import registry as models
 from records import errors
+from records.arguments import Parser, whole
 from records.layout import Results
+from workflow import config as configuration
 from workflow import estimate, preflight
 from workflow.estimate import CPU, Job, World
 
@@ -70,12 +69,14 @@ def _size(count: float) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m workflow.plan", description=(__doc__ or "").splitlines()[0])
+    parser = Parser(prog="python -m workflow.plan", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
     parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--gpus", type=int, help="how many there are; default: cluster.gpus, or this machine's cores")
+    parser.add_argument(
+        "--gpus", type=whole(1), help="how many there are; default: cluster.gpus, or this machine's cores"
+    )
     args = parser.parse_args()
-    config = json.loads(sys.stdin.read() if args.config == "-" else args.config)
+    config = configuration.of_argument(args.config)
     available = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
     world = World(config, Results(args.results / config["scale"]), args.results / "cache", estimate.read())
     text, problems = lines(world, args.gpus or available)

@@ -121,6 +121,7 @@ def _slurm(gpus_per_node: int, largest: int) -> Iterator[str]:
             ["sinfo", "-h", "-o", "%R|%G|%D"],  # partition, generic resources, number of nodes that have both
             capture_output=True,
             text=True,
+            encoding="utf-8",
             timeout=20,
             check=False,
             stdin=subprocess.DEVNULL,

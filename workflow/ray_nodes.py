@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from records import errors
+from records.arguments import Parser, real, whole
 from records.errors import BenchError, ConfigError
 
 Process = subprocess.Popen[bytes]
@@ -41,14 +42,16 @@ class NodesError(BenchError, RuntimeError):
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m workflow.ray_nodes", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--nodes", type=int, required=True, help="nodes that the job must have")
-    parser.add_argument("--gpus-per-node", type=int, required=True, help="GPUs that each of them must bring")
-    parser.add_argument("--cores", type=int, required=True, help="CPU cores a node")
-    parser.add_argument("--start-seconds", type=float, default=300.0, help="for all nodes to join (default 300)")
+    parser.add_argument("--nodes", type=whole(1), required=True, help="nodes that the job must have")
+    parser.add_argument("--gpus-per-node", type=whole(1), required=True, help="GPUs that each of them must bring")
+    parser.add_argument("--cores", type=whole(1), required=True, help="CPU cores a node")
+    parser.add_argument(
+        "--start-seconds", type=real(above=0, most=1e9), default=300.0, help="for all nodes to join (default 300)"
+    )
     parser.add_argument("command", nargs="+", metavar="-- COMMAND")
     return parser.parse_args(argv)
 
@@ -119,7 +122,7 @@ def gpus_joined(ray_address: str) -> tuple[bool, str]:
     """Whether Ray answers, and the GPUs of each node that has joined, or why it does not."""
     line = [sys.executable, "-c", JOINED, ray_address]
     try:
-        answer = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run(line, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return False, "no answer in 60 s"
     output = (answer.stdout if answer.returncode == 0 else answer.stderr).strip().splitlines()
@@ -183,7 +186,7 @@ def _job() -> str:
 
 
 def _output(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
         raise NodesError(f"{' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()}")
     return done.stdout

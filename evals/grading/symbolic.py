@@ -17,7 +17,7 @@ import math_verify.parser
 import mpmath
 import sympy
 import sympy.parsing.sympy_parser
-import sympy.physics.units  # `simplify` imports it late, and it evaluates names of its own while loading
+import sympy.physics.units  # noqa: F401 - `simplify` imports it late, and it evaluates names of its own while loading
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from math_verify import verify
 

@@ -55,7 +55,7 @@ def algebra() -> dict[str, Compare]:
 def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
     """The first process: load, then keep one comparing process alive until the input ends."""
     channel = os.dup(1)
-    with open(os.devnull, "w") as nowhere:  # what a library prints must not be taken for an answer
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # what a library prints must not be taken for an answer
         os.dup2(nowhere.fileno(), 1)
     limits = json.loads(_line() or "null")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop

@@ -6,13 +6,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from records.declared import Declared, KeyProblemError, Tuple, validated
-from records.errors import ConfigError, MissingInputError
+from records.errors import ConfigError
+from records.files import parse_json, read_text
 
 Trainer = Literal["trl", "verl"]
 TRAINERS: tuple[str, ...] = get_args(Trainer)
@@ -164,17 +164,9 @@ def read(text: str) -> Spec:
     """The specification in `text`: JSON, or the path of a file holding it. `ConfigError` names the first wrong key."""
     where = "spec"
     if not text.lstrip().startswith("{"):  # a JSON object begins with a brace; anything else is a path
-        where, path = text, Path(text)
-        if not path.is_file():
-            raise MissingInputError(
-                f"{text}: run specification is missing (give a JSON object or the path of a file with one)"
-            )
-        text = path.read_text(encoding="utf-8")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: not valid JSON ({error})") from error
-    return check(document, where)
+        where = text
+        text = read_text(text, "run specification", ConfigError)
+    return check(parse_json(text, where, ConfigError), where)
 
 
 def check(document: Mapping[str, Any], where: str = "spec") -> Spec:

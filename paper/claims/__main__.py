@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from pathlib import Path
 
 from records import errors
+from records.arguments import Parser
 from records.errors import ConfigError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Give each claim of the paper a verdict.")
+    parser = Parser(description="Give each claim of the paper a verdict.")
     parser.add_argument("--results", type=Path, help="results/<scale>: write claims.csv and claims.md there")
     parser.add_argument("--page", type=Path, help="Markdown page of the printed numbers' ledger; needs no results")
     args = parser.parse_args()

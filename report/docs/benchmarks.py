@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from evals.benchmark import Benchmark, benchmark, keys
 from records import errors
+from records.arguments import Parser
 from records.files import write_text
 from report.docs import table
 
@@ -79,7 +79,7 @@ def _size(entry: Benchmark) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m report.docs.benchmarks", description=__doc__)
+    parser = Parser(prog="python -m report.docs.benchmarks", description=__doc__)
     parser.add_argument("--out", required=True, type=Path, metavar="FILE")
     args = parser.parse_args()
     write_text(args.out, page())

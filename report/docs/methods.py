@@ -6,7 +6,6 @@ python -m report.docs.methods --check    write nothing, fail if one is out of da
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from methods.method import Method
 from methods.options import Option
 from methods.parts import Part
 from methods.readings import NAMED, READINGS, Reading
+from records.arguments import Parser
 from records.errors import CorruptInputError, run
 from records.files import write_text
 from records.provenance import ROOT
@@ -208,7 +208,7 @@ def stale(folder: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the pages that are generated from the method catalog.")
+    parser = Parser(description="Write the pages that are generated from the method catalog.")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the pages")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     args = parser.parse_args()

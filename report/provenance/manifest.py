@@ -7,7 +7,6 @@ listed by the hash that run.json has; `python -m report.verify --weights` compar
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from typing import Any
 from evals.score import rows
 from methods.training.spec import Training
 from records import errors
+from records.arguments import Parser
 from records.errors import BenchError, CorruptInputError, MissingInputError
 from records.files import content, read_json, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
@@ -306,9 +306,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Write manifest.json: hash and origin of every file of a results tree."
-    )
+    parser = Parser(description="Write manifest.json: hash and origin of every file of a results tree.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     args = parser.parse_args()
     tree = open_tree(args.results)

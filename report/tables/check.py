@@ -6,11 +6,11 @@ catalog, so a correction of a method's file leaves every table as it is.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from methods import catalog
 from records import errors
+from records.arguments import Parser
 from records.errors import ConfigError, unknown
 from records.layout import BASE, split
 from report.tables import spec
@@ -50,9 +50,7 @@ def canonical(name: str, where: str, at: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Check the tables of a specification against the catalog and the paper."
-    )
+    parser = Parser(description="Check the tables of a specification against the catalog and the paper.")
     parser.add_argument("spec", type=Path, nargs="?", default=spec.TABLES, help="specification file")
     args = parser.parse_args()
     tables = spec.tables(args.spec)

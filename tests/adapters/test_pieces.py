@@ -98,7 +98,7 @@ def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
     for update in range(3):
         curve.append(row(update, mask_fraction=None))
     curve.close()
-    with open(tmp_path / "curve.csv", "a") as stream:
+    with open(tmp_path / "curve.csv", "a", encoding="utf-8") as stream:
         stream.write("1,3,0.30")  # killed while writing
     again = Curve(tmp_path / "curve.csv", 2)
     again.append(row(2, reward=0.25))

@@ -42,7 +42,7 @@ def start(world: Path, out: Path) -> int:
         stop = StopRequest()
         stop.install()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        log = open(out.parent / "log", "a", buffering=1)  # noqa: SIM115  # until this process ends
+        log = open(out.parent / "log", "a", encoding="utf-8", buffering=1)  # noqa: SIM115  # until this process ends
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         sys.stdout = sys.stderr = log  # pytest's are other files than 1 and 2

@@ -68,7 +68,9 @@ def test_the_catalog_needs_no_torch() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "methods" / "catalog").glob("[!_]*.py")), ids=lambda path: path.stem)
 def test_a_catalog_file_is_read_without_another(path: Path) -> None:
     """An edit of one method reruns its own runs only, and its loss is whole on one screen."""
-    imported = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    imported = [
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+    ]
     assert [node.module for node in imported if "catalog" in (node.module or "")] == []
 
 

@@ -36,4 +36,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "nearest: quick" in done.stderr
-    assert "--count: 0" in command("--ladder", "quick", "--count", "0", "--out", str(tmp_path / "x")).stderr
+    assert (
+        "--count: must be a whole number"
+        in command("--ladder", "quick", "--count", "0", "--out", str(tmp_path / "x")).stderr
+    )

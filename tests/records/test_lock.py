@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from records import lock
-from records.errors import BusyError
+from records.errors import BusyError, CorruptInputError
 from records.provenance import ROOT
 
 HERE = socket.gethostname()
@@ -52,7 +52,7 @@ def taken(path: Path) -> bool:
     """Whether the lock can be had at once (or after watching a suspect)."""
     try:
         with lock.held(path, BUSY):
-            return json.loads(path.read_text())["pid"] == os.getpid()
+            return json.loads(path.read_text(encoding="utf-8"))["pid"] == os.getpid()
     except BusyError:
         return False
 
@@ -181,3 +181,22 @@ def test_many_processes_after_a_dead_owner_hold_it_one_at_a_time(tmp_path: Path)
     for one in crowd:
         said = one.communicate(timeout=60)[1]
         assert one.returncode == 0, said
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[1]", b"3", b"null", b"[" * 100_000])
+def test_a_lock_that_names_no_owner_is_taken_over(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(content)
+    lock.is_held(path)
+    assert taken(path)
+
+
+def test_a_folder_in_the_place_of_a_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with (
+        pytest.raises(CorruptInputError, match="is a folder, a lock file is meant"),
+        lock.held(tmp_path / "lock", BUSY),
+    ):
+        pass
+    with pytest.raises(CorruptInputError, match="is a folder, a lock file is meant"):
+        lock.is_held(tmp_path / "lock")

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from records import errors, provenance
+from records.declared import Declared, validated
 from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
-from records.files import atomic, read_json, read_jsonl, write_json, write_text
+from records.files import atomic, read_growing_csv, read_json, read_jsonl, read_yaml, write_json, write_text
 from records.layout import Checkpoint, Results, Run
 from records.progress import Progress
 
@@ -118,3 +119,126 @@ def test_what_snakemake_parses_imports_no_torch(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_the_system_refuses_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that cannot be written: as root nearly all can, so a file stands where a folder is needed."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "a.json", Path("/proc/nothing/a.json"), tmp_path / ("x" * 300)):
+        with pytest.raises(SystemExit) as stop:
+            errors.run(lambda path=path: write_json(path, {}))
+        said = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert said.startswith(f"error: {path}: ")
+        assert said.count("\n") == 1
+
+
+def test_an_error_of_a_library_is_no_error_of_the_system() -> None:
+    """Only the system's own have a number and a text; what a library calls OSError may be a bug of ours."""
+
+    def fail() -> None:
+        raise OSError("Unable to load weights")
+
+    with pytest.raises(OSError, match="Unable to load weights"):
+        errors.run(fail)
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    code = "from records import errors\nerrors.run(lambda: [print(n, flush=True) for n in range(100000)] and None)"
+    line = f"{sys.executable} -c '{code}' | head -n 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, cwd=provenance.ROOT)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_signs_outside_the_encoding_of_a_terminal_are_shown_as_escapes() -> None:
+    code = "from records import errors\nerrors.run(lambda: print('tepo \\u2248 grpo'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=provenance.ROOT,
+        env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("tepo \\u2248 grpo\n", "", 0)
+
+
+BAD_JSON = {
+    "nan": b'{"a": NaN}',
+    "infinite": b'{"a": -Infinity}',
+    "overflow": b'{"a": 1e999}',
+    "large": b'{"a": 9223372036854775808}',
+    "thousands of digits": b'{"a": ' + b"1" * 5000 + b"}",
+    "deep": b"[" * 100_000,
+    "deep and whole": b"[" * 200 + b"]" * 200,
+    "half a surrogate pair": b'{"a": "\\ud800"}',
+    "not UTF-8": b'{"a": "\xff"}',
+    "cut": b'{"a": ',
+    "empty": b"",
+}
+BAD_YAML = {
+    "deep": b"a: " + b"[" * 100_000,
+    "deep keys": b"{a: " * 100_000,
+    "deep and whole": b"a: " + b"[" * 200 + b"]" * 200,
+    "impossible date": b"a: 2001-99-99",
+    "date by tag": b"a: !!timestamp x",
+    "a list as a key": b"? [a]\n: b",
+    "thousands of digits": b"a: " + b"1" * 5000,
+    "large": b"a: 9223372036854775808",
+    "number by tag": b"a: !!int x",
+    "half a surrogate pair": b'a: "\\ud800"',
+    "not UTF-8": b"a: \xff",
+    "object of Python": b"a: !!python/object:os.system x",
+    "a list": b"- a",
+    "given twice": b"a: 1\na: 2",
+    "cut": b"a: [1,",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("name", BAD_JSON)
+def test_json_that_no_other_reader_takes_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(BAD_JSON[name])
+    for read in (read_json, read_jsonl):
+        with pytest.raises(CorruptInputError, match=r"^[^\n]*a\.json: [^\n]*$"):
+            read(path)
+
+
+@pytest.mark.parametrize("name", BAD_YAML)
+def test_yaml_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(BAD_YAML[name])
+    with pytest.raises(ConfigError, match=r"^[^\n]*a\.yaml: [^\n]*$"):
+        read_yaml(path)
+
+
+def test_a_row_that_is_no_object_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n[1]\n', encoding="utf-8")
+    with pytest.raises(CorruptInputError, match=r"line 2 of file must be an object, got list"):
+        read_jsonl(tmp_path / "a.jsonl")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    for read in (read_json, read_jsonl):
+        with pytest.raises(CorruptInputError, match="is a folder, file is meant"):
+            read(tmp_path)
+    with pytest.raises(ConfigError, match="is a folder, file is meant"):
+        read_yaml(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a,b\n1\n", 'a,b\n1,"x\n', "a,b\n1,2,3\n"])
+def test_a_growing_table_with_a_ragged_line_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "curve.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(CorruptInputError, match=r"curve\.csv: "):
+        read_growing_csv(tmp_path / "curve.csv")
+
+
+def test_a_growing_table_may_end_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "curve.csv").write_bytes(b"a,b\n1,2\n3\xff")
+    assert read_growing_csv(tmp_path / "curve.csv") == [{"a": "1", "b": "2"}]
+
+
+def test_numbers_that_do_not_exist_are_no_declared_values() -> None:
+    class Rate(Declared):
+        rate: float
+
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=r"a\.yaml: rate: must be a finite number"):
+            validated(Rate, {"rate": value}, "a.yaml")

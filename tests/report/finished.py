@@ -44,14 +44,14 @@ def finish(tree: Tree) -> Tree:
 
 def edit(path: Path, **changes: Any) -> None:
     """Overwrite top-level keys of a JSON file."""
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
 def replace(path: Path, pattern: str, by: str | Callable[[re.Match[str]], str]) -> None:
     """Replace the first match in a text file; there must be one."""
-    text, count = re.subn(pattern, by, path.read_text(), count=1)
+    text, count = re.subn(pattern, by, path.read_text(encoding="utf-8"), count=1)
     assert count == 1, f"{path}: no {pattern}"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _model(tree: Tree, checkpoint: Checkpoint) -> str:

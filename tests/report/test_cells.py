@@ -191,7 +191,9 @@ def test_two_benchmarks_for_one_column_are_an_error(scored_copy: Tree) -> None:
         fill(Tree(scored_copy.root))
 
 
-@pytest.mark.parametrize(("name", "words"), [("scores.csv", "scores are missing"), ("matrix.json", "is missing")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("scores.csv", "table of scores is missing"), ("matrix.json", "is missing")]
+)
 def test_a_missing_file_is_named(scored_copy: Tree, name: str, words: str) -> None:
     (scored_copy.root / name).unlink()
     with pytest.raises(MissingInputError, match=rf"{name}: .*{words}"):

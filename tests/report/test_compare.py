@@ -162,7 +162,7 @@ CANNOT = {
         lambda t: replace(t.layout.scores, "(?s)tiny_qwen2,.*", lambda m: m[0].replace("tiny_qwen2,", "tiny_other,")),
         "have no scored checkpoint in common",
     ),
-    "no scores": (lambda t: t.layout.scores.unlink(), r"scores\.csv: scores are missing"),
+    "no scores": (lambda t: t.layout.scores.unlink(), r"scores\.csv: table of scores is missing"),
 }
 
 

@@ -32,7 +32,7 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
     """A run with two updates per rollout and figures that are easy to average by hand."""
     folder = root / Run("tiny_qwen2", method, seed).path
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "curve.csv", "w", newline="") as stream:
+    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(COLUMNS)
         for n, value in enumerate(reward):

@@ -43,7 +43,7 @@ def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_a
             row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
             rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "curve.csv", "w", newline="") as stream:
+    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -172,7 +172,7 @@ def test_what_is_read_back_is_what_was_drawn(key: str, full: Tree, collapsed: Tr
 
 def cut(path: Path) -> None:
     """As a writer leaves it that was stopped in the middle of a row."""
-    path.write_text(path.read_text()[: -path.stat().st_size // 3].rpartition(",")[0])
+    path.write_text(path.read_text(encoding="utf-8")[: -path.stat().st_size // 3].rpartition(",")[0], encoding="utf-8")
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut])

@@ -177,9 +177,9 @@ def record(tree: Tree, method: str) -> Path:
 
 
 def changed(path: Path, change: object) -> None:
-    value = json.loads(path.read_text())
+    value = json.loads(path.read_text(encoding="utf-8"))
     change(value)  # type: ignore[operator]
-    path.write_text(json.dumps(value))
+    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 WARNED = {

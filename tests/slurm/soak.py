@@ -202,7 +202,7 @@ def round_of_faults(world: World, until: float) -> None:
         name = world.draw.choice(list(FAULTS))
         if FAULTS[name](world):
             world.injected[name] += 1
-            with open(world.folder / "log", "a") as log:
+            with open(world.folder / "log", "a", encoding="utf-8") as log:
                 log.write(f"soak: {time.strftime('%T')} {name}\n")
 
 

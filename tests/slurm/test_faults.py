@@ -54,7 +54,7 @@ def straight(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def running(slurm: Cluster, folder: Path, log: str = "log") -> Iterator[subprocess.Popen[bytes]]:
     """Snakemake on its way; it is ended if the test fails."""
-    with open(folder / log, "w") as stream:
+    with open(folder / log, "w", encoding="utf-8") as stream:
         process = subprocess.Popen(
             ["snakemake", *TARGETS, *WORDS], cwd=folder, env=slurm.environment, stdout=stream, stderr=subprocess.STDOUT
         )
@@ -107,7 +107,7 @@ def trainer(folder: Path, method: str) -> int:
 def told(pid: int, number: signal.Signals) -> bool:
     """Whether the signal waits for the process to move again, or has moved it: Slurm may send SIGCONT with it."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except FileNotFoundError:
         return True
     masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)$", text, re.MULTILINE)

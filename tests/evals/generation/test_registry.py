@@ -58,7 +58,9 @@ def test_a_wrong_selection_is_one_clear_line(names: list[str], said: str) -> Non
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
 def test_every_task_file_shows_an_item(path: Path) -> None:
-    assert path.stem == "__init__" or 'answer "' in (ast.get_docstring(ast.parse(path.read_text())) or "")
+    assert path.stem == "__init__" or 'answer "' in (
+        ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    )
 
 
 @pytest.mark.parametrize("key", benchmark.keys())

@@ -116,7 +116,7 @@ def endpoint(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     url = f"http://127.0.0.1:{port}/v1"
     try:
         for _ in range(600):
-            assert process.poll() is None, Path(log.name).read_text()[-3000:]
+            assert process.poll() is None, Path(log.name).read_text(encoding="utf-8")[-3000:]
             try:
                 urllib.request.urlopen(f"{url}/models", timeout=5).close()
                 break

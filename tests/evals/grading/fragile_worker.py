@@ -29,9 +29,9 @@ def outcome(gold: Any, answer: str) -> Outcome:
     if what == "raise":
         raise KeyError("a bug")
     if what == "write":
-        open(number, "w").close()
+        open(number, "w", encoding="utf-8").close()
     if what == "read":
-        open(number).close()
+        open(number, encoding="utf-8").close()
     if what == "shell":
         os.system(f"touch {number}")
     if what == "eval":

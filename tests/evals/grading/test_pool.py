@@ -91,7 +91,7 @@ def _kill_first_worker(pool: Pool) -> None:
 def _comparing(worker: int) -> int:
     """The process that a worker has forked, as soon as it has."""
     for _ in range(3000):
-        children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        children = Path(f"/proc/{worker}/task/{worker}/children").read_text(encoding="utf-8").split()
         if children:
             return int(children[0])
         time.sleep(0.01)

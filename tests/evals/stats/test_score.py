@@ -299,9 +299,9 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_pa
     change, message = BAD_SCORES[name]
     path = tmp_path / "scores.csv"
     write_scores(path, rows(results, [TEPO, GRPO], KEYS, duplicates=KEEP))
-    with open(path, newline="") as stream:
+    with open(path, encoding="utf-8", newline="") as stream:
         data = change(list(csv.DictReader(stream)))
-    with open(path, "w", newline="") as stream:
+    with open(path, "w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(data[0]) if data else list(COLUMNS))
         writer.writeheader()
         writer.writerows(data)
@@ -312,7 +312,7 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_pa
 
 
 def test_no_scores_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match=r"scores\.csv: scores are missing"):
+    with pytest.raises(MissingInputError, match=r"scores\.csv: table of scores is missing"):
         read_scores(tmp_path / "scores.csv")
     (tmp_path / "scores.csv").write_bytes(b"\xff\xfe")
     with pytest.raises(CorruptInputError, match="not a CSV"):
