@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from records.errors import CorruptInputError, MissingInputError
-from records.files import read_json, write_text
+from records.files import json_text, read_json, write_text
 from records.provenance import sha256_bytes, sha256_file
 
 DECIDES_NO_NUMBER = "says which files were damaged"
@@ -59,6 +60,17 @@ def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
     chosen = sorted((Path(name).parts, name) for name in digests if fnmatchcase(Path(name).name, pattern))
     lines = (f"{name}\0{digests[name]}\n".encode() for _, name in chosen)
     return hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+# What transformers and vLLM read beside the weights: configuration, tokenizer, chat template.
+_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+_RECORD = "base.json"  # ours: how a base model came to be, with times
+
+
+def beside_weights(digests: Mapping[str, str]) -> str:
+    """One digest over the files of a model folder that decide how its weights are used."""
+    names = [name for name in digests if any(fnmatchcase(name, pattern) for pattern in _MODEL_FILES)]
+    return tree({name: digests[name] for name in names if "/" not in name and name != _RECORD})
 
 
 # --- A folder and its SHA256SUMS --------------------------------------------------------------------------------------
@@ -181,6 +193,11 @@ def write(path: Path, text: str) -> None:
     """
     write_text(beside(path), _text({path.name: sha256_bytes(text.encode("utf-8"))}))
     write_text(path, text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write` for a value as JSON, in the form of `records.files.write_json`."""
+    write(path, json_text(value))
 
 
 def check(path: Path, *, advice: str = "") -> str:

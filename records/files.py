@@ -61,9 +61,14 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_bytes(text.encode("utf-8"))
 
 
+def json_text(value: Any) -> str:
+    """`value` as indented JSON; NaN and infinity are refused, because no other reader takes them."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path | str, value: Any) -> None:
-    """Write `value` as indented JSON atomically; NaN and infinity are refused, because no other reader takes them."""
-    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write `value` as `json_text` atomically."""
+    write_text(path, json_text(value))
 
 
 def read_text(path: Path | str, what: str = "file", error: type[BenchError] = CorruptInputError) -> str:

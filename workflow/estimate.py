@@ -26,7 +26,7 @@ from workflow.matrix import Planned
 
 THROUGHPUT = Path(__file__).parent.parent / "config" / "throughput.yaml"
 TINY, CPU = "tiny", "cpu"  # size and device of models made here
-KEPT_STATES = 2  # of a run that is training: a new state is complete before the older one is removed
+KEPT_STATES = 3  # of a run that is training: two are kept, and a third is complete before the oldest is removed
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -2,14 +2,21 @@
 
 run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
 state/identity.json                          hashes of specification, inputs and code that the state belongs to
-state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds `complete.json`
+state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds SHA256SUMS
 state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
 state/run.json                               a copy of the final one: the outputs can be restored without training
+
+Every file is hashed when it is written and held against that hash before it is used (`records.digests`): a state and a
+checkpoint by the SHA256SUMS in them, curve rows and checkpoints by the state that was saved after them. A state that
+does not hold is removed, with one line that says why, and the state before it is resumed from; without one, the run
+starts from the beginning. Nothing final is lost by that: outputs count once run.json is there, and all come again.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -24,10 +31,11 @@ from typing import Any
 from methods import catalog
 from methods.diagnostics import NAMES
 from methods.training.spec import Spec
+from records import digests
 from records.code_hashes import closure, code_hash
-from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.files import atomic, read_growing_csv, read_json, write_json
-from records.provenance import ROOT, environment, sha256_file, sha256_tree
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.files import atomic, read_json, write_json
+from records.provenance import ROOT, environment, sha256_bytes, sha256_file, sha256_tree
 
 # --- curve.csv: one row per update, numbers written so that they read back to the same bits ---------------------------
 
@@ -45,22 +53,19 @@ class Curve:
 
     def __init__(self, path: Path, rows: int):
         self.path = path
+        header = (",".join(COLUMNS) + "\n").encode()
         # Rows after the state to resume from will be computed again, so they are cut off.
-        kept = read_growing_csv(path)[:rows]
-        if len(kept) < rows:
-            raise CorruptInputError(
-                f"{path}: holds {len(kept)} rows, the state to resume from says {rows}; remove {path.parent}"
-            )
-        if kept and tuple(kept[0]) != COLUMNS:
-            raise CorruptInputError(f"{path}: columns {', '.join(kept[0])} are not those of a curve")
-        self.rewards = {int(row["rollout"]): float(row["reward"]) for row in kept}  # mean reward by rollout
+        kept = first_rows(path, rows) if rows else header
+        if not kept.startswith(header):
+            columns = kept.decode("utf-8", "replace").partition("\n")[0]
+            raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
+        lines = csv.DictReader(io.StringIO(kept.decode("utf-8")))
+        self.rewards = {int(row["rollout"]): float(row["reward"]) for row in lines}  # mean reward by rollout
         # Written anew: a killed process may have left half a line at the end.
-        with atomic(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(kept)
-        self._stream = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115  open as long as the run
-        self._writer = csv.DictWriter(self._stream, COLUMNS, lineterminator="\n")
+        with atomic(path) as temporary:
+            temporary.write_bytes(kept)
+        self._stream = open(path, "ab")  # noqa: SIM115  open as long as the run
+        self._hash = hashlib.sha256(kept)
         self.rows = rows
 
     def append(self, row: Mapping[str, Figure]) -> None:
@@ -68,10 +73,16 @@ class Curve:
         if row.keys() != set(COLUMNS):
             raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
         # repr, because it is the shortest text that reads back to the same bits
-        self._writer.writerow({name: "" if value is None else repr(value) for name, value in row.items()})
+        line = ",".join("" if (value := row[name]) is None else repr(value) for name in COLUMNS) + "\n"
+        self._stream.write(line.encode())
         self._stream.flush()
+        self._hash.update(line.encode())
         self.rows += 1
         self.rewards[int(row["rollout"] or 0)] = float(row["reward"] or 0.0)
+
+    def sha256(self) -> str:
+        """Of the file as it was written so far: of what was handed to the disk, not of what it gives back."""
+        return self._hash.hexdigest()
 
     def sync(self) -> None:
         """Make sure that the rows so far survive a crash of the machine."""
@@ -85,22 +96,33 @@ class Curve:
             self._stream.close()
 
 
+def first_rows(path: Path, rows: int) -> bytes:
+    """Header and first rows of a curve, byte for byte; CorruptInputError when it holds fewer whole lines."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    if len(lines) <= rows:
+        raise CorruptInputError(f"{path}: holds {max(len(lines) - 1, 0)} rows, not {rows}")
+    return b"\n".join(lines[: rows + 1]) + b"\n"
+
+
 # --- The folder -------------------------------------------------------------------------------------------------------
 
 SCHEMA = 1  # of run.json
 MARK = "complete.json"
+KEPT = 2  # states: the last one counts only until it is read again, and may turn out to be damaged
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a resumable state knows beyond the trainer's own files. Written last into its folder."""
+    """What a resumable state knows beyond the trainer's own files."""
 
     update: int
     rollout: int
     refill_position: int
     wall_seconds: float
     cpu_seconds: float
-    files: Mapping[str, int]  # sizes in bytes: a full disk or a bad copy may cut a file short without an error
+    curve: str  # sha256 of the header and the first `update` rows of curve.csv
+    checkpoints: Mapping[str, str]  # published before it; of each the sha256 of its SHA256SUMS
+    identity: Mapping[str, str]  # of the run
 
 
 class RunFolder:
@@ -113,8 +135,9 @@ class RunFolder:
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
         self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
-        self.mark = Mark(0, 0, 0, 0.0, 0.0, {})  # of the last state
+        self.mark = Mark(0, 0, 0, 0.0, 0.0, "", {}, self.identity)  # of the last state
         self.earlier = self.mark  # of the state that this process resumed from
+        self._unfinished: str | None = None  # why a run.json that is there does not count
 
     def checkpoint(self, step: int) -> Path:
         """The final weights folder after `step` rollouts."""
@@ -122,44 +145,75 @@ class RunFolder:
 
     def finished(self) -> bool:
         """Whether run.json is there for this very run and everything it lists is unchanged."""
-        return (self.folder / "run.json").is_file() and self._stands(read_json(self.folder / "run.json", "run record"))
+        path, copy = self.folder / "run.json", digests.beside(self.state / "run.json")
+        if not path.is_file():
+            return False
+        try:
+            if copy.is_file() and sha256_file(path) != digests.read(copy).get("run.json"):
+                raise CorruptInputError(f"{path}: differs from its sha256 in {copy}")
+            self._check(read_json(path, "run record"))
+        except BenchError as error:
+            self._unfinished = str(error)
+            return False
+        return True
 
     def restore(self) -> bool:
-        """Write run.json and curve.csv again from the state if that is all that is missing."""
+        """Write run.json and curve.csv again from the state if that is all that is missing or damaged."""
         # Snakemake deletes a rule's outputs before it runs the rule again; the checkpoints may have survived.
         copy = self.state / "run.json"
         if not copy.is_file() or not (self.state / "curve.csv").is_file():
             return False
-        record = read_json(copy, "run record")
-        if record["outputs"].get("curve.csv") != sha256_file(self.state / "curve.csv"):
+        try:
+            digests.check(copy)
+            record = read_json(copy, "run record")
+            if record["outputs"].get("curve.csv") != sha256_file(self.state / "curve.csv"):
+                raise CorruptInputError(f"{self.state / 'curve.csv'}: differs from its sha256 in {copy}")
+            _copy(self.state / "curve.csv", self.folder / "curve.csv")
+            self._check(record)
+        except BenchError as error:
+            self._unfinished = str(error)
             return False
-        _copy(self.state / "curve.csv", self.folder / "curve.csv")
-        if not self._stands(record):
-            return False
-        write_json(self.folder / "run.json", record)
+        if self._unfinished:
+            self._say(f"{self._unfinished}; written again from {self.state}", "restored")
+        _copy(copy, self.folder / "run.json")
         return True
 
     def open(self) -> Path | None:
         """Prepare the folder for training; the trainer's state to resume from, or None to start from the beginning."""
+        if self._unfinished:
+            self._say(f"{self._unfinished}; training again", "damaged")
         # first: while this run trains, no run.json of an earlier one may say that the folder is finished
-        (self.folder / "run.json").unlink(missing_ok=True)
+        for path in (self.folder / "run.json", self.state / "run.json"):
+            path.unlink(missing_ok=True)
         self._match_identity()
         start = self._latest()
         if start is not None:
-            self.mark = self.earlier = Mark(**read_json(start / MARK, "state mark"))
+            self.mark = self.earlier = _mark(start)
         self.curve = Curve(self.state / "curve.csv", self.mark.update)
         self.event("resume" if start else "start", update=self.mark.update)
         return start
 
     def save_mark(self, state: Path, **position: int) -> None:
-        """Declare `state` complete. The mark is written last: what it declares must be on disk before it."""
+        """Declare `state` complete, then remove all but the last `KEPT` states.
+
+        Its SHA256SUMS is written last: what that declares must be on disk before it.
+        """
         self.curve.sync()
-        _sync(state)
+        published = {step: self.checkpoint(step) for step in self.spec.checkpoints if step <= position["rollout"]}
         self.mark = Mark(
-            **position, wall_seconds=self.wall_seconds(), cpu_seconds=self.cpu_seconds(), files=_sizes(state)
+            **position,
+            wall_seconds=self.wall_seconds(),
+            cpu_seconds=self.cpu_seconds(),
+            curve=self.curve.sha256(),
+            checkpoints={folder.name: sha256_file(folder / digests.SUMS) for folder in published.values()},
+            identity=self.identity,
         )
         write_json(state / MARK, asdict(self.mark))
+        _sync(state)
+        digests.write_folder(state)
         self.event("save", update=self.mark.update)
+        for old in self._states()[:-KEPT]:
+            _remove(old)
 
     def publish(self, step: int, write: Callable[[Path], None]) -> None:
         """Have `write` fill a folder and rename it to checkpoints/step<N>: never half a checkpoint under that name."""
@@ -170,31 +224,40 @@ class RunFolder:
         temporary.mkdir(parents=True)
         write(temporary)
         _sync(temporary)
+        digests.write_folder(temporary)
         if final.exists():  # of a process whose state did not count, or of another run in this folder
             shutil.rmtree(final)
         os.rename(temporary, final)
 
     def finish(self, method: dict[str, Any], updates: int, collapsed_at: int | None) -> None:
-        """Write curve.csv, then run.json, whose presence means finished."""
+        """Write curve.csv, then run.json, whose presence means finished.
+
+        Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
+        """
+        again = "run the same command to have it made again"
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
-        outputs = {f"checkpoints/step{step}": sha256_tree(self.checkpoint(step)) for step in self.spec.checkpoints}
+        outputs = {"curve.csv": sha256_file(self.folder / "curve.csv")}
+        if outputs["curve.csv"] != self.curve.sha256():
+            raise CorruptInputError(f"{self.state / 'curve.csv'}: is not what was written into it; {again}")
+        for step in self.spec.checkpoints:
+            outputs[f"checkpoints/step{step}"] = digests.tree(digests.check_folder(self.checkpoint(step), advice=again))
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
             "method": method,
             "environment": environment(),
             "inputs": self.identity,
-            "outputs": {"curve.csv": sha256_file(self.folder / "curve.csv"), **outputs},
+            "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
             "wall_seconds": self.wall_seconds(),
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        write_json(self.state / "run.json", record)  # first, so that `restore` can make the other again
-        write_json(self.folder / "run.json", record)
-        for state in self.state.glob("checkpoint-*"):  # optimiser states are large, and nothing resumes from them now
-            shutil.rmtree(state)
+        digests.write_json(self.state / "run.json", record)  # first, so that `restore` can make the other again
+        _copy(self.state / "run.json", self.folder / "run.json")
+        for state in self._states():  # optimiser states are large, and nothing resumes from them now
+            _remove(state)
         self.event("end", update=updates)
 
     def event(self, what: str, **details: Any) -> None:
@@ -219,25 +282,37 @@ class RunFolder:
         """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
         return self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
-    def _stands(self, record: dict[str, Any]) -> bool:
-        """Whether `record` is of this very run, and the outputs it lists are there and unchanged."""
-        if record.get("spec") != dict(self.spec.document) or record.get("inputs") != self.identity:
-            return False
+    def _check(self, record: dict[str, Any]) -> None:
+        """Raise unless `record` is of this very run, and the outputs it lists are there and unchanged."""
+        where = self.folder / "run.json"
+        for name, now in (("spec", dict(self.spec.document)), ("inputs", self.identity)):
+            if record.get(name) != now:
+                raise CorruptInputError(f"{where}: {name}: is of another run")
         outputs = record["outputs"]
         if outputs.keys() != {"curve.csv", *(f"checkpoints/step{step}" for step in self.spec.checkpoints)}:
-            return False
+            raise CorruptInputError(f"{where}: outputs: {', '.join(sorted(outputs))} are not those of this run")
         for name, digest in outputs.items():
             path = self.folder / name
-            if not path.exists() or digest != (sha256_file(path) if path.is_file() else sha256_tree(path)):
-                return False
-        return True
+            if not path.exists():
+                raise MissingInputError(f"{path}: missing, though {where} lists it")
+            if digest != (sha256_file(path) if path.is_file() else sha256_tree(path)):
+                raise CorruptInputError(f"{path}: differs from its sha256 in {where}")
 
     def _match_identity(self) -> None:
         """Move a state that belongs to another specification, input or code aside, and say so."""
         path = self.state / "identity.json"
         if path.is_file():
-            before = read_json(path, "state identity")
+            try:
+                digests.check(path)
+                before = read_json(path, "state identity")
+                if not isinstance(before, dict):
+                    raise CorruptInputError(f"{path}: expected an object, got {type(before).__name__}")
+            except BenchError as error:
+                # Not a reason to give the states up: each says itself which run it belongs to.
+                self._say(f"{error}; written again", "damaged", file=path.name)
+                before = self.identity
             if before == self.identity:
+                digests.write_json(path, self.identity)
                 return
             changed = sorted(key for key in self.identity if before.get(key) != self.identity[key])
             number = len(list(self.state.glob("aside-*"))) + 1
@@ -247,42 +322,89 @@ class RunFolder:
                 # events cover all runs of the folder, and this process holds the lock
                 if item.name != "events.jsonl" and not item.name.startswith(("lock", "aside-")):
                     item.rename(aside / item.name)
-            print(
+            self._say(
                 f"{self.state}: belongs to a run with other {', '.join(changed)}; moved to {aside}, starting anew",
-                flush=True,
+                "aside",
+                folder=aside.name,
+                changed=changed,
             )
-            self.event("aside", folder=aside.name, changed=changed)
-        write_json(path, self.identity)
+        digests.write_json(path, self.identity)
+
+    def _states(self) -> list[Path]:
+        """Folders of states, whole or not, by their number of updates."""
+        return sorted(self.state.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
 
     def _latest(self) -> Path | None:
-        """The last complete state from which every checkpoint not yet published can still be produced."""
-        missing = [step for step in self.spec.checkpoints if not self.checkpoint(step).is_dir()]
-        states = {}
-        for folder in self.state.glob("checkpoint-*"):
-            if (folder / MARK).is_file():
-                mark = Mark(**read_json(folder / MARK, "state mark"))
-                if _sizes(folder) != mark.files:
-                    print(f"{folder}: is not as it was saved; resuming from an earlier state", flush=True)
-                    self.event("damaged", folder=folder.name)
-                elif all(mark.rollout < step for step in missing):
-                    states[mark.update] = folder
-                    continue
-            shutil.rmtree(folder)  # half written, damaged, or too late to be of use
-        return states[max(states)] if states else None
+        """The last state that is whole, with curve rows and checkpoints as they were when it was saved.
+
+        All later ones are removed: half written, damaged, or after something that has to be made again.
+        """
+        published = {step: self._sums(self.checkpoint(step)) for step in self.spec.checkpoints}
+        refused = 0
+        for state in reversed(self._states()):
+            try:
+                self._check_state(state, published)
+            except BenchError as error:
+                event = "damaged" if (state / digests.SUMS).is_file() else "unfinished"
+                self._say(f"{state}: not resumed from: {error}", event, folder=state.name)
+                _remove(state)
+                refused += 1
+                continue
+            if refused:
+                print(f"{self.folder}: resuming from {state}", flush=True)
+            return state
+        if refused or (self.state / "curve.csv").is_file():
+            print(f"{self.folder}: no whole state to resume from, starting from the beginning", flush=True)
+        return None
+
+    def _check_state(self, state: Path, published: Mapping[int, str | None]) -> None:
+        """Raise unless the run can be resumed from a state; published: SHA256SUMS' digests of whole checkpoints."""
+        if not (state / digests.SUMS).is_file():
+            raise MissingInputError("its process ended before it was complete")
+        digests.check_folder(state)
+        mark = _mark(state)
+        if mark.identity != self.identity:
+            raise CorruptInputError("belongs to another run")
+        curve = self.state / "curve.csv"
+        if sha256_bytes(first_rows(curve, mark.update)) != mark.curve:
+            raise CorruptInputError(f"{curve}: its first {mark.update} rows are not those that were written")
+        for step, found in published.items():
+            # None: of later steps a checkpoint is published once more anyway, of earlier ones it must be the same
+            if step <= mark.rollout and found is None:
+                raise CorruptInputError(f"{self.checkpoint(step)} has to be made again before it")
+            if step <= mark.rollout and found != mark.checkpoints.get(self.checkpoint(step).name):
+                raise CorruptInputError(f"{self.checkpoint(step)} is not the one that was published before it")
+
+    def _sums(self, checkpoint: Path) -> str | None:
+        """The sha256 of the SHA256SUMS of a checkpoint; None where there is none, or a damaged one, which is named."""
+        if not checkpoint.is_dir():
+            return None
+        try:
+            return digests.check_folder(checkpoint)[digests.SUMS]
+        except BenchError as error:
+            self._say(f"{error}; it is made again", "damaged", folder=checkpoint.name)
+            return None
+
+    def _say(self, line: str, event: str, **details: Any) -> None:
+        """One line for whoever reads the log, and the same in state/events.jsonl."""
+        print(line, flush=True)
+        self.event(event, why=line, **details)
 
 
 def identity(spec: Spec) -> dict[str, str]:
-    """Hashes of all that decides a run's numbers: the specification, the base's weights, the prompts, our code."""
+    """Hashes of all that decides a run's numbers: specification, base (weights; configuration and tokenizer), prompts,
+    code. Raises CorruptInputError when the base or the prompts are not what their maker wrote."""
     base, prompts = Path(spec.base), Path(spec.prompts)
-    weights = sorted(base.glob("*.safetensors"))
-    if not (base / "config.json").is_file() or not weights:
+    if not (base / "config.json").is_file() or not list(base.glob("*.safetensors")):
         raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
     if not prompts.is_file():
         raise MissingInputError(f"{prompts}: training prompts are missing")
+    found = digests.check_model(base)
     return {
         "spec": spec.digest,
-        "base": sha256_tree(base, "*.safetensors"),
-        "prompts": sha256_file(prompts),
+        "base": digests.tree(found, "*.safetensors"),
+        "base_files": digests.beside_weights(found),
+        "prompts": digests.check(prompts, advice=f"remove {prompts} to have it made again"),
         **code_identity(spec.method, spec.trainer, spec.reward),
     }
 
@@ -321,10 +443,17 @@ def _sync(folder: Path) -> None:
                 os.fsync(stream.fileno())
 
 
-def _sizes(state: Path) -> dict[str, int]:
-    """Bytes of each file of a state, except its mark."""
-    files = (path for path in state.rglob("*") if path.is_file() and path.name != MARK)
-    return {path.relative_to(state).as_posix(): path.stat().st_size for path in files}
+def _mark(state: Path) -> Mark:
+    try:
+        return Mark(**read_json(state / MARK, "state mark"))
+    except TypeError as error:
+        raise CorruptInputError(f"{state / MARK}: not the mark of a state ({error})") from error
+
+
+def _remove(state: Path) -> None:
+    """Remove a state; from the first moment on it no longer counts as complete."""
+    (state / digests.SUMS).unlink(missing_ok=True)
+    shutil.rmtree(state)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -20,9 +20,11 @@ from pathlib import Path
 import pytest
 
 from methods.train import STOPPED, StopRequest, execute
+from records.digests import SUMS
 from tests.adapters import worlds
 from tests.adapters.test_trl_resume import events
 from tests.adapters.test_trl_run import numbers, weights
+from tests.records.test_digests import flip
 
 pytestmark = pytest.mark.slow
 SIZES = {"rollouts": 12, "checkpoints": (4, 8, 12), "save_every": 1}
@@ -84,7 +86,7 @@ def assert_same(out: Path, straight: Path) -> None:
 
 def writing(out: Path) -> bool:
     """Whether a state or a checkpoint lies half written in `out`."""
-    states = (path for path in (out / "state").glob("checkpoint-*") if not (path / "complete.json").exists())
+    states = (path for path in (out / "state").glob("checkpoint-*") if not (path / SUMS).exists())
     return any(states) or any((out / "checkpoints").glob(".step*.tmp"))
 
 
@@ -161,15 +163,30 @@ def test_a_full_disk_ends_the_run_and_room_lets_it_go_on(world: Path, straight: 
     assert_same(out, straight)
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "rng_state.pth"])
-def test_a_state_cut_short_is_not_gone_on_from(name: str, world: Path, straight: Path, tmp_path: Path) -> None:
-    """The one before it is, if it is whole."""
+DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "weights cut short": ("{newest}/model.safetensors", lambda path: os.truncate(path, path.stat().st_size // 2)),
+    "weights emptied": ("{newest}/model.safetensors", lambda path: os.truncate(path, 0)),
+    "a bit of the weights": ("{newest}/model.safetensors", partial(flip, share=0.7)),
+    "a bit of the optimizer": ("{newest}/optimizer.pt", partial(flip, share=0.5)),
+    "a bit of the trainer's counters": ("{newest}/trainer_state.json", partial(flip, share=0.1)),
+    "a bit of the curve": ("state/curve.csv", partial(flip, share=0.2)),
+    "a bit of a checkpoint": ("checkpoints/step4/model.safetensors", partial(flip, share=0.7)),
+    "a checkpoint emptied": ("checkpoints/step4/model.safetensors", lambda path: os.truncate(path, 0)),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_what_is_damaged_is_not_gone_on_from(case: str, world: Path, straight: Path, tmp_path: Path) -> None:
+    """The state before it is, if it is whole; else the run starts from the beginning."""
+    name, damage = DAMAGES[case]
     out = tmp_path / "run"
-    assert killed_at(out, world, lambda: len(list((out / "state").glob("checkpoint-*/complete.json"))) == 2)
-    newest = max((out / "state").glob("checkpoint-*/complete.json"), key=lambda p: int(p.parent.name[11:])).parent
-    cut = newest / name
-    os.truncate(cut, cut.stat().st_size // 2)
+    assert killed_at(out, world, lambda: (out / "state/checkpoint-20" / SUMS).exists())
+    newest = max((out / "state").glob(f"checkpoint-*/{SUMS}"), key=lambda p: int(p.parent.name[11:])).parent
+    path = out / name.format(newest=newest.relative_to(out))
+    damage(path)
     assert wait(start(world, out)) == 0
     assert "damaged" in events(out)
-    assert f"{newest}: is not as it was saved" in (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text()
+    assert f"{path}: " in said
+    assert f"{newest}: not resumed from: " in said
     assert_same(out, straight)

@@ -264,7 +264,7 @@ def test_weights_that_do_not_fit_the_base_are_refused(
 def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
     from methods.training.run_folder import RunFolder
 
-    run = RunFolder(tmp_path / "run", check(worlds.spec(world, trainer="verl")))
+    run = RunFolder(tmp_path / "run", check(worlds.spec(world, trainer="verl", rollouts=4, checkpoints=(4,))))
     run.open()
     writer = checkpoint.CheckpointWriter(run)
     for rollout in (1, 2, 3):

@@ -169,7 +169,7 @@ def test_too_few_gpus(tmp_path: Path) -> None:
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
     (said,) = problems(staged(world(tmp_path)))
-    assert said.startswith("disk: 2,")
+    assert said.startswith("disk: 3,")
     assert "GB will be written, 1 GB are free in " in said
 
 

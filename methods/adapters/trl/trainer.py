@@ -306,7 +306,7 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "logging_strategy": "no",
         "logging_nan_inf_filter": False,
         "save_strategy": "no",  # our callback asks for saves, on rollout edges only
-        "save_total_limit": 2,  # whatever ended the process may have damaged the last one
+        "save_total_limit": None,  # ours to remove (`RunFolder.save_mark`): TRL would before the new state is complete
         "eval_strategy": "no",
         "report_to": "none",
         "disable_tqdm": True,

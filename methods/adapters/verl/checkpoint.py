@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from methods.training.run_folder import RunFolder
 
-KEPT = 2  # states: whatever ended the process may have damaged the last one
-
 
 class CheckpointWriter:
     """Writes states and checkpoints of one run into its folder."""
@@ -40,13 +38,10 @@ class CheckpointWriter:
         self.run.publish(step, lambda folder: write_model(actor_of(self._state), Path(self.run.spec.base), folder))
 
     def complete(self, rollout: int, refill_position: int) -> None:
-        """Mark the state just written as complete, then remove all but the last `KEPT`."""
+        """Mark the state just written as complete."""
         update = rollout * self.run.spec.training.updates_per_rollout
         self.run.workers_cpu_seconds = workers_cpu_seconds()
         self.run.save_mark(self._state, update=update, rollout=rollout, refill_position=refill_position)
-        states = sorted(self.run.state.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
-        for old in states[:-KEPT]:
-            shutil.rmtree(old)
 
 
 def actor_of(state: Path) -> Path:

@@ -1,0 +1,328 @@
+"""What damages a run's folder between two processes: it is named, and the run ends with the same bytes.
+
+The trainer here computes a chain of hashes: each update follows from the one before it, as weights do, in microseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from methods.training import run_folder
+from methods.training.run_folder import COLUMNS, RunFolder, identity
+from methods.training.spec import Spec, check
+from records import digests
+from records.errors import BenchError, CorruptInputError
+from tests.adapters import worlds
+from tests.adapters.test_trl_resume import events
+from tests.records.test_digests import flip
+
+ROLLOUTS, CHECKPOINTS, UPDATES = 6, (2, 4, 6), 4  # updates per rollout, as worlds.TRAINING has them
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
+    """Of a run on a base that no library could load: nothing here does."""
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "base").mkdir()
+    for name, content in {"config.json": "{}", "tokenizer.json": "[]", "model.safetensors": "weights"}.items():
+        (folder / "base" / name).write_text(content)
+    digests.write_folder(folder / "base")
+    digests.write(folder / "prompts.jsonl", '{"prompt": "1+1", "answer": "2"}\n')
+    return check(worlds.spec(folder, checkpoints=CHECKPOINTS, rollouts=ROLLOUTS))
+
+
+@pytest.fixture(autouse=True)
+def _quick(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash the code once, not once per run; wait for no disk, since no power is cut here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    code = run_folder.code_identity(spec.method, spec.trainer, spec.reward)
+    monkeypatch.setattr(run_folder, "code_identity", lambda *_: code)
+
+
+def train(out: Path, spec: Spec, *, until: int = ROLLOUTS + 1) -> RunFolder:
+    """Train, or go on; a kill after `until` rollouts and two updates of the next."""
+    run = RunFolder(out, spec)
+    if run.finished() or run.restore():
+        return run
+    start = run.open()
+    weights = (start / "weights.bin").read_bytes() if start else b""
+    for rollout in range(run.mark.rollout + 1, ROLLOUTS + 1):
+        for update in range(UPDATES):
+            if rollout > until and update == 2:
+                run.curve.close()
+                return run
+            weights = hashlib.sha256(weights).digest()
+            value = int.from_bytes(weights[:4], "big") / 2**32
+            run.curve.append({**dict.fromkeys(COLUMNS, value), "rollout": rollout, "update": run.curve.rows})
+        if rollout in CHECKPOINTS:
+            run.publish(rollout, lambda folder, content=weights: write_model(folder, content))  # type: ignore[misc]
+        state = run.state / f"checkpoint-{rollout * UPDATES}"
+        state.mkdir()
+        (state / "weights.bin").write_bytes(weights)
+        (state / "trainer_state.json").write_text(json.dumps({"step": rollout}))
+        run.save_mark(state, update=rollout * UPDATES, rollout=rollout, refill_position=rollout)
+    run.curve.close()
+    run.finish({}, ROLLOUTS * UPDATES, None)
+    return run
+
+
+def write_model(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    (folder / "generation_config.json").write_text('{"eos_token_id": 1}')
+
+
+def outputs(out: Path) -> dict[str, bytes]:
+    paths = [out / "curve.csv", *(path for path in (out / "checkpoints").rglob("*") if path.is_file())]
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def straight(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("straight") / "run"
+    train(out, spec)
+    return out
+
+
+def contents(out: Path) -> list[str]:
+    """Every file that a process may leave to the next one."""
+    left = (path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "events.jsonl")
+    return [path.relative_to(out).as_posix() for path in left]
+
+
+DAMAGES: dict[str, Callable[[Path, float], object]] = {
+    "a bit flipped": flip,
+    "cut short": lambda path, share: path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)]),
+    "emptied": lambda path, _: path.write_bytes(b""),
+    "gone": lambda path, _: path.unlink(),
+}
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), how=st.sampled_from(sorted(DAMAGES)), share=st.floats(0, 0.999))
+def test_whatever_is_damaged_the_run_ends_with_the_same_bytes(
+    data: st.DataObject,
+    how: str,
+    share: float,
+    interrupted: Path,
+    straight: Path,
+    spec: Spec,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(interrupted, out)
+    name = data.draw(st.sampled_from(contents(out)))
+    kept = (out / name).read_bytes()
+    DAMAGES[how](out / name, share)
+    changed = not (out / name).is_file() or (out / name).read_bytes() != kept
+    head = (
+        (out / name).read_bytes()[: len(rows(kept, 4 * UPDATES))]
+        if name == "state/curve.csv" and how != "gone"
+        else b""
+    )
+    capsys.readouterr()
+    train(out, spec)
+    said = capsys.readouterr().out
+    assert outputs(out) == outputs(straight)
+    newest = name.startswith(f"state/checkpoint-{4 * UPDATES}/")
+    beneath = name.startswith(("checkpoints/step2", "checkpoints/step4"))
+    of_kept_rows = name == "state/curve.csv" and head != rows(kept, 4 * UPDATES)
+    of_identity = name.startswith("state/identity.json") and how != "gone"
+    if changed and (newest or beneath or of_kept_rows or of_identity):
+        lines = [line for line in said.splitlines() if name.split("/")[-1] in line or "before it was complete" in line]
+        assert lines, f"{name} ({how}) is not named in:\n{said}"
+        assert {"damaged", "unfinished"} & set(events(out))
+
+
+def rows(curve: bytes, count: int) -> bytes:
+    """The header and the first rows."""
+    return b"".join(line + b"\n" for line in curve.split(b"\n")[: count + 1])
+
+
+@pytest.fixture(scope="module")
+def interrupted(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Killed after four rollouts: two states, two checkpoints, and two rows of the fifth rollout."""
+    out = tmp_path_factory.mktemp("interrupted") / "run"
+    train(out, spec, until=4)
+    assert sorted(path.name for path in out.glob("state/checkpoint-*")) == ["checkpoint-12", "checkpoint-16"]
+    return out
+
+
+def again(interrupted: Path, out: Path, spec: Spec, capsys: pytest.CaptureFixture[str]) -> str:
+    """Go on with a damaged folder; what was said."""
+    capsys.readouterr()
+    train(out, spec)
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def copy(interrupted: Path, tmp_path: Path) -> Path:
+    shutil.copytree(interrupted, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def resumed_at(out: Path) -> int:
+    lines = [json.loads(line) for line in (out / "state/events.jsonl").read_text().splitlines()]
+    return [int(line["update"]) for line in lines if line["event"] in ("start", "resume")][-1]
+
+
+FALLBACKS: dict[str, tuple[tuple[str, ...], int]] = {  # files with a flipped bit -> updates of the state resumed from
+    "nothing": ((), 16),
+    "the newest state": (("state/checkpoint-16/weights.bin",), 12),
+    "its mark": (("state/checkpoint-16/complete.json",), 12),
+    "its hashes": (("state/checkpoint-16/SHA256SUMS",), 12),
+    "the older state, which nobody needs": (("state/checkpoint-12/weights.bin",), 16),
+    "both states": (("state/checkpoint-16/weights.bin", "state/checkpoint-12/trainer_state.json"), 0),
+    "a checkpoint between the states": (("checkpoints/step4/model.safetensors",), 12),
+    "a checkpoint before both": (("checkpoints/step2/model.safetensors",), 0),
+}
+
+
+@pytest.mark.parametrize("case", FALLBACKS)
+def test_the_state_before_is_resumed_from(
+    case: str, interrupted: Path, copy: Path, straight: Path, spec: Spec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, update = FALLBACKS[case]
+    for name in names:
+        flip(copy / name, 0.3)
+    said = again(interrupted, copy, spec, capsys)
+    assert resumed_at(copy) == update
+    assert outputs(copy) == outputs(straight)
+    refused = [line for line in said.splitlines() if ": not resumed from: " in line]
+    assert len(refused) == {16: 0, 12: 1, 0: 2}[update]
+    assert ("starting from the beginning" in said) == (update == 0)
+    assert (f"resuming from {copy / 'state/checkpoint-12'}" in said) == (update == 12)
+
+
+@pytest.mark.parametrize(("row", "update"), [(5, 0), (14, 12), (18, 16)])
+def test_a_changed_digit_in_a_row_of_the_curve(
+    row: int,
+    update: int,
+    interrupted: Path,
+    copy: Path,
+    straight: Path,
+    spec: Spec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Row 18 lies after the last state and is computed again anyway."""
+    path = copy / "state" / "curve.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[row] = lines[row].replace("0.", "0.1", 1)
+    path.write_text("".join(lines))
+    said = again(interrupted, copy, spec, capsys)
+    assert resumed_at(copy) == update
+    assert outputs(copy) == outputs(straight)
+    assert ("curve.csv: its first 16 rows are not those that were written" in said) == (update < 16)
+
+
+def test_another_runs_checkpoint_with_hashes_of_its_own_is_not_taken_over(
+    interrupted: Path, copy: Path, straight: Path, spec: Spec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "checkpoints/step4/model.safetensors").write_bytes(b"others")
+    digests.write_folder(copy / "checkpoints/step4")
+    said = again(interrupted, copy, spec, capsys)
+    assert "step4 is not the one that was published before it" in said
+    assert outputs(copy) == outputs(straight)
+
+
+def test_two_states_are_whole_while_the_third_is_written(
+    spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    before = RunFolder.save_mark
+
+    def save_mark(run: RunFolder, state: Path, **position: int) -> None:
+        seen.append(len(list(run.state.glob(f"checkpoint-*/{digests.SUMS}"))))
+        before(run, state, **position)
+        seen.append(len(list(run.state.glob("checkpoint-*"))))
+
+    monkeypatch.setattr(RunFolder, "save_mark", save_mark)
+    train(tmp_path / "run", spec)
+    assert seen == [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["curve.csv", "checkpoints/step2/model.safetensors"])
+def test_an_output_damaged_before_the_end_is_no_result(
+    name: str, spec: Spec, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    before = RunFolder.finish
+
+    def finish(run: RunFolder, *facts: object) -> None:
+        flip(out / (f"state/{name}" if name == "curve.csv" else name), 0.6)
+        before(run, *facts)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", finish)
+        with pytest.raises(CorruptInputError, match=r"; run the same command to have it made again$") as caught:
+            train(out, spec)
+    assert str(out) in str(caught.value)
+    assert not (out / "run.json").exists()
+    train(out, spec)
+    assert outputs(out) == outputs(straight)
+
+
+AFTER_THE_END = {  # damaged -> is anything trained again?
+    "run.json": False,
+    "curve.csv": False,
+    "checkpoints/step2/model.safetensors": True,
+    "checkpoints/step6/SHA256SUMS": True,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("name", AFTER_THE_END)
+def test_a_finished_run_is_held_against_its_hashes(
+    name: str, how: str, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(straight, out)
+    DAMAGES[how](out / name, 0.4)
+    said = again(straight, out, spec, capsys)
+    assert outputs(out) == outputs(straight)
+    assert ((out / "run.json").read_bytes() == (straight / "run.json").read_bytes()) != AFTER_THE_END[name]
+    if (name, how) != ("run.json", "gone"):  # Snakemake itself removes it
+        assert str(out / name.rpartition("/")[0]) in said
+        assert ("training again" in said) == AFTER_THE_END[name]
+
+
+INPUTS = ("base/model.safetensors", "base/tokenizer.json", "base/config.json", "base/SHA256SUMS", "prompts.jsonl")
+# Without its SHA256SUMS a base is like a folder that a user brings: its files are in the run's identity.
+HARMED = [(name, how) for name in INPUTS for how in DAMAGES if (name, how) != ("base/SHA256SUMS", "gone")]
+
+
+@pytest.mark.parametrize(("name", "how"), HARMED)
+def test_damaged_inputs_are_refused_before_anything_is_computed(
+    name: str, how: str, spec: Spec, tmp_path: Path
+) -> None:
+    shutil.copytree(Path(spec.base).parent, tmp_path / "world")
+    path = tmp_path / "world" / name
+    DAMAGES[how](path, 0.3)
+    moved = spec.model_copy(update={"base": f"{tmp_path}/world/base", "prompts": f"{tmp_path}/world/prompts.jsonl"})
+    with pytest.raises(BenchError) as caught:
+        RunFolder(tmp_path / "run", moved)
+    assert str(path.parent) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_change_of_any_file_of_a_users_own_base_is_another_run(spec: Spec, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(spec.base, base)
+    (base / digests.SUMS).unlink()
+    own = spec.model_copy(update={"base": str(base)})
+    first = identity(own)
+    for name, key in {"model.safetensors": "base", "tokenizer.json": "base_files", "config.json": "base_files"}.items():
+        before = (base / name).read_bytes()
+        flip(base / name, 0.5)
+        assert {key} == {k for k, v in identity(own).items() if v != first[k]}
+        (base / name).write_bytes(before)
