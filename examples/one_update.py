@@ -50,14 +50,14 @@ def main(key: str) -> list[float]:
         ref_logp_BT, _ = tepo_bench.logp_and_entropy(reference[0][prompt_B], reference[1], token_BT)
     mask_BT = torch.arange(LENGTH) < torch.randint(3, LENGTH + 1, (len(prompt_B), 1))
     reward_B = ((token_BT % 2 == 0) & mask_BT).sum(1) / mask_BT.sum(1)
-    advantage_B = method.advantage(reward_B, group_B := prompt_B)
+    advantage_B = method.advantage(reward_B, prompt_B, mask_BT.sum(1))
 
     expected = [expected_reward(policy)]
     for _ in range(4):
         logp_BT, entropy_BT = tepo_bench.logp_and_entropy(policy(prompt_B), policy.head.weight, token_BT)
         batch = tepo_bench.Batch(
-            logp=logp_BT, old_logp=old_logp_BT, advantage=advantage_B, mask=mask_BT, group=group_B,
-            entropy=entropy_BT, old_entropy=old_entropy_BT, ref_logp=ref_logp_BT,
+            logp=logp_BT, old_logp=old_logp_BT, advantage=advantage_B, mask=mask_BT, group=prompt_B,
+            entropy=entropy_BT, old_entropy=old_entropy_BT, ref_logp=ref_logp_BT, max_tokens=LENGTH,
         )  # fmt: skip
         loss = method.loss(batch)
         optimizer.zero_grad()

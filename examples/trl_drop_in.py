@@ -90,7 +90,9 @@ class CatalogTrainer(GRPOTrainer):
         samples = self.num_generations if self.model.training else self.num_generations_eval
         group_N = torch.arange(len(self._rewards), device=self._rewards.device) // samples
         rows = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
-        output["advantages"] = self.method.advantage(self._rewards, group_N)[rows]
+        mask = output["completion_mask"] * output.get("tool_mask", 1)
+        lengths_N = self.accelerator.gather(mask.sum(1))
+        output["advantages"] = self.method.advantage(self._rewards, group_N, lengths_N)[rows]
         output["group"] = group_N[rows]
         if "old_per_token_logps" in output:  # else there is one update for each rollout, and the old policy is this one
             output["old_entropies"] = self._old_entropy
@@ -115,6 +117,7 @@ class CatalogTrainer(GRPOTrainer):
             old_entropy=inputs.get("old_entropies", entropy.detach()),
             ref_logp=inputs.get("ref_per_token_logps"),
             dropped=~mask.any(1),  # mask_truncated_completions empties rows
+            max_tokens=self.max_completion_length,
             label=self.method.key,
         )
         mode, accumulated, shares = "eval", 1, 1
