@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Fields by shape: (B, T), (B,) and (B, T, V); B rows, T columns with padding, V words in the vocabulary.
-PER_TOKEN = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp")
+PER_TOKEN = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp")
 PER_ROW = ("advantage", "group", "dropped", "group_tokens")
 VOCABULARY = ("full_logp", "old_full_logp")
 # Fields that must not carry gradient: with one, the loss would also train whatever produced them.
-CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp")
+CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp", "sampling_logp")
 
 
 # eq=False: comparing two tensors gives a tensor, not one truth value.
@@ -30,13 +30,14 @@ class Batch:
     """
 
     logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy; carries the gradient
-    old_logp: Tensor  # (B, T) under the policy that sampled them
+    old_logp: Tensor  # (B, T) under the policy that sampled them, as the trainer computes it
     advantage: Tensor  # (B,) from `Method.advantage`, over whole prompt groups
     mask: Tensor  # (B, T) bool, True on response tokens; may have holes, such as the output of a tool
     group: Tensor  # (B,) long: rows answering one prompt
     entropy: Tensor | None = None  # (B, T) of the current policy; with gradient where a penalty reads it
     old_entropy: Tensor | None = None  # (B, T)
     ref_logp: Tensor | None = None  # (B, T) under the frozen initial model
+    sampling_logp: Tensor | None = None  # (B, T) as the sampler computed it, for a rollout correction; None: unknown
     full_logp: Tensor | None = None  # (B, T, V) of the current policy, for kl-estimator=full
     old_full_logp: Tensor | None = None  # (B, T, V) of the policy that sampled
     dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; exactly these have an empty mask

@@ -1,4 +1,4 @@
-"""Eight metrics, one definition each for all methods and trainers. None means not defined here, never 0.
+"""Eleven metrics, one definition each for all methods and trainers. None means not defined here, never 0.
 
 entropy                  mean over valid tokens of the full-vocabulary entropy, nats
 clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip removes
@@ -8,10 +8,16 @@ kl_old                   mean over valid tokens of k3 = exp(-d) + d - 1, d = log
 mask_fraction            share of valid tokens under the penalty, or taken from the surrogate; None without either
 theorem_sign_agreement   share of valid tokens with A != 0 and |dH| > tol whose sign(dH) = -sign(A) (TEPO, Theorem 3.1)
 effective_sample_size    (sum w)^2 / (B sum w^2), w the geometric mean ratio of each of the B sequences; in (0, 1]
+sampling_gap_mean        mean over valid tokens of |log pi_old - log pi_sampler|: trainer and sampler on the same policy
+sampling_gap_p99         99th percentile of the same, the smallest value that 99 % of the tokens do not exceed
+sampling_correlation     Pearson correlation of exp(log pi_old) and exp(log pi_sampler) over valid tokens
+
+The last three are None where the sampler's log-probs are unknown.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from methods.parts import Terms, masks, ratios, surrogates
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "entropy", "clip_fraction_tokens", "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction",
-    "theorem_sign_agreement", "effective_sample_size",
+    "theorem_sign_agreement", "effective_sample_size", "sampling_gap_mean", "sampling_gap_p99", "sampling_correlation",
 )  # fmt: skip
 
 
@@ -49,6 +55,7 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
             "mask_fraction": _mask_fraction(t),
             "theorem_sign_agreement": _sign_agreement(t),
             "effective_sample_size": _effective(t),
+            **_sampler(batch),
         }
         return {name: None if value is None else float(value) for name, value in metrics.items()}
 
@@ -89,3 +96,19 @@ def _effective(t: Terms) -> Tensor:
     # the sequence ratio for every method, so that the number compares policies and not losses
     weights = ratios.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
     return weights.sum() ** 2 / (len(weights) * weights.square().sum())
+
+
+def _sampler(batch: Batch) -> dict[str, Tensor | None]:
+    """How far the sampler's log-probs are from the trainer's for the same policy."""
+    if batch.sampling_logp is None:
+        return dict.fromkeys(("sampling_gap_mean", "sampling_gap_p99", "sampling_correlation"))
+    old, sampler = batch.old_logp[batch.mask].double(), batch.sampling_logp[batch.mask].double()
+    gap = (old - sampler).abs()
+    centred = [x.exp() - x.exp().mean() for x in (old, sampler)]
+    spread = (centred[0].square().sum() * centred[1].square().sum()).sqrt()
+    return {
+        "sampling_gap_mean": gap.mean(),
+        "sampling_gap_p99": gap.kthvalue(math.ceil(0.99 * len(gap))).values,
+        # without any spread, such as with one token, there is no correlation
+        "sampling_correlation": (centred[0] * centred[1]).sum() / spread if float(spread) > 0 else None,
+    }

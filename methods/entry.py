@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from methods.method import Method
-from methods.options import Option
+from methods.options import CORRECTION, Option, correction_part
 from methods.parts import Parts
 from methods.readings import NAMED, READINGS, Reading, Value
 from records.errors import ConfigError, unknown
@@ -39,16 +39,25 @@ class CatalogEntry:
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""
         changes = self._resolve(settings)
-        values = {o.name: o.parse(changes.get(o.name, o.default), f"method {self.key}") for o in self.options}
+        options = (*self.options, *CORRECTION)
+        values = {o.name: o.parse(changes.get(o.name, o.default), f"method {self.key}") for o in options}
+        idle = [o.name for o in CORRECTION if o.name in changes and values[o.name] != o.default]
+        if values["correction"] == "none":
+            if idle:
+                raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with correction=none")
+            options = self.options
         # only what differs from its default is in the key: two spellings of one method share one results folder
-        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in self.options if values[o.name] != o.default)
+        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in options if values[o.name] != o.default)
+        parts = self.parts(values)
+        if "correction-on" in idle and not parts.penalties:
+            raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
         return Method(
             key="+".join([self.key, *changed]),
             title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
             source=self.source,
-            parts=self.parts(values),
+            parts=replace(parts, correction=correction_part(values)),
             # an option that is a reading's choice of words is recorded once, among the readings
-            params={o.name: values[o.name] for o in self.options if not (o.choices and o.name == o.reading)},
+            params={o.name: values[o.name] for o in options if not (o.choices and o.name == o.reading)},
             readings={r.name: self._label(r, values) for r in self.readings()},
         )
 
@@ -76,7 +85,7 @@ class CatalogEntry:
 
     def _expand(self, name: str, value: object) -> dict[str, object]:
         """An option as it is; a reading's label as the options it stands for (`seq-eps=gspo`: `low` and `high`)."""
-        names = [o.name for o in self.options]
+        names = [o.name for o in (*self.options, *CORRECTION)]
         if name in names:
             return {name: value}
         reading = NAMED.get(name)

@@ -1,4 +1,4 @@
-"""A method: seven slots filled with parts.  loss = -reduce( mask * surrogate - sum of penalties )."""
+"""A method: slots filled with parts.  loss = -reduce( correction * mask * surrogate - sum of penalties )."""
 
 from __future__ import annotations
 
@@ -63,8 +63,13 @@ class Method:
         # the mask acts on the surrogate alone: each penalty brings a mask of its own
         if parts.mask is not None:
             objective = objective * parts.mask(t).to(objective.dtype)
+        weight = parts.correction
+        if weight is not None and weight.settings["on"] == "surrogate":
+            objective = objective * weight(t)
         for penalty in parts.penalties:
             objective = objective - penalty(t)
+        if weight is not None and weight.settings["on"] == "objective":
+            objective = objective * weight(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
         # refused here, because an optimiser step on a NaN or infinite loss destroys the weights without a message
         if not math.isfinite(value := float(loss.detach())):
@@ -73,7 +78,7 @@ class Method:
         return loss
 
     def diagnostics(self, batch: Batch) -> dict[str, float | None]:
-        """The same eight metrics for every method and trainer; see `methods.diagnostics`."""
+        """The same metrics for every method and trainer; see `methods.diagnostics`."""
         self.check(batch)
         return _diagnostics.diagnostics(self.parts, batch)
 

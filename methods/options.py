@@ -6,9 +6,11 @@ The options that several catalog entries share are defined below the class, an o
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
+from methods.parts import Part, corrections
 from methods.parts.surrogates import CLIP_HIGHER
 from methods.readings import NAMED, Value
 from records.errors import ConfigError, unknown
@@ -115,3 +117,23 @@ DH_DEF = of_reading("dh-def")
 DH_TOL = of_reading("dh-tol", default=None, choices=(), blank="auto")
 MASK_NORM = of_reading("mask-norm", printed="tokens, eq. 4")
 MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, DH_DEF, DH_TOL, MASK_NORM)
+
+# Of every method, beside the entry's own. They enter a key, and what a run records, only when a correction is on.
+CORRECTION = (
+    Option("correction", "none", why="the paper has none", original="seq-mis, TRL; none, verl",
+           choices=("none", *corrections.KINDS)),
+    Option("correction-cap", 2.0, why="verl's", original="3, TRL; 2, verl; 5, IcePop", blank="none"),
+    Option("correction-floor", None, why="TRL's and, for truncation, verl's", original="0.5, IcePop", blank="none"),
+    Option("correction-on", "surrogate", why="TRL's, and verl's for a KL loss of its own",
+           original="objective, verl, where a penalty is part of the policy loss", choices=("surrogate", "objective")),
+)  # fmt: skip
+
+
+def correction_part(values: Mapping[str, Any]) -> Part | None:
+    """The part that the values of `CORRECTION` mean."""
+    return corrections.correction(
+        kind=values["correction"],
+        cap=values["correction-cap"],
+        floor=values["correction-floor"],
+        on=values["correction-on"],
+    )

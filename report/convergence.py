@@ -202,7 +202,10 @@ def twin(method: str, reading: Reading) -> str | None:
     ours = catalog.parse(key).readings.get(reading.name)
     name, *options = key.split("+")
     for option in options:
-        other = catalog.parse("+".join([name, *(o for o in options if o != option)]))
+        try:
+            other = catalog.parse("+".join([name, *(o for o in options if o != option)]))
+        except errors.ConfigError:  # another option has no meaning without this one, such as the bounds of a correction
+            continue
         if ours != other.readings.get(reading.name):
             return other.key if variant is None else f"{other.key}@{variant}"
     return None

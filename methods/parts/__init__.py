@@ -1,4 +1,4 @@
-"""The building blocks of a loss: a `Part` is a pure function with its hyper-parameters, `Parts` are a method's seven.
+"""The building blocks of a loss: a `Part` is a pure function with its hyper-parameters, `Parts` are a method's slots.
 
 The formulas stand in this folder's modules, one module per slot. A part knows which optional fields of the batch it
 reads (`needs`) and how far its statistics reach (`scope`); both are derived for a method from its parts.
@@ -95,7 +95,7 @@ def pick(choices: Mapping[str, T], setting: str, label: str) -> T:
 
 @dataclass(frozen=True)
 class Parts:
-    """The slots that a method fills. The loss is -reduce( mask * surrogate - sum of penalties )."""
+    """The slots that a method fills. The loss is -reduce( correction * mask * surrogate - sum of penalties )."""
 
     advantage: Part  # (reward (B,), group (B,), lengths (B,) or None) -> (B,); called once per rollout, before the loss
     ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
@@ -104,12 +104,14 @@ class Parts:
     shape: Part | None = None  # (batch, advantage (B, 1)) -> advantage per token (B, T)
     mask: Part | None = None  # Terms -> (B, T), multiplies the surrogate: bool, or a weight in [0, 1]
     penalties: tuple[Part, ...] = ()  # Terms -> (B, T) each, subtracted; not multiplied by `mask`
+    correction: Part | None = None  # Terms -> weight for what the sampler did otherwise, (B, T) or (B, 1), no gradient
 
     def filled(self) -> dict[str, Part]:
         """Slot name -> part for the slots in use, in the order in which a loss passes through them."""
         slots = {
             "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
-            "mask": self.mask, **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)}, "reduce": self.reduce,
+            "mask": self.mask, "correction": self.correction,
+            **{f"penalty {i}": p for i, p in enumerate(self.penalties, 1)}, "reduce": self.reduce,
         }  # fmt: skip
         return {slot: part for slot, part in slots.items() if part is not None}
 

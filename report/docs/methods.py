@@ -13,7 +13,7 @@ from pathlib import Path
 from methods import catalog
 from methods.entry import CatalogEntry
 from methods.method import Method
-from methods.options import Option
+from methods.options import CORRECTION, Option
 from methods.parts import Part
 from methods.readings import NAMED, READINGS, Reading
 from records.arguments import Parser
@@ -41,6 +41,25 @@ rows are split, given the minibatch's counts; `sequence` needs whole rows; a `ba
 tokens at hand, so that splitting the minibatch changes the method. *Needs* are the fields of a `Batch` that a loss
 reads beyond log-probs, advantage and mask. Entropies of a large vocabulary: `methods.parts.entropy.logp_and_entropy`.
 """
+CORRECTION_INTRO = """
+## Rollout correction
+
+An option of every method: `grpo+correction=tis+correction-cap=3`. The sampler (an inference engine) computes other
+log-probs than the trainer, even with the same weights; the correction weighs each token by what it did otherwise. With
+rho = pi_old / pi_sampler, a constant of the loss, the surrogate is multiplied, after its clip, by
+
+| `correction` | rho of | weight | TRL 1.16.0 | verl 0.9.1 |
+| --- | --- | --- | --- | --- |
+| `tis` | token | rho held in [floor, cap] | `token_truncate` | `rollout_is=token` |
+| `icepop` | token | rho, 0 outside [floor, cap] | `token_mask` | the same, two thresholds |
+| `seq-tis` | sequence: product | rho held in [floor, cap] | `sequence_truncate` | `rollout_is=sequence` |
+| `seq-mis` | sequence: product | rho, 0 outside [floor, cap] | `sequence_mask` | the same, two thresholds |
+| `token-rs` | token | 1, 0 outside [floor, cap] | - | `rollout_rs=token_k1` |
+| `seq-rs` | sequence: product | 1, 0 outside [floor, cap] | - | `rollout_rs=seq_sum_k1` |
+| `geo-rs` | sequence: geometric mean | 1, 0 outside [floor, cap] | - | `rollout_rs=seq_mean_k1` |
+
+A corrected method needs `sampling_logp`. Where the frameworks differ: [names.md](names.md#rollout-correction).
+"""
 READINGS_INTRO = """
 # Readings
 
@@ -62,6 +81,10 @@ def methods_page() -> str:
             *(method_section(entry, shared) for entry in entries),
             "## Options of several methods\n",
             table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, shared)),
+            CORRECTION_INTRO,
+            table(
+                ("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, CORRECTION)
+            ),
             "## Formulas\n",
             table(("part", "formula"), formulas(entries)),
         ]
@@ -109,7 +132,8 @@ def differences(method: Method, baseline: Method) -> str:
 
 def formulas(entries: Iterable[CatalogEntry]) -> list[tuple[str, str]]:
     """Name and docstring of each part that some method has at its defaults."""
-    todo = [part for entry in entries for part in entry.method({}).parts.filled().values()]
+    methods = [*(entry.method({}) for entry in entries), catalog.parse(f"{BASELINE}+correction=tis")]
+    todo = [part for method in methods for part in method.parts.filled().values()]
     found: dict[str, str] = {}
     for part in todo:
         todo += part.inner

@@ -14,7 +14,7 @@ from torch import Tensor
 
 Fields = dict[str, Tensor]
 
-TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "mask")
+TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask")
 VOCABULARY_FIELDS = ("full_logp", "old_full_logp")
 ROW_FIELDS = ("advantage", "group")
 MAX_TOKENS = 17  # a trainer's limit on a response: above every length here, and no batch's width
@@ -44,7 +44,7 @@ def random_fields(
     holes: a mask may be False inside a response (tool output). padding: the value outside the mask; None = noise.
     Tokens are sampled from the old policy; advantages are z-scored random rewards, so each group has both signs.
     """
-    draw = torch.Generator().manual_seed(seed)
+    draw, other = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw, dtype=torch.float64)
@@ -81,6 +81,8 @@ def random_fields(
         "old_entropy": entropy_of(old_full),
         "full_logp": full,
         "old_full_logp": old_full,
+        # last, and from a generator of its own: the numbers above are older
+        "sampling_logp": pick(old_full) + 0.5 * torch.randn(rows, width, generator=other, dtype=torch.float64),
     }
     for name, value in fields.items():
         noise = 3 * normal(*value.shape) if padding is None else torch.full_like(value, padding)

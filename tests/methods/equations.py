@@ -22,6 +22,7 @@ class Scalars:
     logp: Rows
     old: Rows
     ref: Rows
+    sampler: Rows
     entropy: Rows
     old_entropy: Rows
     full: list[Rows]
@@ -47,6 +48,7 @@ def scalars(fields: Mapping[str, Any]) -> Scalars:
         logp=ragged("logp"),
         old=ragged("old_logp"),
         ref=ragged("ref_logp"),
+        sampler=ragged("sampling_logp"),
         entropy=ragged("entropy"),
         old_entropy=ragged("old_entropy"),
         full=ragged("full_logp"),
@@ -79,6 +81,32 @@ class Case:
 
 
 Value = Callable[[Case, int, int], float]
+
+
+# ---- rollout correction: weights of TRL 1.16.0's documentation and of verl 0.9.1's rollout_corr_math.md ----
+
+
+def correction(c: Case, i: int, t: int) -> float:
+    """The weight of token t for rho = pi_old / pi_sampler; 1 without a correction."""
+    kind = c.settings.get("correction", "none")
+    if kind == "none":
+        return 1.0
+    d = [a - b for a, b in zip(c.now.old[i], c.now.sampler[i], strict=True)]
+    whose = {"tis": d[t], "icepop": d[t], "token-rs": d[t], "geo-rs": sum(d) / len(d)}
+    rho = math.exp(whose.get(kind, sum(d)))
+    cap, floor = c.settings.get("correction-cap", 2.0), c.settings.get("correction-floor")
+    top, bottom = math.inf if cap is None else cap, 0.0 if floor is None else floor
+    if kind.endswith("tis"):
+        return max(bottom, min(rho, top))
+    return (1.0 if kind.endswith("rs") else rho) if bottom <= rho <= top else 0.0
+
+
+def corrected(x: Value) -> Value:
+    return lambda c, i, t: correction(c, i, t) * x(c, i, t)
+
+
+def penalty_weight(c: Case, i: int, t: int) -> float:
+    return correction(c, i, t) if c.settings.get("correction-on") == "objective" else 1.0
 
 
 # ---- aggregation (Table 5, rows 14 to 16; scopes: reading agg-scope) ----

@@ -107,7 +107,7 @@ def table(keys: Sequence[str]) -> tuple[str, int, list[str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--methods", nargs="+", default=catalog.keys(), choices=catalog.keys(), metavar="KEY")
+    parser.add_argument("--methods", nargs="+", default=catalog.keys(), metavar="KEY")
     parser.add_argument("--readings", action="store_true", help="every reading of these methods too (a minute)")
     args = parser.parse_args(argv)
     keys = list(args.methods)

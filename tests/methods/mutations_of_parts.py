@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from methods.method import Method
-from methods.parts import Part, Terms, advantages, masks, penalties, surrogates
+from methods.parts import Part, Scope, Terms, advantages, masks, penalties, surrogates
 from tests.methods.mutations import (
     MUTATIONS,
     Mutation,
@@ -232,6 +232,54 @@ def logarithm_changed(method: Method, **settings: float) -> Method | None:
     if surrogate.name != "geometric_clipped":
         return None
     return with_parts(method, surrogate=replace(surrogate, settings={**surrogate.settings, **settings}))
+
+
+# ---- rollout correction ----
+
+
+def correction_changed(method: Method, **settings: Any) -> Method | None:
+    part = method.parts.correction
+    if part is None or all(part.settings[name] == value for name, value in settings.items()):
+        return None
+    scope: Scope = "token" if {**part.settings, **settings}["level"] == "token" else "sequence"
+    return with_parts(method, correction=replace(part, settings={**part.settings, **settings}, own_scope=scope))
+
+
+def _without_bound(method: Method, bound: str) -> Method | None:
+    return correction_changed(method, **{bound: None})
+
+
+MUTATIONS["correct nothing"] = lambda m: None if m.parts.correction is None else with_parts(m, correction=None)
+for _level in ("token", "sequence", "mean"):
+    MUTATIONS[f"correct by the ratio of: {_level}"] = functools.partial(correction_changed, level=_level)
+for _action in ("truncate", "mask", "reject"):
+    MUTATIONS[f"{_action} beyond the correction's bounds"] = functools.partial(correction_changed, action=_action)
+for _bound in ("cap", "floor"):
+    MUTATIONS[f"drop the correction's {_bound}"] = functools.partial(_without_bound, bound=_bound)
+
+
+@mutation("correct the penalty or the surrogate alone")
+def correct_other(method: Method) -> Method | None:
+    part = method.parts.correction
+    if part is None or not method.parts.penalties:
+        return None
+    return correction_changed(method, on="surrogate" if part.settings["on"] == "objective" else "objective")
+
+
+def correction_seen(method: Method, change: Any) -> Method | None:
+    part = method.parts.correction
+    return None if part is None else with_parts(method, correction=seen_through(part, change))
+
+
+def swapped_sampler(t: Terms) -> dict[str, Any]:
+    assert t.batch.sampling_logp is not None
+    return {"batch": replace(t.batch, old_logp=t.batch.sampling_logp, sampling_logp=t.batch.old_logp)}
+
+
+MUTATIONS["swap trainer and sampler in the correction"] = lambda m: correction_seen(m, swapped_sampler)
+MUTATIONS["correct the current policy, not the old"] = lambda m: correction_seen(
+    m, lambda t: {"batch": replace(t.batch, old_logp=t.batch.logp.detach())}
+)
 
 
 # ---- advantages ----

@@ -9,8 +9,12 @@ token normaliser spans the generation batch. Its loss is a private call: `test_o
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
+import textwrap
 from collections import defaultdict
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,11 +50,13 @@ def verl(
     anchor: str = "old_logp",
     beta: float = 0.0,
     totals: dict[str, int] | None = None,
+    correction: Mapping[str, Any] | None = None,
     **policy: Any,
 ) -> Answer:
     """verl's policy loss `name`, plus beta * its KL loss of kind `kl` to `anchor`, as its actor adds them.
 
     totals: `batch_num_tokens` / `global_batch_size` when `fields` is one micro-batch of a larger minibatch.
+    correction: `rollout_is`, `rollout_rs` and their thresholds, as in `algorithm.rollout_correction`.
     """
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
     from verl.workers.config import ActorConfig
@@ -71,6 +77,7 @@ def verl(
     # read by seq-mean-token-sum-norm alone, which would otherwise divide by the width of the micro-batch at hand
     config.global_batch_info.update({"loss_scale_factor": MAX_TOKENS} | (totals or {}))
     advantage, mask = _expanded(fields)
+    weights, mask = verl_correction(fields, mask, **correction) if correction else (None, mask)
     leaf = fields["logp"].detach().clone().requires_grad_()
     loss, _ = get_policy_loss_fn(name)(
         old_log_prob=fields["old_logp"],
@@ -79,11 +86,61 @@ def verl(
         response_mask=mask,
         loss_agg_mode=reduce,
         config=config,
+        rollout_is_weights=weights,
     )
     if kl is not None:
         terms = kl_penalty(leaf, fields[anchor], kl)
         loss = loss + beta * agg_loss(terms, mask, reduce, **config.global_batch_info)
     return _answer(loss, leaf)
+
+
+def verl_correction(
+    fields: Fields,
+    mask: Tensor,
+    *,
+    rollout_is: str | None = None,
+    rollout_is_threshold: float | str = 2.0,
+    rollout_rs: str | None = None,
+    rollout_rs_threshold: str | None = None,
+) -> tuple[Tensor | None, Tensor]:
+    """verl's weights (B, T), None without `rollout_is`, and what its rejection leaves of the mask."""
+    from verl.trainer.ppo import rollout_corr_helper as helper
+
+    log_ratio, weights = fields["old_logp"] - fields["sampling_logp"], None
+    if rollout_is is not None:
+        weights, _ = helper.compute_rollout_correction_weights(log_ratio, mask, rollout_is, rollout_is_threshold)
+    if rollout_rs is not None:
+        mask, _ = helper.compute_rollout_rejection_mask(log_ratio, mask, rollout_rs, rollout_rs_threshold)
+    return weights, mask
+
+
+def trl_correction(fields: Fields, mask: Tensor, mode: str, clip_max: float | None, clip_min: float | None) -> Tensor:
+    """TRL's importance sampling ratio, (B, T) or (B, 1): the lines of its sampling that compute it, run as they are.
+
+    They stand in the middle of a function that samples. `test_oracles.py` pins the names that they read.
+    """
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    lines = inspect.getsource(GRPOTrainer._generate_and_score_completions).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.strip().startswith("per_token_logps_diff = ("))
+    last = next(
+        i for i in range(first, len(lines)) if "Compute the per-token log probabilities for the ref" in lines[i]
+    )
+    names: dict[str, Any] = {
+        "self": SimpleNamespace(
+            vllm_importance_sampling_mode=mode,
+            vllm_importance_sampling_clip_max=clip_max,
+            vllm_importance_sampling_clip_min=clip_min,
+        ),
+        "old_per_token_logps": fields["old_logp"],
+        "sampling_per_token_logps": fields["sampling_logp"],
+        "mask": mask,
+        "torch": torch,
+        "math": math,
+    }
+    exec(textwrap.dedent("\n".join(lines[first:last])), names)
+    ratio: Tensor = names["vllm_importance_sampling_ratio"]
+    return ratio
 
 
 def verl_advantage(name: str, reward: Tensor, group: Tensor, lengths: Tensor | None = None, **settings: Any) -> Tensor:
@@ -116,10 +173,14 @@ def trl(
     top_entropy: float = 1.0,
     leaf: str = "logp",
     trainer_class: str = "GRPOTrainer",
+    mode: str | None = None,
+    clip_max: float | None = 3.0,
+    clip_min: float | None = None,
     **arguments: Any,
 ) -> Answer:
     """The `_compute_loss` of a trainer of TRL, unbound; the gradient is by `leaf` (logp or entropy).
 
+    mode: `vllm_importance_sampling_mode` with its bounds, None: no correction.
     arguments: of `GRPOConfig`, for what the losses of few types read; TRL's defaults otherwise.
     """
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # read when its experimental part is imported
@@ -161,8 +222,8 @@ def trl(
         router_aux_loss_coef=0.0,
         top_entropy_quantile=top_entropy,
         use_adaptive_entropy=False,
-        use_vllm=False,
-        vllm_importance_sampling_correction=False,
+        use_vllm=mode is not None,
+        vllm_importance_sampling_correction=mode is not None,
     )
     trainer.get_high_entropy_mask = lambda *given: GRPOTrainer.get_high_entropy_mask(trainer, *given)
     mask = fields["mask"].to(fields["logp"].dtype)
@@ -177,6 +238,8 @@ def trl(
         "ref_per_token_logps": fields["ref_logp"],
         "num_items_in_batch": mask.sum(),
     }
+    if mode is not None:
+        inputs["importance_sampling_ratio"] = trl_correction(fields, mask, mode, clip_max, clip_min)
     trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer}
     return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), live[leaf])
 

@@ -19,6 +19,8 @@ from tests.methods.equations import (
     advantage_of,
     binary_divergence,
     clip,
+    corrected,
+    correction,
     covariance,
     divergence,
     eq4_literal,
@@ -29,6 +31,7 @@ from tests.methods.equations import (
     masked,
     own_token,
     own_token_share,
+    penalty_weight,
     ppo,
     prefix_ratio,
     product_ratio,
@@ -78,18 +81,20 @@ def penalised(c: Case, x: Value, where: Value, reduce: Reducer = token_mean) -> 
     beta = c.settings["beta"]
 
     def penalty(_: Case, i: int, t: int) -> float:
-        return beta * divergence(c, i, t) * where(c, i, t)
+        return beta * divergence(c, i, t) * where(c, i, t) * penalty_weight(c, i, t)
 
     if c.settings.get("mask-norm", "tokens") == "tokens":
-        return -reduce(c, lambda _, i, t: x(c, i, t) - penalty(c, i, t))
+        return -reduce(c, lambda _, i, t: correction(c, i, t) * x(c, i, t) - penalty(c, i, t))
     selected = sum(where(c, i, t) for i, t in c.every())
     share = c.count / (c.tokens or c.count)
-    return -reduce(c, x) + (share * sum(penalty(c, i, t) for i, t in c.every()) / selected if selected else 0.0)
+    return -reduce(c, corrected(x)) + (
+        share * sum(penalty(c, i, t) for i, t in c.every()) / selected if selected else 0.0
+    )
 
 
 def grpo(c: Case) -> float:
     """GRPO with DAPO's clip-higher and token-mean (2503.14476 eq. 8)."""
-    return -token_mean(c, clipped(c, base_ratio(c, "token")))
+    return -token_mean(c, corrected(clipped(c, base_ratio(c, "token"))))
 
 
 def grpo_2024(c: Case) -> float:
@@ -112,7 +117,7 @@ def clip_cov(c: Case) -> float:
     inside = [at for at in c.every() if c.settings["lower"] < cov[at] < c.settings["upper"] and not already(*at)]
     quota = max(int(c.settings["fraction"] * c.count), 1)
     dropped = {inside[j] for j in list(c.permute(len(inside)))[:quota]}
-    return -token_mean(c, lambda c, i, t: 0.0 if (i, t) in dropped else x(c, i, t))
+    return -token_mean(c, corrected(lambda c, i, t: 0.0 if (i, t) in dropped else x(c, i, t)))
 
 
 def kl_cov(c: Case) -> float:
@@ -129,35 +134,35 @@ def entropy_adv(c: Case) -> float:
         a = c.now.advantage[i]
         return a + min(c.settings["alpha"] * c.held.entropy[i][t], abs(a) / c.settings["kappa"])
 
-    return -token_mean(c, clipped(c, base_ratio(c, "token"), shaped))
+    return -token_mean(c, corrected(clipped(c, base_ratio(c, "token"), shaped)))
 
 
 def gpg(c: Case) -> float:
     """2504.02546: A log pi, no ratio."""
-    return -token_mean(c, log_likelihood)
+    return -token_mean(c, corrected(log_likelihood))
 
 
 def gspo(c: Case) -> float:
     """2507.18071 eq. 5: mean over sequences of min(s_i A, clip(s_i) A)."""
-    return -sequence_mean_token_mean(c, clipped(c, base_ratio(c, "sequence")))
+    return -sequence_mean_token_mean(c, corrected(clipped(c, base_ratio(c, "sequence"))))
 
 
 def cispo(c: Case) -> float:
     """2506.13585 eq. 4-5."""
-    return -token_mean(c, weighted_log_likelihood(token_ratio, *bounds(c)))
+    return -token_mean(c, corrected(weighted_log_likelihood(token_ratio, *bounds(c))))
 
 
 def prefix_is(c: Case) -> float:
     """Table 5's prefix weight in the paper's clipped token-mean objective; reading prefix-grad (R8)."""
     grad = c.settings.get("prefix-grad", "through")
     if grad == "stop":
-        return -token_mean(c, weighted_log_likelihood(prefix_ratio, *bounds(c)))
-    return -token_mean(c, clipped(c, {"through": prefix_ratio, "own_token": own_token(prefix_ratio)}[grad]))
+        return -token_mean(c, corrected(weighted_log_likelihood(prefix_ratio, *bounds(c))))
+    return -token_mean(c, corrected(clipped(c, {"through": prefix_ratio, "own_token": own_token(prefix_ratio)}[grad])))
 
 
 def tepo_nokl(c: Case) -> float:
     """Eq. 4 without its penalty."""
-    return -token_mean(c, clipped(c, base_ratio(c, "sequence")))
+    return -token_mean(c, corrected(clipped(c, base_ratio(c, "sequence"))))
 
 
 def tepo_with_kl(where: Value) -> Callable[[Case], float]:
@@ -170,7 +175,12 @@ def tepo_entropy(sign: int) -> Callable[[Case], float]:
 
     def loss(c: Case) -> float:
         x, coefficient = clipped(c, base_ratio(c, "sequence")), sign * c.settings["coefficient"]
-        return -token_mean(c, lambda c, i, t: x(c, i, t) + coefficient * c.now.entropy[i][t])
+        return -token_mean(
+            c,
+            lambda c, i, t: (
+                correction(c, i, t) * x(c, i, t) + coefficient * c.now.entropy[i][t] * penalty_weight(c, i, t)
+            ),
+        )
 
     return loss
 
@@ -191,22 +201,22 @@ def tepo_steer(c: Case) -> float:
             return 1 - (1 - least) * omega(c, i, t) / top
         return clip(math.exp(math.log(least) / top * omega(c, i, t)), least, 1.0)
 
-    return -token_mean(c, lambda c, i, t: weight(c, i, t) * x(c, i, t))
+    return -token_mean(c, corrected(lambda c, i, t: weight(c, i, t) * x(c, i, t)))
 
 
 def tepo_seqsum(c: Case) -> float:
     """Panel D: mean over sequences of the sum over tokens."""
-    return -sequence_mean_token_sum(c, clipped(c, base_ratio(c, "sequence")))
+    return -sequence_mean_token_sum(c, corrected(clipped(c, base_ratio(c, "sequence"))))
 
 
 def sapo(c: Case) -> float:
     """2511.20347 eq. 5-6."""
-    return -sequence_mean_token_mean(c, soft_gated(c.settings["tau-pos"], c.settings["tau-neg"]))
+    return -sequence_mean_token_mean(c, corrected(soft_gated(c.settings["tau-pos"], c.settings["tau-neg"])))
 
 
 def gmpo(c: Case) -> float:
     """2507.20673 and its code: one term per sequence."""
-    return -sequence_mean_token_mean(c, geometric_mean_of_clipped(c.settings["low"], c.settings["high"]))
+    return -sequence_mean_token_mean(c, corrected(geometric_mean_of_clipped(c.settings["low"], c.settings["high"])))
 
 
 def dppo(kind: str) -> Callable[[Case], float]:
@@ -216,7 +226,7 @@ def dppo(kind: str) -> Callable[[Case], float]:
         near = binary_divergence(kind, c.settings["low"], c.settings["high"])
         cap = math.inf if c.settings["cap"] is None else c.settings["cap"]
         x = weighted_log_likelihood(token_ratio, math.inf, cap - 1)
-        return -token_mean(c, lambda c, i, t: near(c, i, t) * x(c, i, t))
+        return -token_mean(c, corrected(lambda c, i, t: near(c, i, t) * x(c, i, t)))
 
     return loss
 
@@ -224,7 +234,7 @@ def dppo(kind: str) -> Callable[[Case], float]:
 def vespo(c: Case) -> float:
     """2602.10693: sg[phi(w)] A log pi."""
     weight = gamma_weight(c.settings)
-    return -token_mean(c, lambda c, i, t: weight(c, i, t) * log_likelihood(c, i, t))
+    return -token_mean(c, corrected(lambda c, i, t: weight(c, i, t) * log_likelihood(c, i, t)))
 
 
 def dro(c: Case) -> float:
@@ -234,19 +244,20 @@ def dro(c: Case) -> float:
 
 def dr_grpo(c: Case) -> float:
     """2503.20783: sum over tokens, divided by a constant, mean over sequences."""
-    return -sequence_mean_token_sum(c, clipped(c, token_ratio)) / MAX_TOKENS
+    return -sequence_mean_token_sum(c, corrected(clipped(c, token_ratio))) / MAX_TOKENS
 
 
 def rloo_sequence(c: Case) -> float:
     """2402.14740 with TRL's clip: one term per response."""
-    x = clipped(c, product_ratio)
-    return -sum(x(c, i, 0) for i in range(len(c.now.logp))) / (c.sequences or len(c.now.logp))
+    x, rows = clipped(c, product_ratio), range(len(c.now.logp))
+    weight = [sum(correction(c, i, t) for t in range(len(c.now.logp[i]))) / len(c.now.logp[i]) for i in rows]
+    return -sum(weight[i] * x(c, i, 0) for i in rows) / (c.sequences or len(rows))
 
 
 def top_entropy_tokens(c: Case) -> float:
     """2506.01939: the other tokens' terms are 0, and count in the divisor."""
     x, chosen = clipped(c, token_ratio), top_entropy(c.settings["share"])
-    return -token_mean(c, lambda c, i, t: chosen(c, i, t) * x(c, i, t))
+    return -token_mean(c, corrected(lambda c, i, t: chosen(c, i, t) * x(c, i, t)))
 
 
 # ---- advantages ----

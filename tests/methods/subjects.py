@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods import catalog
+from methods import catalog, options
 from methods.batch import Batch
 from methods.method import Method
 from records.errors import ConfigError
@@ -43,6 +43,26 @@ def changes(key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
+def corrections() -> tuple[str, ...]:
+    """Every rollout correction on a method of token and one of sequence scope, and with each kind of penalty."""
+    # a geometric mean hardly leaves 1: another cap, or nothing is rejected
+    narrow = {"geo-rs": "geo-rs+correction-cap=1.1"}
+    kinds = [narrow.get(kind, kind) for kind in options.CORRECTION[0].choices[1:]]
+    some = [f"{key}+correction={kind}" for key in ("grpo", "gspo") for kind in kinds]
+    more = [
+        "icepop+correction-floor=0.6",
+        "tis+correction-floor=0.6",
+        "seq-mis+correction-cap=none+correction-floor=0.5",
+    ]
+    some += [f"grpo+correction={text}" for text in (*more, "tis+correction-cap=none")]
+    return (*some, *(f"{key}+correction=tis+correction-on=objective" for key in ("tepo", "kl_cov", "tepo_maxent")))
+
+
+def corrected() -> tuple[str, ...]:
+    """Each method with one correction, as far as `corrections` does not have it."""
+    return tuple(f"{key}+correction=tis" for key in catalog.entries() if key not in ("grpo", "gspo"))
+
+
 def refused(text: str) -> bool:
     """Two settings that contradict each other; `test_bad_input.py` looks at the message."""
     try:
@@ -60,6 +80,7 @@ def variants() -> tuple[str, ...]:
         for text in (key, *changes(key)):
             if not refused(text):
                 by_key.setdefault(catalog.parse(text).key, text)
+    by_key |= {catalog.parse(text).key: text for text in corrections()}
     return tuple(by_key.values())
 
 

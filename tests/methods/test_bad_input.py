@@ -16,7 +16,7 @@ from tests.methods.subjects import ALWAYS, batch_of, evaluate
 
 GOOD = random_fields(201)
 ROWS, WIDTH = GOOD["mask"].shape
-OPTIONAL = ("entropy", "old_entropy", "ref_logp", "full_logp", "old_full_logp")
+OPTIONAL = ("entropy", "old_entropy", "ref_logp", "sampling_logp", "full_logp", "old_full_logp")
 
 
 def message(**changes: Any) -> str:
@@ -29,13 +29,13 @@ def message(**changes: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", ["old_logp", "entropy", "old_entropy", "ref_logp", "mask"])
+@pytest.mark.parametrize("name", ["old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask"])
 def test_a_token_tensor_of_another_shape(name: str) -> None:
     text = message(**{name: GOOD[name][:, :-1]})
     assert all(part in text for part in ("tepo", name, str((ROWS, WIDTH - 1)), str((ROWS, WIDTH)))), text
 
 
-@pytest.mark.parametrize("name", ["old_logp", "entropy", "old_entropy", "ref_logp", "mask"])
+@pytest.mark.parametrize("name", ["old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask"])
 def test_a_token_tensor_that_would_broadcast(name: str) -> None:
     text = message(**{name: GOOD[name][:1]})
     assert name in text
@@ -70,7 +70,7 @@ def test_log_probabilities_of_one_dimension() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("name", ["logp", "old_logp", "entropy", "old_entropy", "ref_logp"])
+@pytest.mark.parametrize("name", ["logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp"])
 def test_a_value_that_is_not_finite_on_a_token(name: str, bad: float) -> None:
     row, column = GOOD["mask"].nonzero()[-1].tolist()
     broken = GOOD[name].clone()
@@ -133,7 +133,7 @@ def test_a_mask_that_is_not_boolean() -> None:
     assert "bool" in text
 
 
-@pytest.mark.parametrize("name", ["old_logp", "old_entropy", "ref_logp", "advantage", "old_full_logp"])
+@pytest.mark.parametrize("name", ["old_logp", "old_entropy", "ref_logp", "sampling_logp", "advantage", "old_full_logp"])
 def test_a_constant_that_carries_gradient(name: str) -> None:
     text = message(**{name: GOOD[name].clone().requires_grad_()})
     assert name in text
@@ -218,6 +218,11 @@ def test_a_group_of_one_response(key: str) -> None:
         ("tepo+dual-clip=0.5", ["dual-clip", "0.5", "at least 1"]),
         ("gpg+beta=1", ["gpg", "beta"]),
         ("", ["method"]),
+        ("grpo+correction=tsi", ["grpo", "correction", "'tsi'", "icepop", "nearest: tis"]),
+        ("grpo+correction-cap=3", ["grpo", "correction-cap", "correction=none"]),
+        ("grpo+correction=none+correction-floor=1", ["grpo", "correction-floor", "correction=none"]),
+        ("grpo+correction=icepop+correction-floor=2", ["correction-floor", "2", "correction-cap"]),
+        ("grpo+correction=tis+correction-on=objective", ["grpo", "correction-on", "penalty"]),
     ],
 )
 def test_a_key_that_does_not_parse(text: str, parts: list[str]) -> None:
@@ -271,6 +276,8 @@ def test_the_canonical_key_parses_to_itself(text: str) -> None:
         ("tepo+seq-eps=gspo", "tepo+low=3e-4+high=4e-4"),
         ("tepo+seq-eps=clip-higher", "tepo"),
         ("tepo_line21", "tepo+gradient=alg1_line21"),
+        ("tepo+correction=none", "tepo"),
+        ("tepo+correction=tis+correction-cap=2.0", "tepo+correction-floor=none+correction=tis"),
     ],
 )
 def test_two_spellings_of_one_method_have_one_key(a: str, b: str) -> None:

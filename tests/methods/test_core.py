@@ -364,6 +364,9 @@ def test_diagnostics_by_hand() -> None:
             "mask_fraction": None,
             "theorem_sign_agreement": 2 / 3,  # the second token has A > 0 and rising entropy
             "effective_sample_size": sum(weights) ** 2 / (2 * sum(w * w for w in weights)),
+            "sampling_gap_mean": None,
+            "sampling_gap_p99": None,
+            "sampling_correlation": None,
         }
     )
     assert catalog.parse("tepo").diagnostics(batch)["mask_fraction"] == pytest.approx(1 / 3)
@@ -373,6 +376,40 @@ def test_diagnostics_by_hand() -> None:
     gmpo = catalog.parse("gmpo+low=0.7").diagnostics(batch)  # log 2 > .4 with A > 0, log .5 > -.7 with A < 0
     assert gmpo["clip_fraction_tokens"] == pytest.approx(1 / 3)
     assert catalog.parse("dppo_tv+high=0.04").diagnostics(batch)["mask_fraction"] == pytest.approx(1 / 3)  # p .05 to .1
+
+
+def test_the_samplers_diagnostics_by_hand() -> None:
+    """200 tokens, of which two are off by 1 and one by 3, each on one side: the 99th percentile is 1."""
+    draw = torch.Generator().manual_seed(3)
+    old = torch.rand(20, 10, generator=draw, dtype=torch.float64).log()
+    gap = torch.zeros(20, 10, dtype=torch.float64)
+    gap[3, 4], gap[7, 0], gap[9, 9] = 1.0, -1.0, 3.0
+    batch = Batch(
+        logp=old + 0.3,  # the current policy does not matter
+        old_logp=old,
+        advantage=torch.ones(20, dtype=torch.float64),
+        mask=torch.ones(20, 10, dtype=torch.bool),
+        group=torch.zeros(20, dtype=torch.long),
+        sampling_logp=old - gap,
+    )
+    got = catalog.parse("grpo").diagnostics(batch)
+    both = torch.stack([old.exp().flatten(), (old - gap).exp().flatten()])
+    assert got["sampling_gap_mean"] == pytest.approx(5 / 200)
+    assert got["sampling_gap_p99"] == pytest.approx(1.0)
+    assert got["sampling_correlation"] == pytest.approx(float(torch.corrcoef(both)[0, 1]))
+    assert catalog.parse("grpo").diagnostics(batch.rows(slice(0, 1)))["sampling_correlation"] == pytest.approx(1.0)
+    constant = dataclasses.replace(batch, old_logp=torch.zeros_like(old))
+    assert catalog.parse("grpo").diagnostics(constant)["sampling_correlation"] is None
+
+
+@pytest.mark.parametrize("key", catalog.keys())
+def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_records(key: str) -> None:
+    plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=icepop")
+    assert plain.parts.correction is None
+    assert not any("correction" in name for name in (*plain.params, *plain.readings, *plain.needs))
+    assert corrected.key == f"{key}+correction=icepop"
+    assert corrected.params["correction-cap"] == 2.0
+    assert corrected.needs == plain.needs | {"sampling_logp"}
 
 
 @pytest.mark.parametrize("key", catalog.keys())

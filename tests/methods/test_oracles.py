@@ -61,7 +61,62 @@ def _clip_cov(**settings: object) -> Callable[[Fields], Answer]:
     return answer
 
 
+def _rejecting(rule: str, low: float, high: float) -> Callable[[Fields], Answer]:
+    """verl's vanilla loss after rejection, over all tokens: its own mean is over those that are left (a trap, below).
+
+    Its k1 is log pi_sampler / pi_old: bounds of rho are the reciprocals of its thresholds.
+    """
+
+    def answer(fields: Fields) -> Answer:
+        given = {"rollout_rs": rule, "rollout_rs_threshold": f"{1 / high}_{1 / low}"}
+        return verl("vanilla", fields, correction=given, totals={"batch_num_tokens": int(fields["mask"].sum())})
+
+    return answer
+
+
+TOKEN, SEQUENCE = ({"rollout_is": level, "rollout_is_threshold": 1.5} for level in ("token", "sequence"))
+BOTH = {"rollout_is": "token", "rollout_is_threshold": "0.5_1.5"}
+TIS = "correction=tis+correction-cap=1.5"
+ICEPOP = "correction=icepop+correction-cap=1.5+correction-floor=0.5"
+CORRECTED: list[tuple[str, str, Callable[[Fields], Answer]]] = [
+    (f"grpo+{TIS}", "verl vanilla, rollout_is token", _verl("vanilla", correction=TOKEN)),
+    (f"grpo+{TIS}", "TRL token_truncate", _trl("dapo", mode="token_truncate", clip_max=1.5)),
+    (f"grpo+{TIS}+correction-floor=0.5", "TRL token_truncate, two bounds",
+     _trl("dapo", mode="token_truncate", clip_max=1.5, clip_min=0.5)),
+    (f"grpo+{ICEPOP}", "verl, IcePop", _verl("vanilla", correction=BOTH)),
+    (f"grpo+{ICEPOP}", "TRL token_mask",
+     _trl("dapo", mode="token_mask", clip_max=1.5, clip_min=0.5)),
+    ("grpo+correction=seq-tis+correction-cap=1.5", "verl, rollout_is sequence", _verl("vanilla", correction=SEQUENCE)),
+    ("grpo+correction=seq-tis+correction-cap=1.5", "TRL sequence_truncate",
+     _trl("dapo", mode="sequence_truncate", clip_max=1.5)),
+    ("grpo+correction=seq-mis+correction-cap=3", "TRL sequence_mask, its default", _trl("dapo", mode="sequence_mask")),
+    ("grpo+correction=seq-mis+correction-floor=0.25", "verl, rollout_is sequence, two thresholds",
+     _verl("vanilla", correction={"rollout_is": "sequence", "rollout_is_threshold": "0.25_2"})),
+    ("grpo+correction=token-rs+correction-floor=0.5", "verl, rollout_rs token_k1", _rejecting("token_k1", 0.5, 2)),
+    ("grpo+correction=seq-rs+correction-floor=0.5", "verl, rollout_rs seq_sum_k1", _rejecting("seq_sum_k1", 0.5, 2)),
+    ("grpo+correction=geo-rs+correction-cap=1.25+correction-floor=0.8", "verl, rollout_rs seq_mean_k1",
+     _rejecting("seq_mean_k1", 0.8, 1.25)),
+    (f"grpo_2024+kl-estimator=k3_is+{TIS}", "TRL grpo, KL uncorrected",
+     _trl("grpo", high=0.2, beta=0.04, bias_corrected_kl=True, mode="token_truncate", clip_max=1.5)),
+    (f"gspo+{TIS}", "TRL grpo/sequence, token_truncate", _trl("grpo", "sequence", mode="token_truncate", clip_max=1.5)),
+    ("tepo_nokl+correction=seq-tis+correction-cap=1.5", "verl gspo, rollout_is sequence",
+     _verl("gspo", correction=SEQUENCE)),
+    (f"tepo_seqsum+{TIS}", "TRL luspo/sequence", _trl("luspo", "sequence", mode="token_truncate", clip_max=1.5)),
+    (f"gpg+{TIS}", "verl gpg", _verl("gpg", correction=TOKEN)),
+    (f"cispo+cispo=two-sided+{TIS}", "verl cispo", _verl("cispo", correction=TOKEN)),
+    (f"clip_cov+{TIS}", "verl clip_cov", _clip_cov(low=1.0, high=1.0, correction=TOKEN)),
+    (f"kl_cov+{TIS}+correction-on=objective", "verl kl_cov",
+     _verl("kl_cov", kl_cov_ratio=2e-3, ppo_kl_coef=1.0, correction=TOKEN)),
+    ("tepo_kl_all+beta=0.3+kl-estimator=k2+correction=seq-tis+correction-cap=1.5", "verl gspo, its KL loss uncorrected",
+     _verl("gspo", kl="k2", beta=0.3, correction=SEQUENCE)),
+    (f"sapo+{TIS}", "verl sapo", _verl("sapo", correction=TOKEN)),
+    (f"dppo_tv+{TIS}", "verl dppo_tv", _verl("dppo_tv", low=0.15, high=0.15, dual_clip=20.0, correction=TOKEN)),
+    (f"dppo_kl+{TIS}", "verl dppo_kl", _verl("dppo_kl", low=0.05, high=0.05, dual_clip=20.0, correction=TOKEN)),
+    (f"dro+{TIS}+correction-on=objective", "verl dro", _verl("dro", dro_beta=0.05, correction=TOKEN)),
+]  # fmt: skip
+
 PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
+    *CORRECTED,
     ("grpo", "verl vanilla", _verl("vanilla")),
     ("grpo", "TRL dapo/token", _trl("dapo")),
     ("grpo+dual-clip=3", "verl vanilla, its default dual clip", _verl("vanilla", dual_clip=3.0)),
@@ -309,6 +364,43 @@ def test_trap_verl_gpg_scale_is_inverse_accuracy_and_not_the_papers() -> None:
     assert float(verls / ours) == pytest.approx(6 / 4, rel=1e-6)
     papers = catalog.parse("gpg+gpg-scale=informative").advantage(reward, group)[0]
     assert float(papers / ours) == pytest.approx(6 / 3, rel=1e-6)
+
+
+def test_the_corrections_bounds_act_on_these_batches() -> None:
+    fields = BATCHES["ragged"]
+    rho = (fields["old_logp"] - fields["sampling_logp"])[fields["mask"]].exp()
+    assert int((rho > 2).sum()) >= 3
+    assert int((rho < 0.5).sum()) >= 3
+
+
+def test_trap_verl_rejection_shrinks_the_denominator_and_trl_masking_does_not() -> None:
+    fields = BATCHES["ragged"]
+    given = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2"}
+    _, kept = oracles.verl_correction(fields, fields["mask"].double(), **given)
+    assert 0 < float(kept.sum()) < int(fields["mask"].sum())
+    ours = evaluate(catalog.parse("grpo+correction=token-rs+correction-floor=0.5"), fields)[1]["logp"]
+    verls = verl("vanilla", fields, correction=given)[1]
+    assert distance(verls * float(kept.sum()) / int(fields["mask"].sum()), ours) <= 1e-14
+
+
+def test_trap_verl_gmpo_takes_the_geometric_mean_of_the_corrections_weights() -> None:
+    fields = BATCHES["ragged"]
+    verls = verl("geo_mean", fields, low=0.4, high=0.4, correction=TOKEN)[1]
+    assert distance(verls, evaluate(catalog.parse(f"gmpo+{TIS}"), fields)[1]["logp"]) > 1e-3
+
+
+def test_trap_a_correction_by_token_parts_the_two_forms_of_gspo() -> None:
+    """One gradient as long as all tokens of a row weigh the same: verl's own-token form, or through the mean."""
+    fields = BATCHES["ragged"]
+    through = trl(fields, loss_type="dapo", level="sequence", mode="token_truncate", clip_max=1.5)[1]
+    assert distance(through, evaluate(catalog.parse(f"tepo_nokl+{TIS}"), fields)[1]["logp"]) <= 1e-14
+    assert distance(through, verl("gspo", fields, correction=TOKEN)[1]) > 0.1
+
+
+def test_trap_trl_vespo_puts_the_correction_into_the_curves_weight() -> None:
+    fields = BATCHES["ragged"]
+    trls = trl(fields, loss_type="vespo", mode="token_truncate", clip_max=1.5)[1]
+    assert distance(trls, evaluate(catalog.parse(f"vespo+{TIS}"), fields)[1]["logp"]) > 1e-3
 
 
 def test_trap_trl_multiplies_its_kl_by_the_ratio_by_default() -> None:

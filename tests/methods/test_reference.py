@@ -16,7 +16,7 @@ from tests.methods.batches import Fields, batches, random_fields
 from tests.methods.equations import Case, Scalars, scalars
 from tests.methods.subjects import assert_same, evaluate
 
-VARIANTS = subjects.variants()
+VARIANTS = (*subjects.variants(), *subjects.corrected())
 SHAPES: list[tuple[int, dict[str, Any]]] = [
     (1, {}),
     (2, {"drift": 1.5, "groups": 4}),
@@ -152,7 +152,7 @@ def test_advantage_equals_the_reference(text: str) -> None:
 @pytest.mark.parametrize("text", [t for t in VARIANTS if "+" in t])
 def test_every_option_changes_something(text: str) -> None:
     """An option that nothing reads would pass every comparison above."""
-    key, change = text.split("+")
+    key, change = text.split("+", 1)
     settings, printed = reference.settings_of(text), reference.LOSSES[key].settings
     reward, group = [0.0, 1.0, 1.0, 0.5, 1.0, 1.0], [0, 0, 1, 1, 2, 2]
     advantage = reference.LOSSES[key].advantage

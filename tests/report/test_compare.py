@@ -88,7 +88,9 @@ def retrain(tree: Tree, runs: list[Run], change: Callable[[dict[str, str]], dict
 
 def test_a_tree_equals_its_copy_whatever_the_times(one: Tree, other: Tree, command: Command) -> None:
     for run in other.runs:
-        rewrite(other.layout.run(run) / "curve.csv", lambda row: row | {"seconds_update": "99.0"})
+        # and a figure that only a later version records
+        later = {"seconds_update": "99.0", "sampling_gap_mean": "0.1"}
+        rewrite(other.layout.run(run) / "curve.csv", lambda row, later=later: row | later)
     code, out, err = command(compare.main, one.root, other.root)
     assert (code, err) == (0, "")
     assert "curves (apart from times) 4 of 4, checkpoints' weights 4 of 4, checkpoints' scores 5 of 5" in out

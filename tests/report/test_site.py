@@ -151,6 +151,10 @@ TWINS = {
     ("tepo_kl_all+beta=1", "kl-estimator"): None,
     ("tepo_kl_all+beta=1", "beta"): "tepo_kl_all",
     ("grpo", "clip-form"): None,
+    ("tepo_kl_all+correction-cap=3+correction=tis+kl-estimator=k1", "kl-estimator"): (
+        "tepo_kl_all+correction-cap=3+correction=tis"
+    ),
+    ("grpo+correction-cap=3+correction=tis", "clip-form"): None,
 }
 
 
