@@ -21,12 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.rewritten_golds import different, same
 from evals import data
 from evals.benchmark import Item, select
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
-from evals.selfcheck import different, same
 from records.arguments import whole
 
 MIX = {"right": 0.42, "rewritten": 0.03, "wrong": 0.30, "other gold": 0.20, "no box": 0.05}
@@ -71,11 +71,11 @@ def _answer(item: Item, items: Sequence[Item], rng: random.Random) -> str | None
     return None if kind == "no box" else rng.choice(items).answer.strip().strip("$")
 
 
-def by_math_verify(response: Response) -> bool:
-    """The plain way: parse the boxed gold, parse the response, verify; its own limits, its own defaults."""
+def by_math_verify(gold: str, text: str) -> bool:
+    """The plain way: parse the boxed gold, parse the response's text, verify; its own limits, its own defaults."""
     from math_verify import parse, verify
 
-    return bool(verify(parse(f"\\boxed{{{response.gold}}}"), parse(response.text)))
+    return bool(verify(parse(f"\\boxed{{{gold}}}"), parse(text)))
 
 
 def main() -> int:
@@ -103,7 +103,7 @@ def main() -> int:
                 ours += time.perf_counter() - began
                 began = time.perf_counter()
                 sample = range(0, len(block), args.sample)
-                verdicts = [by_math_verify(block[index]) for index in sample]
+                verdicts = [by_math_verify(block[index].gold, block[index].text) for index in sample]
                 theirs += (time.perf_counter() - began) * len(block) / len(sample)
                 compared += len(sample)
                 for index, right in zip(sample, verdicts, strict=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rewritten_golds import Rates, check
 from evals import data
 from evals.benchmark import PAPER, benchmark
 from evals.grading import prime
@@ -14,7 +15,6 @@ from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, grade_by_prime_rules
 from evals.grading.pool import Pool
 from evals.grading.verdict import Verdict
-from evals.selfcheck import Rates, check
 from tests.evals.grading.conftest import rows
 
 
