@@ -26,6 +26,7 @@ localrules:
     table3,
     table4,
     table_hot,
+    table_beyond,
     figure2,
     figure3,
     figure_entropy,
@@ -63,6 +64,11 @@ rule table4:
 rule table_hot:
     input:
         expand(rules.table.output, number="hot"),
+
+
+rule table_beyond:
+    input:
+        expand(rules.table.output, number="beyond"),
 
 
 rule figure2:

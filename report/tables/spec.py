@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
-from records.layout import BASE, split
+from records.layout import BASE
 
 TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")  # columns that no benchmark fills
@@ -93,6 +93,7 @@ class Body(Declared):
     columns: Tuple[str]  # keys of the file's `columns`
     blocks: Tuple[Block]
     variant: str | None = None
+    when: Literal["run"] | None = None
 
 
 class File(Declared):
@@ -113,6 +114,7 @@ class Table(Declared):
     models: dict[str, str]  # slot -> the paper's model
     source: str  # file that declares it, for errors
     variant: str | None = None  # settings that the table is about; a scale that trains nothing under them has no table
+    when: Literal["run"] | None = None  # run: a scale that trains none of the rows with `when: run` has no table
 
     @property
     def rows(self) -> list[Row]:
@@ -152,6 +154,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
             models=models,
             source=where,
             variant=body.variant,
+            when=body.when,
         )
         _once([row.id for row in table.rows], f"{where}: {at}: row id")
         for number, block in enumerate(table.blocks):
@@ -166,12 +169,6 @@ def table(key: str, path: Path | str = TABLES) -> Table:
     if key not in declared:
         raise unknown(str(path), "tables", key, declared)
     return declared[key]
-
-
-def keys_for(methods: Iterable[str]) -> list[str]:
-    """Keys of the tables that a scale with these methods (variants included) has."""
-    variants = {None, *(split(method)[1] for method in methods)}
-    return [key for key, declared in tables().items() if declared.variant in variants]
 
 
 def _check_block(block: Block, table: Table, at: str) -> None:

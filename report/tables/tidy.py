@@ -273,9 +273,17 @@ def stand_in(title: str, paper: str) -> str | None:
     return None if plain(title) == plain(paper) else paper
 
 
+def offered(tree: Tree) -> list[str]:
+    """Keys of the tables that the scale has."""
+    return [key for key, declared in spec.tables().items() if is_part_of(tree, declared)]
+
+
 def is_part_of(tree: Tree, declared: spec.Table) -> bool:
-    """Whether the scale trains anything under the settings that the table is about."""
-    return declared.variant is None or any(run.variant == declared.variant for run in tree.runs)
+    """Whether the scale trains anything of what the table is about: a variant, or the rows that a scale may lack."""
+    if declared.variant is not None and all(run.variant != declared.variant for run in tree.runs):
+        return False
+    about = {tree.method_for(row.method) for row in declared.rows if row.when == "run" and row.method}
+    return declared.when is None or any(run.method in about for run in tree.runs)
 
 
 def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:

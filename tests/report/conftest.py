@@ -15,7 +15,7 @@ from records.layout import Run
 from records.results_tree import Tree
 from report import build, convergence, figure
 from report.figures import spec as figure_spec
-from report.tables import spec
+from report.tables import tidy
 from tests.report import synthetic, tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
 
 def write_files(tree: Tree) -> None:
     """The files that the page reads, from scores and runs."""
-    for key in spec.keys_for(tree.methods):
+    for key in tidy.offered(tree):
         tables.write(tree, key)
     for offered in figure_spec.offered(tree):
         figure.write(offered, tree)

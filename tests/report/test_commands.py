@@ -26,7 +26,7 @@ Command = Callable[..., tuple[int, str, str]]
 SUFFIXES = (".csv", ".html", ".md", ".tex", ".tidy.csv")
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3", "4", "hot"])
+@pytest.mark.parametrize("key", ["1", "2", "3", "4", "hot", "beyond"])
 def test_table_writes_every_rendering_and_prints_its_path(key: str, scored_copy: Tree, command: Command) -> None:
     code, out, err = command(table.main, "--results", scored_copy.root, "--table", key)
     assert (code, err) == (0, "")
@@ -72,7 +72,7 @@ def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_cop
     assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 115
 
 
-@pytest.mark.parametrize("key", ["2", "3", "4", "hot"])
+@pytest.mark.parametrize("key", ["2", "3", "4", "hot", "beyond"])
 def test_show_prints_any_table(key: str, embedded: Tree, tmp_path: Path, command: Command) -> None:
     shutil.copytree(embedded.root, tmp_path / "embedded")
     tables.write(Tree(tmp_path / "embedded"), key)

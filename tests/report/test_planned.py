@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from methods import catalog
 from paper.printed import read
 from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Tree
 from report.show import text
-from report.tables import render, spec
+from report.tables import render, spec, tidy
 from tests.report.tables import filled as fill
 
 SLOTS = {
@@ -86,6 +87,33 @@ def test_the_hot_table_is_one_line_where_nothing_is_trained_hot(scored: Tree) ->
     assert render.empty(filled) == "The same methods at twice the learning rate: not part of this scale."
 
 
+def test_the_hot_table_is_offered_only_where_something_is_trained_hot(embedded: Tree, paper: Tree) -> None:
+    assert "hot" in tidy.offered(embedded)
+    assert "hot" not in tidy.offered(paper)
+
+
+def test_methods_beyond_the_paper_have_a_table_where_one_is_trained(embedded: Tree, paper: Tree, scored: Tree) -> None:
+    """Their rows are the catalog's methods without a row of the paper; the paper's own tables have none of them."""
+    assert tidy.offered(embedded) == ["1", "2", "3", "4", "hot", "beyond"]
+    assert tidy.offered(paper) == tidy.offered(scored) == ["1", "2", "3", "4"]
+    new = {key for key, entry in catalog.entries().items() if not entry.paper_rows} - {"grpo_2024"}
+    rows = {row.method: row for row in fill(embedded, "beyond").rows}
+    assert rows.keys() == {*new, "base", "grpo", "tepo"}
+    assert all(rows[method].seeds == [1, 2] for method in rows.keys() - {"base"})
+    assert not new & {row.method for key in "1234" for row in spec.table(key).rows}
+    alone = fill(scored, "beyond")
+    assert (alone.blocks, render.empty(alone)) == ([], "Beyond the paper: not part of this scale.")
+
+
+def test_one_method_beyond_the_paper_is_enough_for_its_table(embedded: Tree) -> None:
+    some = Tree(embedded.root)
+    others = {key for key, entry in catalog.entries().items() if not entry.paper_rows} - {"opo"}
+    some.matrix = embedded.matrix | {"runs": [r for r in embedded.matrix["runs"] if r["method"] not in others]}
+    filled = fill(some, "beyond")
+    assert [row.id for row in filled.rows] == ["B.base", "B.grpo", "B.tepo", "B.opo"]
+    assert not any("SAPO" in note for note in filled.notes)
+
+
 def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(embedded: Tree, paper: Tree) -> None:
     last = fill(embedded, "3").blocks[-1][0]
     assert last.block.title == "Beyond the paper: other readings of what it leaves open"
@@ -104,7 +132,7 @@ def partly(tree: Tree, folder: Path, wanted: object) -> Tree:
 def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(embedded: Tree, tmp_path: Path) -> None:
     some = partly(embedded, tmp_path / "embedded", lambda line: line.startswith("tiny_qwen2,") and ",1,8," in line)
     missing: set[str] = set()
-    for key in spec.keys_for(some.methods):
+    for key in tidy.offered(some):
         filled = fill(some, key)
         for name, rendered in render.RENDERINGS.items():
             assert rendered(filled), name

@@ -167,8 +167,3 @@ BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "
 def test_rows_are_held_against_what_the_paper_compares_them_with(row: str) -> None:
     blocks = [block for key in "1234" for block in spec.table(key).blocks if row in {r.id for r in block.rows}]
     assert [block.baseline for block in blocks] == [BASELINES[row]]
-
-
-def test_the_hot_table_is_there_only_where_something_is_trained_hot() -> None:
-    assert spec.keys_for(["grpo", "tepo"]) == ["1", "2", "3", "4"]
-    assert spec.keys_for(["grpo", "tepo@hot"]) == ["1", "2", "3", "4", "hot"]

@@ -1,6 +1,6 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
 from report.figures import spec as figure_spec
-from report.tables import check, spec
+from report.tables import check, spec, tidy
 from records.results_tree import Tree
 
 # Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
@@ -8,9 +8,9 @@ for table in spec.tables().values():
     check.check(table)
 
 # The tables and figures that this configuration has runs for.
-TABLES = spec.keys_for(planned.run.method for planned in PLAN.values())
 TREE = Tree(RESULTS.root)
 TREE.matrix = matrix.matrix(config)  # as matrix.json will say
+TABLES = tidy.offered(TREE)
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 
 
