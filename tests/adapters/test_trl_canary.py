@@ -30,6 +30,16 @@ def test_version_is_the_pinned_one() -> None:
     assert trl.__version__ == TRL_VERSION
 
 
+def test_generation_takes_our_processor_before_its_own_temperature() -> None:
+    """`SamplingLogps` divides by the temperature itself, once; TRL passes it nothing, so that our argument is free."""
+    from transformers.generation import GenerationMixin
+    from trl import GRPOTrainer
+
+    text = inspect.getsource(GenerationMixin._get_logits_processor)
+    assert text.index("(processors, logits_processor)") < text.index("TemperatureLogitsWarper(")
+    assert "logits_processor" not in inspect.getsource(GRPOTrainer._generate_single_turn)
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature(name: str) -> None:
     from trl import GRPOTrainer

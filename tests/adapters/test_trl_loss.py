@@ -16,6 +16,8 @@ KEYS = (
     "tepo+kl-estimator=full",
     "grpo+agg-scope=group",
     "tepo+agg-scope=group",
+    "grpo+correction=icepop+correction-cap=1.0000001",
+    "tepo+correction=seq-tis",
 )
 
 

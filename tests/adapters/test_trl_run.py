@@ -57,6 +57,27 @@ def test_curve_has_a_row_per_update(runs: dict[str, Path]) -> None:
         assert int(row["groups_sampled"]) == int(row["groups_kept"]) + int(row["groups_discarded"]) == 6
 
 
+def test_sampler_and_trainer_agree_on_the_log_probs_at_any_temperature(train: Train, tmp_path: Path) -> None:
+    """Generation with a cache and a full pass: rounding apart, and the temperature counted once."""
+    assert train(tmp_path / "warm", "tepo", temperature=0.7) == 0
+    rows = [row for row in read_growing_csv(tmp_path / "warm" / "curve.csv") if row["sampling_gap_mean"]]
+    assert rows
+    for row in rows:
+        assert 0 < float(row["sampling_gap_mean"]) <= float(row["sampling_gap_p99"]) < 1e-5
+        assert float(row["sampling_correlation"]) > 0.9999999
+
+
+def test_a_correction_acts_in_training(runs: dict[str, Path], train: Train, tmp_path: Path) -> None:
+    """Sampler and trainer agree, so that a cap of a half halves every term, and a smaller bound rejects every token."""
+    assert train(tmp_path / "half", "grpo+correction=tis+correction-cap=0.5") == 0
+    assert train(tmp_path / "none", "grpo+correction=token-rs+correction-cap=0.5") == 0
+    plain, half, none = (
+        read_growing_csv(path / "curve.csv") for path in (runs["grpo"], tmp_path / "half", tmp_path / "none")
+    )
+    assert float(half[0]["grad_norm"]) == pytest.approx(float(plain[0]["grad_norm"]) / 2, rel=1e-5)
+    assert {float(row["grad_norm"]) for row in none if row["grad_norm"]} == {0.0}
+
+
 def test_first_minibatch_of_every_rollout_is_on_policy(runs: dict[str, Path]) -> None:
     """C3, live: ratio exactly 1, dH exactly 0, so an empty mask and nothing clipped."""
     for name in ("tepo", "grpo", "tepo_nokl"):

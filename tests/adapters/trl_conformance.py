@@ -48,6 +48,7 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1) -> torch.Tenso
             group=piece.group,
             advantage=piece.advantage,
             ref_logp=piece.ref_logp,
+            sampling_logp=piece.sampling_logp,
             old_logp=piece.old_logp,
             old_entropy=piece.old_entropy,
             old_full_logp=piece.old_full_logp,

@@ -30,6 +30,7 @@ class Rows:
     group: Tensor  # (N,) long
     advantage: Tensor | None = None  # (N,)
     ref_logp: Tensor | None = None  # (N, C)
+    sampling_logp: Tensor | None = None  # (N, C) as generation computed them
     old_logp: Tensor | None = None  # (N, C)
     old_entropy: Tensor | None = None  # (N, C)
     old_full_logp: Tensor | None = None  # (N, C, V)
@@ -90,6 +91,7 @@ class MicroBatch:
             entropy=entropy,
             old_entropy=old_entropy,
             ref_logp=rows.ref_logp,
+            sampling_logp=None if rows.sampling_logp is None else rows.sampling_logp.to(logp.dtype),
             full_logp=full_logp,
             old_full_logp=old_full,
             # an unsplit minibatch counts its own groups

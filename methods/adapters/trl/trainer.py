@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -133,7 +135,7 @@ class MethodTrainer(GRPOTrainer):
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
         self._skip_old_logp = True
         # forked: what is sampled here leaves the generator's state for everything else as it was
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), sampling_logps(self.model, self.temperature) as sampled:
             torch.manual_seed(derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
         self._skip_old_logp = False  # TRL makes no old pass if there is one update per rollout
@@ -147,6 +149,7 @@ class MethodTrainer(GRPOTrainer):
             reward=self._rewards,
             group=torch.arange(count, device=self._rewards.device) // self.num_generations,
             ref_logp=output.get("ref_per_token_logps"),
+            sampling_logp=sampled.of(output["completion_ids"]),
         )
 
     def _with_advantage(self, sampled: Rows, kept_groups: list[int]) -> Rows:
@@ -238,6 +241,44 @@ class MethodTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         self.recorder.saved(int(self.state.global_step), self.refill.position)
+
+
+# --- What the sampler computed ---------------------------------------------------------------------------------------
+
+
+class SamplingLogps:
+    """Watches `generate` as a logits processor that changes nothing: the sampled tokens' log-probs, step by step."""
+
+    def __init__(self, temperature: float):
+        self.temperature = temperature
+        self.steps: list[torch.Tensor] = []  # (N,) each
+        self.last: torch.Tensor | None = None  # (N, V) of the step whose token is not known yet
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self._take(input_ids[:, -1])
+        # called before generation divides by the temperature
+        self.last = scores if self.temperature == 1 else scores / self.temperature
+        return scores
+
+    def of(self, completion_ids: torch.Tensor) -> torch.Tensor:
+        """(N, C) for the responses (N, C) of which this saw all steps."""
+        self._take(completion_ids[:, len(self.steps)])
+        return torch.stack(self.steps, dim=1)
+
+    def _take(self, token_N: torch.Tensor) -> None:
+        if self.last is not None:  # a difference instead of log_softmax, which would write the whole vocabulary
+            self.steps.append(self.last.gather(1, token_N.unsqueeze(1)).squeeze(1) - self.last.logsumexp(1))
+
+
+@contextmanager
+def sampling_logps(model: Any, temperature: float) -> Iterator[SamplingLogps]:
+    """Give every `model.generate` inside a `SamplingLogps`: TRL reports log-probs from vLLM only."""
+    seen, generate = SamplingLogps(temperature), model.generate
+    model.generate = partial(generate, logits_processor=[seen])
+    try:
+        yield seen
+    finally:
+        del model.generate  # the class's own is found again
 
 
 # --- Building one -----------------------------------------------------------------------------------------------------
