@@ -31,7 +31,7 @@ def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_uses_the_public_names_only(path: Path) -> None:
     """Somebody copies it to a machine that has the wheel and no repository."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     roots = {name.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     roots |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert "tepo_bench" in roots
