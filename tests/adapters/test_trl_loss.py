@@ -65,6 +65,27 @@ def test_the_trainers_loss_is_the_methods(key: str, double: bool, captured: list
             torch.testing.assert_close(mine, its, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("key", ["grpo", "opo", "reinforce_pp"])
+def test_advantages_are_over_the_rows_that_are_trained_on_with_their_lengths(key: str) -> None:
+    from typing import Any
+
+    import torch
+
+    from methods.adapters.trl.microbatches import Rows
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    trainer: Any = object.__new__(MethodTrainer)
+    trainer.method, trainer.num_generations = catalog.parse(key), 2
+    lengths = torch.tensor([3, 1, 2, 2, 1, 4])
+    mask = (torch.arange(4) < lengths[:, None]).long()
+    reward, group = torch.tensor([1.0, 0, 1, 1, 0, 1]), torch.arange(6) // 2
+    sampled = Rows(mask[:, :1], mask[:, :1], mask, mask, reward, group)
+    kept = trainer._with_advantage(sampled, [0, 2])
+    rows = torch.tensor([0, 1, 4, 5])
+    assert torch.equal(kept.advantage, trainer.method.advantage(reward[rows], group[rows], lengths[rows]))
+    assert len(trainer._with_advantage(sampled, [])) == 0
+
+
 SPLITTABLE = [key for key in KEYS if catalog.parse(key).scope != "batch"]
 
 

@@ -199,10 +199,11 @@ def test_sampling_does_not_depend_on_the_generators_state(
     assert numbers(tmp_path / "run") == numbers(runs["tepo"])
 
 
-def test_gradient_accumulation_is_the_same_update(train: Train, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["grpo", "dr_grpo", "reinforce_pp"])  # another divisor; statistics over all rows
+def test_gradient_accumulation_is_the_same_update(key: str, train: Train, tmp_path: Path) -> None:
     """C2, live: two micro-batches with exact denominators against one minibatch."""
     for parts in (1, 2):
-        assert train(tmp_path / str(parts), "grpo", micro_batches=parts, rollouts=1, checkpoints=(1,)) == 0
+        assert train(tmp_path / str(parts), key, micro_batches=parts, rollouts=1, checkpoints=(1,)) == 0
     one, two = (read_growing_csv(tmp_path / name / "curve.csv") for name in ("1", "2"))
     first, again = one[0], two[0]  # later ones drift apart: AdamW divides rounding by its own size
     for column in ("loss", "grad_norm", "entropy", "kl_old", "ratio_spread", "clip_fraction_tokens"):

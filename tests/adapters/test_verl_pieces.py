@@ -85,18 +85,20 @@ def test_ranks_cut_the_same_minibatches() -> None:
             assert sorted(rows) == list(range(minibatch * 8, (minibatch + 1) * 8))
 
 
-def test_advantages_are_the_methods_and_zero_where_verl_filled_up() -> None:
+@pytest.mark.parametrize("key", ["grpo", "opo", "reinforce_pp"])  # the last two weigh responses by their lengths
+def test_advantages_are_the_methods_and_zero_where_verl_filled_up(key: str) -> None:
     import torch
 
     from methods.adapters.verl.trainer import advantages
 
-    method = catalog.parse("grpo")
+    method = catalog.parse(key)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]])
     scores = torch.zeros(5, 3)
     scores[0, 1], scores[2, 2] = 1.0, 1.0
     uids = ["b", "a", "a", "b", "pad1"]
     found, returns = advantages(method)(token_level_rewards=scores, response_mask=mask, index=uids, config=None)
-    expected = method.advantage(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([1, 0, 0, 1]))
+    lengths = torch.tensor([2, 1, 3, 2])
+    expected = method.advantage(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([1, 0, 0, 1]), lengths)
     assert torch.equal(found[:4, 0], expected)
     assert torch.equal(found, returns)
     assert not found[mask == 0].any()

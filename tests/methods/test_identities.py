@@ -15,7 +15,7 @@ from torch import Tensor
 from methods import catalog
 from methods.parts import Terms, ratios, reducers
 from tests.methods import reference, subjects
-from tests.methods.batches import Fields, on_policy, random_fields, rows
+from tests.methods.batches import MAX_TOKENS, Fields, on_policy, random_fields, rows
 from tests.methods.subjects import Outcome, assert_same, batch_of, distance, evaluate
 
 EXACT = 32 * torch.finfo(torch.float64).eps
@@ -194,6 +194,12 @@ def test_p8_a_fixed_length_as_denominator_is_the_token_sum_over_that_length() ->
     assert_same(fixed, scaled(outcome("tepo_seqsum", RAGGED), 1 / t), torch.float64)
 
 
+def test_p8_dr_grpo_is_the_token_mean_with_the_limit_as_every_length() -> None:
+    limited = evaluate(catalog.parse("grpo+high=0.2"), RAGGED, tokens=len(RAGGED["mask"]) * MAX_TOKENS)
+    assert_same(outcome("dr_grpo", RAGGED), limited, torch.float64)
+    differ("dr_grpo", "grpo+high=0.2", RAGGED)
+
+
 def test_p9_group_and_minibatch_means_agree_when_groups_hold_equally_many_tokens() -> None:
     balanced = rows(RAGGED, torch.arange(8))
     balanced["mask"] = balanced["mask"].clone()
@@ -336,6 +342,60 @@ def test_p18_gpg_doubles_when_rewards_are_plus_and_minus_one() -> None:
     method, group = catalog.parse("gpg"), torch.arange(8) // 4
     reward = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0.0]).double()
     assert torch.equal(method.advantage(2 * reward - 1, group), 2 * method.advantage(reward, group))
+
+
+# Four prompts of six responses: rewards 0 and 1, every share of right answers between.
+BINARY = (
+    torch.tensor([[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]]).double().flatten()
+)
+PROMPTS = torch.arange(24) // 6
+UNEQUAL, ALIKE = torch.arange(1, 25) % 7 + 1, torch.full((24,), 5)
+
+
+def advantage(key: str, lengths: Tensor = UNEQUAL, reward: Tensor = BINARY) -> Tensor:
+    return catalog.parse(key).advantage(reward, PROMPTS, lengths)
+
+
+def test_p18_maxrl_is_the_centred_reward_over_the_share_of_right_answers() -> None:
+    right = BINARY.view(4, 6).mean(1).repeat_interleave(6)
+    assert distance(advantage("maxrl") * right, advantage("dr_grpo")) <= EXACT
+    # the gradient of log p: of right answers 1/p - 1, of wrong ones -1
+    assert distance(advantage("maxrl")[BINARY == 0], -torch.ones(int((BINARY == 0).sum())).double()) <= EXACT
+    assert distance(advantage("maxrl")[BINARY == 1], (1 / right - 1)[BINARY == 1]) <= EXACT
+    assert torch.equal(advantage("maxrl", reward=0 * BINARY), 0 * BINARY)
+
+
+def test_p18_rloo_is_the_centred_reward_of_n_over_n_minus_1() -> None:
+    assert distance(advantage("rloo"), advantage("dr_grpo") * 6 / 5) <= EXACT
+    assert torch.equal(advantage("rloo"), advantage("rloo_sequence"))
+
+
+def test_p18_opo_weighs_by_length_and_leaves_no_advantage_per_token() -> None:
+    assert distance(advantage("opo", ALIKE), advantage("dr_grpo")) <= EXACT
+    assert distance(advantage("opo"), advantage("dr_grpo")) > 0.05
+    assert float((advantage("opo") * UNEQUAL).view(4, 6).sum(1).abs().max()) <= EXACT
+
+
+@pytest.mark.parametrize("key", ["reinforce_pp", "reinforce_pp_baseline"])
+def test_p18_reinforce_pp_has_mean_0_and_variance_1_over_the_tokens_of_the_whole_rollout(key: str) -> None:
+    """Of the whole: cutting the rollout in two and whitening each half would give others."""
+    whole = advantage(key)
+    tokens = whole.repeat_interleave(UNEQUAL)
+    assert abs(float(tokens.mean())) <= EXACT
+    assert float(tokens.var()) == pytest.approx(1, rel=1e-6)  # 1e-8 beside the variance
+    method = catalog.parse(key)
+    halves = [method.advantage(BINARY[at], PROMPTS[at], UNEQUAL[at]) for at in (slice(0, 12), slice(12, 24))]
+    assert distance(torch.cat(halves), whole) > 0.05
+    assert method.scope == "token", "it is computed before minibatches are made, so that they may be cut"
+
+
+def test_p16_all_tokens_are_the_top_entropy_tokens_when_the_share_is_1() -> None:
+    same("top_entropy+share=1", "grpo", FAR)
+    method = catalog.parse("top_entropy")
+    assert method.diagnostics(batch_of(method, LONG))["mask_fraction"] == pytest.approx(0.8)
+    kept = gradient("top_entropy+low=none+high=none", FAR) != 0
+    chosen, others = FAR["entropy"][kept], FAR["entropy"][FAR["mask"] & ~kept]
+    assert float(chosen.min()) > float(others.max())
 
 
 @pytest.mark.parametrize("map_", ["exp", "linear"])
