@@ -60,7 +60,9 @@ class CatalogTrainer(GRPOTrainer):
             )
             raise tepo_bench.ConfigError(f"GRPOConfig: beta: {args.beta} with {key}; allowed: {allowed}")
         if args.use_vllm and args.vllm_importance_sampling_correction:
-            raise tepo_bench.ConfigError("GRPOConfig: vllm_importance_sampling_correction: not read; allowed: False")
+            raise tepo_bench.ConfigError(
+                "GRPOConfig: vllm_importance_sampling_correction: not read; allowed: False (a key's option: correction)"
+            )
         if "full_logp" in needs or self.method.parts.reduce.name == "token_mean_group":
             raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions or whole groups, which TRL has not")
 
@@ -107,15 +109,20 @@ class CatalogTrainer(GRPOTrainer):
         logp, entropy, _ = self._get_per_token_logps_and_entropies(
             model, ids, attention, mask.shape[1], compute_entropy=True, **more
         )
+        old_logp = inputs.get("old_per_token_logps", logp.detach())
+        sampling_logp = inputs.get("sampling_per_token_logps")  # vLLM's; with a NaN where it scored nothing
+        if sampling_logp is not None:
+            sampling_logp = sampling_logp.where(~sampling_logp.isnan(), old_logp)  # no correction there, as in TRL
         batch = tepo_bench.Batch(
             logp=logp,
-            old_logp=inputs.get("old_per_token_logps", logp.detach()),
+            old_logp=old_logp,
             advantage=inputs["advantages"].to(logp.dtype),
             mask=mask,
             group=inputs["group"],
             entropy=entropy,
             old_entropy=inputs.get("old_entropies", entropy.detach()),
             ref_logp=inputs.get("ref_per_token_logps"),
+            sampling_logp=sampling_logp,
             dropped=~mask.any(1),  # mask_truncated_completions empties rows
             max_tokens=self.max_completion_length,
             label=self.method.key,

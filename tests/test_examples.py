@@ -42,7 +42,7 @@ def test_an_example_uses_the_public_names_only(path: Path) -> None:
 
 
 def test_the_lines_in_the_readme_run() -> None:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     code = text.partition("```python\n")[2].partition("```")[0]
     assert len(code.splitlines()) <= 12
     torch.manual_seed(0)
@@ -119,6 +119,10 @@ SAME: dict[str, dict[str, Any]] = {
     "grpo_2024+kl-estimator=k3_is+adv-std=unbiased-1e-4": {
         "loss_type": "grpo", "epsilon_low": 0.2, "epsilon_high": 0.2, "beta": 0.04,
     },
+    "grpo+correction=tis+correction-cap=1.5+adv-std=unbiased-1e-4": {
+        "loss_type": "dapo", "epsilon_low": 0.2, "epsilon_high": 0.28, "use_vllm": True,
+        "vllm_importance_sampling_correction": True,
+    },
     "gspo+seq-eps=gspo+adv-std=unbiased-1e-4": {
         "loss_type": "grpo", "epsilon_low": 3e-4, "epsilon_high": 4e-4, "importance_sampling_level": "sequence",
     },
@@ -152,6 +156,13 @@ def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, m
             return compute()
 
     def both(trainer: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        if "correction" in key:  # as if vLLM had sampled
+            old = inputs.get("old_per_token_logps")
+            assert old is not None
+            gap = 0.5 * torch.randn(old.shape, generator=torch.Generator().manual_seed(trainer._step))
+            gap[0, 0] = float("nan")
+            inputs["sampling_per_token_logps"] = old - gap
+            inputs["importance_sampling_ratio"] = gap.nan_to_num(nan=0.0).exp().clamp(max=1.5)
         loss = ours(trainer, model, inputs)
         expected = as_trl(trainer, lambda: GRPOTrainer._compute_loss(trainer, model, inputs))
         parameters = list(model.parameters())

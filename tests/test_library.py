@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import doctest
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -168,6 +171,26 @@ def test_in_the_repository_both_names_are_one_class() -> None:
     assert tepo_bench.Batch is Batch
     assert tepo_bench.Method is Method
     assert all(hasattr(tepo_bench, name) for name in tepo_bench.__all__)
+
+
+API = ROOT / "docs/api.md"
+
+
+def test_the_api_page_runs() -> None:
+    text = API.read_text(encoding="utf-8")
+    # a traceback names the module of an error's class, which is another one in the wheel
+    text = re.sub(r"^tepo_bench\.(\w+Error):", r"records.errors.\1:", text, flags=re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest(text, {}, API.name, str(API), 0)
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert result.attempted > 20
+    assert result.failed == 0
+
+
+def test_the_api_page_is_complete() -> None:
+    text = API.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)", text))
+    assert set(tepo_bench.__all__) <= named
+    assert {field.name for field in dataclasses.fields(tepo_bench.Batch)} <= named
 
 
 USER = """
