@@ -15,7 +15,7 @@ from paper.arithmetic import CLEAN, FAR, OTHERS, RESPONSES, STATUS, Finding, as_
 from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
-from records import errors
+from records import digests, errors
 from records.arguments import Parser
 from records.files import write_text
 
@@ -225,8 +225,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     paper = printed.read(args.tables)
     findings = audit(paper, sentences.read(args.sentences))
     write_text(args.out, as_csv(findings))
+    paths = [args.out]
     if args.page:
         write_text(args.page, page(paper, findings))
+        # A page elsewhere, such as docs/audit.md, is no part of a results tree.
+        paths += [args.page] if args.page.parent == args.out.parent else []
+    digests.write_list(args.out.with_suffix(digests.SUFFIX), paths)
     defects = sum(finding.status not in ("ok", "not_run", "listed") for finding in findings)
     print(f"{args.out}  {len(findings)} lines, {defects} of them do not follow or are only approximate")
 

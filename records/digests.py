@@ -2,6 +2,7 @@
 
     <folder>/SHA256SUMS     every file of a folder: a resumable state, a checkpoint, a base model
     <file>.sha256           one file that is written alone: a benchmark's items, training prompts
+    <name>.sha256           what one command writes: tables/table1.sha256, figures/convergence.sha256, report.sha256
 
 Both hold lines `<sha256>  <name>`, names relative to the folder, so `sha256sum -c SHA256SUMS` checks them too. Hidden
 files (a hub client's own) are not counted. A reader calls `check_folder`, `check_model` or `check` first and goes on
@@ -13,14 +14,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from records.errors import CorruptInputError, MissingInputError
-from records.files import json_text, read_json, write_text
+from records.errors import BenchError, CorruptInputError, MissingInputError
+from records.files import content, json_text, read_json, stored, write_text
 from records.provenance import sha256_bytes, sha256_file
 
 DECIDES_NO_NUMBER = "says which files were damaged"
@@ -218,3 +219,31 @@ def check(path: Path, *, advice: str = "") -> str:
                 + (f"; {advice}" if advice else "")
             )
     return digest
+
+
+# --- What one command writes together, and the <name>.sha256 that lists it --------------------------------------------
+
+
+def write_list(sums: Path, paths: Iterable[Path]) -> Path:
+    """List the hashes of files in the folder of `sums` and its subfolders; returns `sums`. Written last, after them."""
+    digests = {path.relative_to(sums.parent).as_posix(): digest for path, digest in of(paths).items()}
+    write_text(sums, _text(digests))
+    return sums
+
+
+def check_list(sums: Path) -> Iterator[BenchError]:
+    """One error for each file that is not what the list says: MissingInputError or CorruptInputError.
+
+    A list that cannot be read is the only one. A file that a reference keeps compressed counts by its content.
+    """
+    try:
+        recorded = read(sums)
+    except BenchError as error:
+        yield error
+        return
+    for name, digest in recorded.items():
+        path = stored(sums.parent / name)
+        if path is None:
+            yield MissingInputError(f"{sums.parent / name}: missing, though {sums} lists it")
+        elif (found := sha256_bytes(content(path))) != digest:
+            yield CorruptInputError(f"{path}: damaged: sha256 is {found[:12]}, {sums} has {digest[:12]}")

@@ -12,12 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from records import digests
 from records.declared import Declared, Tuple, validated
-from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest
-from records.files import read_json
+from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest, written_by
+from records.files import read_json, stored
 from records.layout import BASE, Checkpoint, Results, Run
+from records.provenance import sha256_file
 from records.scores import NOT_CORRECT, read_rows
 
 
@@ -77,6 +79,25 @@ class Matrix(Declared):
     base: str = BASE
 
 
+MANIFEST = "manifest.json"
+
+
+class ListedFile(Declared):
+    """A file in manifest.json, as far as it is read here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    sha256: str
+
+
+class Listed(Declared):
+    """manifest.json, as far as it is read here; `report.provenance.manifest` writes it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    files: dict[str, ListedFile]
+
+
 @dataclass(frozen=True)
 class Score:
     """One row of scores.csv. `value`, `low`, `high` are fractions; None is unknown, `not run` on purpose says `how`."""
@@ -120,6 +141,9 @@ class Tree:
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
         scores = {}
+        if self.layout.scores.is_file():
+            with written_by("python -m evals.score, or snakemake"):
+                self.check_written(self.layout.scores.name, self.layout.scores.name)
         for row in read_rows(self.layout.scores):
             checkpoint = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
             counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
@@ -167,6 +191,39 @@ class Tree:
         if not isinstance(value, dict) or not isinstance(value.get("spec"), dict):
             raise CorruptInputError(f"{path}: spec is missing: not a run's record")
         return value
+
+    def check_written(self, name: str, *needed: str) -> None:
+        """Hold what one command wrote (`name`, such as `tables/table1`) against the hashes that it wrote of it.
+
+        needed: the files that the caller reads, relative to the tree. A reference, and a tree of an older version, have
+        no such hashes: their manifest has them. Raises MissingInputError or CorruptInputError for the first file that
+        is missing or damaged.
+        """
+        for file in needed:
+            if stored(self.root / file) is None:
+                raise MissingInputError(f"{self.root / file}: missing")
+        sums = self.layout.sums(name)
+        if sums.is_file():
+            for error in digests.check_list(sums):
+                raise error
+            listed = {(sums.parent / file).relative_to(self.root).as_posix() for file in digests.read(sums)}
+            if unlisted := sorted(set(needed) - listed):
+                raise CorruptInputError(f"{sums}: does not list {unlisted[0]}")
+            return
+        if not (self.root / MANIFEST).is_file():
+            raise MissingInputError(f"{sums}: hashes are missing: whether {needed[0]} is whole cannot be said")
+        for file in needed:
+            path = stored(self.root / file) or self.root / file
+            entry = self._listed.get(path.relative_to(self.root).as_posix())
+            if entry is None:
+                raise CorruptInputError(f"{self.root / MANIFEST}: does not list {path.relative_to(self.root)}")
+            if entry.sha256 != sha256_file(path):
+                raise CorruptInputError(f"{path}: damaged: its sha256 is not the one in {self.root / MANIFEST}")
+
+    @cached_property
+    def _listed(self) -> Mapping[str, ListedFile]:
+        path = self.root / MANIFEST
+        return validated(Listed, read_json(path, "manifest"), str(path), error=CorruptInputError).files
 
     def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """The scale's model that fills a slot of the paper, None when the scale has none."""

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from records import digests
 from records.errors import CorruptInputError, MissingInputError, nearest
-from records.files import read_text, write_text
+from records.files import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
     writer.writerow(COLUMNS)
     for row in sorted(rows, key=_place):
         writer.writerow(_text(row[name]) for name in COLUMNS)
-    write_text(path, stream.getvalue())
+    digests.write(Path(path), stream.getvalue())
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:

@@ -86,15 +86,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     args = parser.parse_args(arguments)
 
+    from records import digests
     from records.files import write_text
-    from records.layout import Results
     from records.results_tree import open_tree
     from report.site import samples
 
     html = build(args.results)  # first: a missing input ends the command before anything is written
-    samples.write(open_tree(args.results), args.data)
-    path = Results(args.results).report
+    tree = open_tree(args.results)
+    samples.write(tree, args.data)
+    path = tree.layout.report
     write_text(path, html)
+    digests.write_list(tree.layout.sums("report"), [path, *digests.files(tree.root / samples.FOLDER)])
     print(f"{path}  {len(html.encode()) / 1024:.0f} KiB")
 
 

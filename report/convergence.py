@@ -18,7 +18,7 @@ from evals import learning_curves
 from evals.learning_curves import Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.readings import READINGS, Reading
-from records import errors
+from records import digests, errors
 from records.arguments import Parser
 from records.files import stored, to_csv, write_text
 from records.layout import REFERENCE, Run, split
@@ -71,7 +71,9 @@ def write(tree: Tree) -> list[Path]:
     }
     for name, text in texts.items():
         write_text(tree.layout.figures / name, text)
-    return [*learning_curves.write(tree, runs, methods), *(tree.layout.figures / name for name in texts)]
+    written = [*learning_curves.write(tree, runs, methods), *(tree.layout.figures / name for name in texts)]
+    digests.write_list(tree.layout.sums("figures/convergence"), written)
+    return written
 
 
 def markdown(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def write(figure: spec.Figure, tree: Tree) -> list[Path]:
     """Write `figures/<key>.{csv,seeds.csv,json,svg,png}`; returns the paths."""
+    from records import digests
     from records.files import atomic
     from report.figures import draw, drawing, fill
 
@@ -25,6 +26,7 @@ def write(figure: spec.Figure, tree: Tree) -> list[Path]:
         paths.append(folder / f"{figure.key}.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(data)
+    digests.write_list(tree.layout.sums(f"figures/{figure.key}"), paths)
     return paths
 
 

@@ -133,7 +133,7 @@ def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) ->
         if size(names) <= room:
             chosen += names
             room -= size(names)
-    return sorted(chosen), sorted({"weights", *(kinds[name] for name in kinds if name not in chosen)})
+    return sorted(chosen), sorted({"weights", *(kinds[name] for name in kinds if name not in chosen)} - {"hashes"})
 
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:

@@ -16,7 +16,7 @@ from records.files import read_growing_csv
 from records.layout import BASE, Run
 from records.results_tree import Tree, open_tree
 from report.tables import render, spec
-from report.tables.tidy import Cell, Row, Table, read_table
+from report.tables.tidy import Cell, Row, Table, checked_table
 
 RUNS = "runs"
 LEGEND = (
@@ -213,7 +213,7 @@ def main() -> None:
         print(progress_text(tree.root.name, progress(tree)))
         return
     width = max(60, min(110, shutil.get_terminal_size().columns))
-    print(text(read_table(tree, args.what.removeprefix("table")), width))
+    print(text(checked_table(tree, args.what.removeprefix("table")), width))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
 

@@ -17,15 +17,18 @@ def main() -> None:
     args = parser.parse_args()
 
     # After the arguments: `--help` and a mistyped option are answered before anything slow is imported.
+    from records import digests
     from records.results_tree import open_tree
     from report.tables import fill, render
     from report.tables.tidy import read_table
 
     tree = open_tree(args.results)
     declared = spec.table(args.table.removeprefix("table"), args.spec)
-    print(fill.write(declared, tree))
+    paths = [fill.write(declared, tree)]
     table = read_table(tree, declared.key, args.spec)
-    for path in render.write(table, tree.layout):
+    paths += render.write(table, tree.layout)
+    digests.write_list(tree.layout.sums(f"tables/table{declared.key}"), map(Path, paths))
+    for path in paths:
         print(path)
     for note in table.notes:
         print(f"note: {note}")

@@ -19,6 +19,7 @@ def main() -> None:
         raise ConfigError("command line: give --results, --page or both")
 
     from paper.claims import entries, ledger, render
+    from records import digests
     from records.files import write_text
     from records.results_tree import open_tree
 
@@ -30,8 +31,10 @@ def main() -> None:
     if tree:
         ours = ledger.run_entries(tree)
         title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
-        write_text(tree.root / "claims.csv", entries.to_text([*printed, *ours]))
-        write_text(tree.root / "claims.md", render.results_page([*printed, *ours], title, note))
+        paths = tree.root / "claims.csv", tree.root / "claims.md"
+        write_text(paths[0], entries.to_text([*printed, *ours]))
+        write_text(paths[1], render.results_page([*printed, *ours], title, note))
+        digests.write_list(tree.layout.sums("claims"), paths)
         counts = Counter(entry.verdict for entry in ours)
         summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
         print(f"{tree.root / 'claims.md'}  {len(ours)} entries: {summary}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from evals.score import rows
 from methods.training.spec import Training
-from records import errors
+from records import digests, errors
 from records.arguments import Parser
 from records.errors import BenchError, CorruptInputError, MissingInputError
 from records.files import content, read_json, stored, write_json
@@ -30,6 +30,7 @@ from records.scores import AVERAGES, KEYS, NOT_RUN, read_rows
 NAME = "manifest.json"
 SCHEMA = 1
 KINDS = {  # the first pattern that fits; `*` also stands for several folders
+    f"*{digests.SUFFIX}": "hashes",
     "runs/*/run.json": "run record",
     "runs/*/curve.csv": "curve",
     "runs/*/curve.csv.gz": "curve",
@@ -202,7 +203,9 @@ def _weights(tree: Tree, run: Run, record: Mapping[str, Any]) -> Iterator[tuple[
 
 def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here."""
-    lines = [line for run in tree.finished for line in _check_curve(tree, run)]
+    lists = [path for path in walk(tree.root) if path.suffix == digests.SUFFIX]
+    lines = [str(error) for path in lists for error in digests.check_list(path)]
+    lines += [line for run in tree.finished for line in _check_curve(tree, run)]
     sound = []
     for checkpoint in tree.checkpoints:
         broken = [*_check_samples(tree, checkpoint), *_check_grades(tree, checkpoint)]

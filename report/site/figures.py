@@ -25,6 +25,9 @@ def views(tree: Tree) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
     figures, numbers = [], {}
     for figure in offered(tree):
+        with written_by(f"python -m report.figure --results {tree.root} --figure {figure.key}"):
+            needed = (f"figures/{figure.key}{suffix}" for suffix in (".csv", ".seeds.csv", ".json", ".svg"))
+            tree.check_written(f"figures/{figure.key}", *needed)
         drawn = drawing.read(figure, tree.layout.figures)
         key, title = figure.key, figure.title
         number = key.removeprefix("figure")

@@ -9,8 +9,8 @@ from typing import Any
 from methods.readings import READINGS
 from paper.claims import entries
 from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
-from records.errors import CorruptInputError, MissingInputError, written_by
-from records.files import read_csv
+from records.errors import written_by
+from records.files import read_csv, read_text
 from records.results_tree import Tree
 from report.site import assets, links
 
@@ -24,6 +24,7 @@ MARGIN = 0.06  # of the range that a small picture shows, left and right
 def claims(tree: Tree) -> dict[str, Any]:
     """For the template: `bars`, one per source of numbers, `decided` for the overview, and every claim."""
     with written_by(f"python -m paper.claims --results {tree.root}"):
+        tree.check_written("claims", "claims.csv")
         verdicts = entries.read(tree.root / "claims.csv")
     printed = [entry for entry in verdicts if entry.ledger == "paper"]
     ours = [entry for entry in verdicts if entry.ledger == "ours"]
@@ -156,9 +157,6 @@ def audit(tree: Tree) -> str:
     """The audit of the printed tables as HTML."""
     path = tree.root / "paper/audit.md"
     with written_by(f"python -m paper.audit --out {path.with_suffix('.csv')} --page {path}"):
-        if not path.is_file():
-            raise MissingInputError(f"{path}: the audit of the printed tables is missing")
-        text = path.read_text(encoding="utf-8")
-        if not text.endswith("\n"):
-            raise CorruptInputError(f"{path}: the audit of the printed tables is cut off")
+        tree.check_written("paper/audit", "paper/audit.md")
+        text = read_text(path, "audit of the printed tables")
     return assets.html(text)

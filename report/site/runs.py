@@ -50,6 +50,8 @@ class Summary:
 def summaries(tree: Tree) -> list[Summary]:
     """One per planned run, in the matrix's order, from the files that `report.convergence` writes."""
     with written_by(f"python -m report.convergence --results {tree.root}"):
+        needed = ("convergence", "convergence_runs", "convergence_curves", "convergence_readings")
+        tree.check_written("figures/convergence", *(f"figures/{name}.csv" for name in needed))
         rows = read_csv(
             tree.layout.figures / "convergence.csv",
             "the measures of the learning curves",

@@ -10,7 +10,7 @@ from records.results_tree import Tree
 from report import captions
 from report.site import links, runs
 from report.tables import render
-from report.tables.tidy import Cell, Row, Table, offered, percent, read_table
+from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
 
 AVERAGE = "avg_pooled"  # the column that the first view draws
 MARGIN = 0.04  # of the drawn range, left and right
@@ -18,7 +18,7 @@ MARGIN = 0.04  # of the drawn range, left and right
 
 def read(tree: Tree) -> list[Table]:
     """The tables that the plan has methods for."""
-    return [read_table(tree, key) for key in offered(tree)]
+    return [checked_table(tree, key) for key in offered(tree)]
 
 
 def view(table: Table, tree: Tree) -> dict[str, Any]:

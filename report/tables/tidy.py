@@ -236,6 +236,13 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     return view(declared, tree, cells)
 
 
+def checked_table(tree: Tree, key: str) -> Table:
+    """`read_table`, after every file that `report.table` wrote of it was held against its hash."""
+    with written_by(f"python -m report.table --results {tree.root} --table {key}"):
+        tree.check_written(f"tables/table{key}", f"tables/table{key}.tidy.csv")
+    return read_table(tree, key)
+
+
 def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
     """The cells with what the declaration and matrix.json say about them."""
     by_row: dict[str, dict[str, Cell]] = {}

@@ -11,6 +11,7 @@ import pytest
 
 from paper import audit
 from paper.claims import entries, ledger
+from records import digests
 from records.layout import Run
 from records.results_tree import Tree
 from report import build, convergence, figure
@@ -40,6 +41,7 @@ def write_files(tree: Tree) -> None:
     convergence.write(tree)
     verdicts = [*ledger.printed_entries(), *ledger.run_entries(tree)]
     (tree.root / "claims.csv").write_text(entries.to_text(verdicts), encoding="utf-8")
+    digests.write_list(tree.layout.sums("claims"), [tree.root / "claims.csv"])
     folder = tree.root / "paper"
     folder.mkdir()
     audit.main(["--out", str(folder / "audit.csv"), "--page", str(folder / "audit.md")])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from records import digests
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_file, sha256_tree
 from records.results_tree import Tree
@@ -52,6 +53,12 @@ def replace(path: Path, pattern: str, by: str | Callable[[re.Match[str]], str]) 
     text, count = re.subn(pattern, by, path.read_text(encoding="utf-8"), count=1)
     assert count == 1, f"{path}: no {pattern}"
     path.write_text(text, encoding="utf-8")
+
+
+def rehash(root: Path) -> None:
+    """Write the hashes beside results anew, as after a change that a command made."""
+    for sums in root.rglob("*.sha256"):
+        digests.write_list(sums, [sums.parent / name for name in digests.read(sums) if (sums.parent / name).is_file()])
 
 
 def _model(tree: Tree, checkpoint: Checkpoint) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
+from records import digests
 from records.results_tree import Tree
 from report.tables import fill, render, spec
 from report.tables.tidy import Cell, Table, read_table, view
@@ -21,5 +23,6 @@ def cell(table: Table, row: str, column: str) -> Cell:
 
 def write(tree: Tree, key: str) -> None:
     """What `report.table` writes."""
-    fill.write(spec.table(key), tree)
-    render.write(read_table(tree, key), tree.layout)
+    paths = [fill.write(spec.table(key), tree)]
+    paths += render.write(read_table(tree, key), tree.layout)
+    digests.write_list(tree.layout.sums(f"tables/table{key}"), map(Path, paths))

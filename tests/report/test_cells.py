@@ -22,6 +22,7 @@ from report.tables import render, spec
 from report.tables.render import markdown
 from report.tables.tidy import Table, percent, read_table, tidy_csv, view
 from tests.report import tables
+from tests.report.finished import rehash
 from tests.report.tables import cell
 
 
@@ -37,6 +38,7 @@ def drop_scores(tree: Tree, keep: object) -> Tree:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(line for line in lines if keep(line))  # type: ignore[operator]
+    rehash(tree.root)
     return Tree(tree.root)
 
 
@@ -221,6 +223,7 @@ def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configurat
             entry["method"] = "tepo+beta=1"
     scored_copy.layout.matrix.write_text(json.dumps(matrix))
     scored_copy.layout.scores.write_text(scored_copy.layout.scores.read_text().replace(",tepo,", ",tepo+beta=1,"))
+    rehash(scored_copy.root)
     filled = fill(Tree(scored_copy.root))
     assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
     assert "TEPO is run as tepo+beta=1 at this scale." in filled.notes, "the label alone would hide it"

@@ -21,7 +21,7 @@ from records.results_tree import Tree
 from report import compare
 from report.provenance import moved, seed_noise
 from tests.report import synthetic
-from tests.report.finished import edit, finish, replace
+from tests.report.finished import edit, finish, rehash, replace
 
 Command = Callable[..., tuple[int, str, str]]
 TEPO, BASE = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12), Checkpoint.base("tiny_qwen2")
@@ -161,7 +161,10 @@ CANNOT = {
         "benchmark syn_as3: .* has 100 problems x 1, .* has 50 problems x 1",
     ),
     "nothing in common": (
-        lambda t: replace(t.layout.scores, "(?s)tiny_qwen2,.*", lambda m: m[0].replace("tiny_qwen2,", "tiny_other,")),
+        lambda t: (
+            replace(t.layout.scores, "(?s)tiny_qwen2,.*", lambda m: m[0].replace("tiny_qwen2,", "tiny_other,")),
+            rehash(t.root),
+        ),
         "have no scored checkpoint in common",
     ),
     "no scores": (lambda t: t.layout.scores.unlink(), r"scores\.csv: table of scores is missing"),

@@ -110,7 +110,7 @@ def test_a_finished_tree_stands(finished: Tree, command: Command) -> None:
     assert verify.problems(finished, weights=True) == []
     code, out, err = command(verify.main, "--results", finished.root, "--weights")
     assert (code, err) == (0, "")
-    assert out.rstrip().endswith("everything stands (91 files, 4 checkpoints listed)")
+    assert out.rstrip().endswith("everything stands (92 files, 4 checkpoints listed)")
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -180,7 +180,8 @@ def test_every_entry_says_what_it_is_and_where_it_came_from(finished: Tree) -> N
     parquet = content["files"]["grades/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet"]
     assert (parquet["kind"], parquet["of"]) == ("grades", "tiny_qwen2/tepo/seed1/step12")
     assert {entry["kind"] for entry in content["files"].values()} == {
-        "plan", "scores", "table", "run record", "curve", "samples", "samples record", "grades", "grades record"
+        "plan", "scores", "table", "run record", "curve", "samples", "samples record", "grades", "grades record",
+        "hashes",
     }  # fmt: skip
     run, checkpoint = content["runs"]["tiny_qwen2/tepo/seed1"], content["checkpoints"][parquet["of"]]
     assert content["environments"][run["environment"]]["commit"] == COMMIT

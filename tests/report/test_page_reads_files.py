@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from records.errors import BenchError
+from records.files import write_json
 from records.results_tree import Tree
-from report import build
+from report import build, show
+from report.provenance import manifest
 from tests.report.conftest import ROOT
 
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
@@ -80,9 +82,72 @@ def test_a_missing_or_cut_file_is_one_line_with_the_command_that_writes_it(
     assert "\n" not in str(error.value)
 
 
-def test_other_renderings_are_not_read(copy: Tree) -> None:
-    expected = build.build(copy.root)
-    for path in [*copy.layout.tables.iterdir(), *copy.layout.figures.iterdir()]:
-        if not re.search(r"\.tidy\.csv$|figures/.*\.(csv|json|svg)$", path.as_posix()):
-            path.unlink()
-    assert build.build(copy.root) == expected
+OTHERS = {  # files that no view of the page shows -> the file beside them that one does
+    "tables/table1.csv": "tables/table1.tidy.csv",
+    "tables/table1.tex": "tables/table1.tidy.csv",
+    "figures/figure2.png": "figures/figure2.csv",
+    "figures/convergence.md": "figures/convergence.csv",
+    "figures/convergence_methods.csv": "figures/convergence.csv",
+    "paper/audit.csv": "paper/audit.md",
+}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_was_written_together_is_checked_together(name: str, damage: Callable[[Path], object], copy: Tree) -> None:
+    """Nobody else reads these: without this, a cut table1.csv would be noticed by whoever publishes it."""
+    damage(copy.root / name)
+    with pytest.raises(BenchError) as error:
+        build.build(copy.root)
+    assert str(error.value).startswith(str(copy.root / name))
+    assert READ[OTHERS[name]].format(root=copy.root) in str(error.value)
+
+
+@pytest.mark.parametrize("name", [*READ, "scores.csv"])
+def test_one_flipped_bit_is_named(name: str, copy: Tree) -> None:
+    content = bytearray((copy.root / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy.root / name).write_bytes(content)
+    with pytest.raises(BenchError) as error:
+        build.build(copy.root)
+    assert str(error.value).startswith(f"{copy.root / name}: damaged: ")
+
+
+@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence", "claims", "paper/audit"])
+def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
+    sums = copy.layout.sums(name)
+    cut(sums)
+    with pytest.raises(BenchError, match=re.escape(str(sums))):
+        build.build(copy.root)
+    sums.unlink()
+    with pytest.raises(BenchError, match=re.escape(f"{sums}: hashes are missing")):
+        build.build(copy.root)
+
+
+def test_show_holds_the_table_that_it_prints(copy: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+    cut(copy.layout.tables / "table1.csv")
+    code, out, err = command(show.main, "table1", "--results", copy.root)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "table1.csv: damaged" in err
+
+
+def test_the_companion_files_are_held_by_verify(copy: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+    """Also where the manifest was written after the damage: it would list what it found."""
+    assert command(build.main, "--results", copy.root)[0] == 0
+    page = next(copy.root.glob("report.data/samples/**/*.js"))
+    cut(page)
+    assert [str(page) in line for line in manifest.broken_links(copy) if "report.data" in line] == [True]
+    code, out, _ = command(manifest.main, "--results", copy.root)
+    assert (code, (copy.root / manifest.NAME).exists()) == (1, False)
+    assert f"{page}: damaged" in out
+
+
+def test_a_tree_without_hashes_goes_by_its_manifest(copy: Tree) -> None:
+    """The kept references, and trees of older versions."""
+    write_json(copy.root / manifest.NAME, manifest.build(copy))
+    for sums in copy.root.rglob("*.sha256"):
+        sums.unlink()
+    build.build(copy.root)
+    cut(copy.root / "claims.csv")
+    with pytest.raises(BenchError, match=r"claims\.csv: damaged: .*manifest\.json; run: python -m paper\.claims"):
+        build.build(copy.root)

@@ -13,6 +13,7 @@ from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Tree
 from report.show import text
 from report.tables import render, spec, tidy
+from tests.report.finished import rehash
 from tests.report.tables import filled as fill
 
 SLOTS = {
@@ -126,6 +127,7 @@ def partly(tree: Tree, folder: Path, wanted: object) -> Tree:
     shutil.copytree(tree.root, folder)
     head, *lines = tree.layout.scores.read_text().splitlines(keepends=True)
     (folder / "scores.csv").write_text(head + "".join(line for line in lines if wanted(line)))  # type: ignore[operator]
+    rehash(folder)
     return Tree(folder)
 
 

@@ -17,7 +17,7 @@ from report import build, compare, figure, reference, show, table, verify
 from report.provenance import manifest
 from tests.report import synthetic
 from tests.report.conftest import write_files
-from tests.report.finished import COMMIT, edit, finish, replace
+from tests.report.finished import COMMIT, edit, finish, rehash, replace
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -47,6 +47,7 @@ def made(whole: Tree, tmp_path: Path) -> Path:
 
 def anew(root: Path) -> Tree:
     """The tree after a change, with a manifest that knows of it."""
+    rehash(root)
     write_json(root / manifest.NAME, manifest.build(Tree(root)))
     return Tree(root)
 

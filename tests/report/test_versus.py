@@ -20,6 +20,7 @@ from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.fill import printed_value, printed_whole
 from report.tables.tidy import Cell
+from tests.report.finished import rehash
 from tests.report.tables import cell
 from tests.report.tables import filled as fill
 
@@ -176,6 +177,7 @@ def test_a_baseline_without_scores_compares_nothing(embedded: Tree, tmp_path: Pa
     shutil.copytree(embedded.root, tmp_path / "embedded")
     lines = embedded.layout.scores.read_text().splitlines(keepends=True)
     (tmp_path / "embedded/scores.csv").write_text("".join(x for x in lines if ",grpo," not in x))
+    rehash(tmp_path)
     filled = fill(Tree(tmp_path / "embedded"), "1")
     assert cell(filled, "T1.8", "amc").versus is None
     assert {cell(filled, row, "amc").state for row in ("T1.2", "T1.9", "T1.18")} == {"missing"}

@@ -8,6 +8,11 @@ from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Results
 from workflow import code_hashes, config as configuration, matrix, resources
 
+# Snakemake itself prints paths and our titles in the locale's encoding, which may lack some of their letters.
+for stream in (sys.stdout, sys.stderr):
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+
 try:
     # Snakemake lists the files of the command line first and the default last; errors name the one that wins
     CONFIG_FILES = [str(path) for path in reversed(workflow.configfiles)]
@@ -36,10 +41,11 @@ LOGS = f"logs/{config['scale']}"
 
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
 # Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.
+# PYTHONUTF8: libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII.
 # A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
 shell.prefix(
     "set -euo pipefail; export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
-    " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONPATH=.; "
+    " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 PYTHONPATH=.; "
 )
 
 

@@ -94,7 +94,8 @@ rule score:
     input:
         [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS],
     output:
-        RESULTS.scores,
+        csv=RESULTS.scores,
+        sums=f"{RESULTS.scores}.sha256",
     log:
         f"{LOGS}/score.log",
     conda:
@@ -107,4 +108,4 @@ rule score:
         code=lambda wc: code_hashes.command("evals.score"),
     shell:
         "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
-        " --out {output} 2>&1 | tee {log}"
+        " --out {output.csv} 2>&1 | tee {log}"

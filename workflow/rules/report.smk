@@ -54,6 +54,7 @@ rule table:
             ".md",
             ".tex",
             ".html",
+            ".sha256",  # of the others: their readers hold them against it
         ),
     log:
         f"{LOGS}/table{{number}}.log",
@@ -85,6 +86,7 @@ rule figure:
             ".json",
             ".csv",
             ".seeds.csv",
+            ".sha256",
         ),
     log:
         f"{LOGS}/{{figure}}.log",
@@ -116,6 +118,7 @@ rule convergence:
             "_readings.csv",
             "_curves.csv",
             ".md",
+            ".sha256",
         ),
     log:
         f"{LOGS}/convergence.log",
@@ -133,6 +136,7 @@ rule audit:
     output:
         csv=f"{RESULTS.root}/paper/audit.csv",
         page=f"{RESULTS.root}/paper/audit.md",
+        sums=f"{RESULTS.root}/paper/audit.sha256",
     log:
         f"{LOGS}/audit.log",
     conda:
@@ -149,7 +153,7 @@ rule claims:
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
     output:
-        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
+        multiext(f"{RESULTS.root}/claims", ".csv", ".md", ".sha256"),
     log:
         f"{LOGS}/claims.log",
     conda:
@@ -167,18 +171,28 @@ rule report:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
-        tables=expand(f"{RESULTS.tables}/table{{number}}.tidy.csv", number=TABLES),
+        tables=expand(
+            f"{RESULTS.tables}/table{{number}}{{suffix}}",
+            number=TABLES,
+            suffix=(".tidy.csv", ".sha256"),
+        ),
         figures=expand(
             f"{RESULTS.figures}/{{figure}}{{suffix}}",
             figure=FIGURES,
-            suffix=(".csv", ".seeds.csv", ".json", ".svg"),
+            suffix=(".csv", ".seeds.csv", ".json", ".svg", ".sha256"),
         ),
         convergence=expand(
-            f"{RESULTS.figures}/convergence{{suffix}}.csv",
-            suffix=("", "_runs", "_readings", "_curves"),
+            f"{RESULTS.figures}/convergence{{suffix}}",
+            suffix=(
+                ".csv",
+                "_runs.csv",
+                "_readings.csv",
+                "_curves.csv",
+                ".sha256",
+            ),
         ),
-        audit=rules.audit.output.page,
-        claims=f"{RESULTS.root}/claims.csv",
+        audit=[rules.audit.output.page, rules.audit.output.sums],
+        claims=expand(f"{RESULTS.root}/claims{{suffix}}", suffix=(".csv", ".sha256")),
         grades=rules.score.input,
         samples=[
             f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS
@@ -186,6 +200,7 @@ rule report:
         data=rules.generate.input.data,
     output:
         page=RESULTS.report,
+        sums=f"{RESULTS.root}/report.sha256",
         responses=directory(f"{RESULTS.root}/report.data"),
     log:
         f"{LOGS}/report.log",

@@ -63,7 +63,7 @@ def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tm
         (["--model", "nowhere", "--benchmarks", "all"], "nowhere: no model there"),
         (["--model", "TINY", "--benchmarks", "amie24"], "nearest: aime24"),
         (["--model", "TINY", "--benchmarks", "syn_as3", "--backend", "hff"], "nearest: hf"),
-        (["--model", "TINY", "--benchmarks", "syn_as3", "--limit", "0"], "--limit: must be positive"),
+        (["--model", "TINY", "--benchmarks", "syn_as3", "--limit", "0"], "--limit: must be a whole number"),
         (["--model", "TINY", "--benchmarks", "syn_as3", "--engine", "x"], "expected NAME=VALUE"),
     ],
 )

@@ -315,7 +315,7 @@ def test_no_scores_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"scores\.csv: table of scores is missing"):
         read_scores(tmp_path / "scores.csv")
     (tmp_path / "scores.csv").write_bytes(b"\xff\xfe")
-    with pytest.raises(CorruptInputError, match="not a CSV"):
+    with pytest.raises(CorruptInputError, match="not UTF-8 text"):
         read_scores(tmp_path / "scores.csv")
 
 
