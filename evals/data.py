@@ -1,8 +1,8 @@
 """Items of a benchmark: read, checked against the registry, given ids that do not depend on order or numbering.
 
 A data folder holds `<key>.jsonl`, one object per line: item_id, problem, answer, and where they apply multiple,
-tolerance, unit; further fields (level, difficulty, ...) are kept as facts and never checked. `python -m evals.fetch`
-writes it.
+tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `python -m evals.fetch` writes it, and
+`<key>.jsonl.sha256` beside it, which covers the facts too; a file from elsewhere is held against the registry alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.benchmark import Benchmark, Item, Row
+from records import digests
 from records.errors import CorruptInputError, MissingInputError
 from records.files import read_jsonl
 
@@ -88,12 +89,16 @@ def content_sha256(items: Iterable[Item]) -> str:
 
 def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
     """CorruptInputError unless the items are the registry's."""
-    advice = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
+    advice = _again(benchmark)
     if len(items) != benchmark.n:  # first, because a count says more to the reader than a digest
         raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {advice}")
     digest = content_sha256(items)
     if digest != benchmark.sha256:
         raise CorruptInputError(f"{where}: content sha256 {digest}, the registry says {benchmark.sha256}; {advice}")
+
+
+def _again(benchmark: Benchmark) -> str:
+    return f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
 
 
 def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
@@ -102,17 +107,24 @@ def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
     return next((path for name in names if (path := Path(folder, name)).is_file()), None)
 
 
-def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> list[Item]:
-    """The verified items of a benchmark, the first `limit` of them.
-
-    Raises MissingInputError (saying the command that fetches) and CorruptInputError.
-    """
+def found_in(folder: Path | str, benchmark: Benchmark) -> Path:
+    """`path_in`; MissingInputError, saying the command that fetches, when there is none."""
     path = path_in(folder, benchmark)
     if path is None:
         raise MissingInputError(
             f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
             f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {folder}"
         )
+    return path
+
+
+def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> list[Item]:
+    """The verified items of a benchmark, the first `limit` of them.
+
+    Raises MissingInputError (saying the command that fetches) and CorruptInputError.
+    """
+    path = found_in(folder, benchmark)
+    digests.check(path, advice=_again(benchmark))
     loaded = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
     verify(benchmark, loaded, str(path))
     return loaded[:limit]

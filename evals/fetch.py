@@ -23,10 +23,10 @@ from pathlib import Path
 
 from evals import data
 from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
-from records import errors
+from records import digests, errors
 from records.arguments import Parser
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from records.files import read_jsonl, write_text
+from records.files import read_jsonl
 
 
 def fetch(
@@ -43,6 +43,8 @@ def fetch(
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
     if target.is_file() and _is_right(benchmark, target):
+        if not digests.beside(target).is_file():  # of an earlier version, or somebody's own copy
+            digests.write(target, target.read_text(encoding="utf-8"))
         return target
     if isinstance(benchmark.source, Generated):
         items, where = data.items(benchmark.source.make(), str(benchmark.source)), str(benchmark.source)
@@ -54,13 +56,14 @@ def fetch(
     else:
         items, where = _download(benchmark)
     data.verify(benchmark, items, where)
-    write_text(target, "".join(json.dumps(data.row(item), ensure_ascii=False) + "\n" for item in items))
+    digests.write(target, "".join(json.dumps(data.row(item), ensure_ascii=False) + "\n" for item in items))
     return target
 
 
 def _is_right(benchmark: Benchmark, path: Path) -> bool:
     """Whether `path` holds the registered items in the project's own format (a mirror's file has no item_id)."""
     try:
+        digests.check(path)
         rows = read_jsonl(path)
         data.verify(benchmark, data.items(rows, str(path)), str(path))
     except CorruptInputError:

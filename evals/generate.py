@@ -92,14 +92,16 @@ def generate(
     template: str = "auto",
     prompt_limit: int = PROMPT_LIMIT,
     work: Path | str | None = None,
+    model: Engine | None = None,
 ) -> Path:
     """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; the path of the latter.
 
     limit: the first so many items. reading, template: how prompts are made (`evals.generation.prompts`).
-    prompt_limit: tokens. Raises MissingInputError, CorruptInputError or ConfigError before the model is loaded
-    wherever it can.
+    prompt_limit: tokens. model: the engine of these settings, where it is there already. Raises MissingInputError,
+    CorruptInputError or ConfigError before the model is loaded wherever it can.
     """
-    model = engine(backend, settings)
+    model = model or engine(backend, settings)
+    identity = model.identity()  # before anything is read of a folder that may be damaged
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
     plans = [
@@ -114,14 +116,15 @@ def generate(
         )
         for benchmark in benchmarks
     ]
-    identity = model.identity()
     # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
     entries = {}
     for plan in plans:
         slot = Slot.of(work, plan.benchmark.key, [identity, model.describe(), plan.task_hash])
-        entries[plan.benchmark.key] = slot.finished() or _fill(slot, model, plan, max_length)
+        entry = slot.finished() or _fill(slot, model, plan, max_length)
+        file = items_of.found_in(data, plan.benchmark)
+        entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
         slot.publish(out / f"{plan.benchmark.key}.parquet")
     target = out / "samples.json"
     write_json(
@@ -130,6 +133,7 @@ def generate(
             "schema": SCHEMA,
             "model": settings.model,
             "weights_sha256": model.weights_sha256,
+            "files_sha256": model.files_sha256,
             "engine": model.describe(),
             "seed": settings.seed,
             "benchmarks": entries,
@@ -177,6 +181,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, metavar="FOLDER", help="model folder; backend openai: the name the server knows")
     add("--benchmarks", nargs="+", required=True, metavar="KEY", help="keys, or: all (the paper's seven)")
     add("--backend", default="hf", metavar="NAME", help=f"{', '.join(BACKENDS)} (default: hf)")
+    add("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
     add("--seed", type=whole(0, 2**32 - 1), default=1234, help="decides every draw (default: 1234)")
     add("--limit", type=whole(1), metavar="N", help="the first N items of each benchmark")
     add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
@@ -199,7 +204,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings(args: argparse.Namespace) -> Settings:
     """The engine's settings; ConfigError for values no engine could use."""
-    names = ("model", "seed", "batch_size", "device", "dtype", "endpoint", "tokenizer", "chat")
+    names = ("model", "record", "seed", "batch_size", "device", "dtype", "endpoint", "tokenizer", "chat")
     return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
 
 
@@ -240,10 +245,7 @@ def main() -> int:
     add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")
     add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     add("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
-    add("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
     args = parser.parse_args()
-    if args.record:
-        digests.check_model(args.model, args.record)
     one_line_per_job(args.backend)
     path = generate(
         settings(args),

@@ -65,7 +65,7 @@ def evaluate(
 ) -> Path:
     """Write samples, grades and scores of one model under `out`, whose `data` folder holds the items.
 
-    Returns the path of the scores. options: `limit`, `reading`, `template` and `prompt_limit` of `generate.generate`.
+    Returns the path of the scores. options: further arguments of `generate.generate`.
     """
     results, items = Results(out), out / "data"
     at = checkpoint(settings.model)
@@ -103,13 +103,15 @@ def main() -> int:
     generate.one_line_per_job(args.backend)
     settings = generate.settings(args)
     benchmarks = select(args.benchmarks)
-    generate.engine(args.backend, settings).identity()  # raises for a missing model, before anything is downloaded
+    model = generate.engine(args.backend, settings)
+    model.identity()  # raises for a model that is missing or damaged, before anything is downloaded
     collect(benchmarks, args.out / "data", args.data, args.download)
     path = evaluate(
         settings,
         benchmarks,
         args.out,
         backend=args.backend,
+        model=model,
         **generate.prompt_options(args),
     )
     print(table(path))

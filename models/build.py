@@ -21,12 +21,12 @@ from evals.arithmetic import LADDERS
 from models import measure, tokenizer
 from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
 from models.recipe import RECORD, WEIGHTS, BaseRecord, Recipe, finished, folder, hash_of, recipe, record
-from records import errors, lock
+from records import digests, errors, lock
 from records.arguments import Parser, whole
 from records.errors import ConfigError
 from records.files import read_json, write_json
 from records.progress import Progress
-from records.provenance import environment, sha256_file
+from records.provenance import environment
 
 if TYPE_CHECKING:
     import torch
@@ -161,6 +161,7 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> BaseRecord:
         base = _train(recipe, work, digest, threads)
         ready = work / "ready"
         write_json(ready / RECORD, base.model_dump(mode="json", by_alias=True))  # last: its presence means finished
+        digests.write_folder(ready)
         if out.exists():
             shutil.rmtree(out)  # empty, or a base without its record
         ready.rename(out)
@@ -209,7 +210,7 @@ def _train(recipe: Recipe, work: Path, digest: str, threads: int) -> BaseRecord:
         recipe_hash=digest,
         parameters=sum(p.numel() for p in model.parameters()),
         figures={"gate": {k: v for k, v in learnt.items() if k != "recipe_hash"}, "base": figures.json()},
-        sha256={name: sha256_file(ready / name) for name in (WEIGHTS, f"{CLEAN}/{WEIGHTS}", "tokenizer.json")},
+        sha256=digests.of_folder(ready),
         resumed=resumed,
         threads=min(threads, 2),
         wall_seconds=round(time.monotonic() - wall, 1),

@@ -1,7 +1,8 @@
 """Download a base model from the hub into a folder: `python -m models.fetch --hub ID --revision R --out FOLDER`.
 
-The same command continues after an interruption. `base.json` is written last: hub id, commit, sha256 of weights and
-tokenizer, as for a base made here. `--revision` is required; `--revision main` takes the head and records its commit.
+The same command continues after an interruption. `base.json` is written last: hub id, commit, sha256 of weights,
+configuration and tokenizer; before it SHA256SUMS, of every file, as for a base made here. `--revision` is required;
+`--revision main` takes the head and records its commit.
 Offline, `--from FOLDER` copies a folder that was downloaded elsewhere.
 """
 
@@ -20,8 +21,8 @@ from typing import Any, Literal
 from records import digests, errors
 from records.arguments import Parser
 from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.files import read_json, write_json
-from records.provenance import environment, sha256_file
+from records.files import json_text, read_json, write_json
+from records.provenance import environment, sha256_bytes
 
 RECORD = "base.json"
 SCHEMA = 1
@@ -68,15 +69,17 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
         commit = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         _copy(source, out)
+    found = digests.of_folder(out)
     record = {
         "schema": SCHEMA,
         "hub": repository,
         "revision": revision,
         "commit": commit,
-        "sha256": {name: sha256_file(out / name) for name in _files(out)},
+        "sha256": {name: found[name] for name in _files(out)},
         "environment": environment(),
         "wall_seconds": time.monotonic() - start,
     }
+    digests.write_sums(out, found | {RECORD: sha256_bytes(json_text(record).encode())})
     write_json(out / RECORD, record)
     return record
 
@@ -89,7 +92,9 @@ def _checked(repository: str, revision: str, out: Path) -> dict[str, Any]:
             f"{out}: holds {record.get('hub')}@{record.get('revision')}, not {repository}@{revision}; remove it or "
             "give another folder"
         )
-    digests.check_model(out, out / RECORD)
+    found = digests.check_model(out, out / RECORD)
+    if digests.SUMS not in found:  # fetched before there was one
+        digests.write_sums(out, found)
     return record
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
-from records import errors
+from records import digests, errors
 from records.arguments import Parser, whole
 from records.errors import ConfigError, MissingInputError
-from records.files import read_jsonl, write_text
+from records.files import read_jsonl
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -83,14 +83,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         from models import training_data
 
         training_data.source(args.source)  # an unknown source is an error before any file is read
+        if args.data.is_file():  # else the reader says what is missing
+            digests.check(args.data, advice=f"remove {args.data} to have it made again")
         problems = {row["problem"]: row["answer"] for row in read_jsonl(args.data, "training problems")}
         chosen = choose(problems, args.count, args.seed, str(args.data))
         if not (args.model / "tokenizer_config.json").is_file():
             raise MissingInputError(f"{args.model}: tokenizer_config.json is missing: not a model folder")
         from transformers import AutoTokenizer
 
+        digests.check_model(args.model)
         rows = hub_rows(problems, chosen, AutoTokenizer.from_pretrained(args.model), args.max_tokens)
-    write_text(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    digests.write(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     print(f"{args.out}: {len(rows)} prompts of {args.ladder or args.source}, seed {args.seed}")
 
 

@@ -162,7 +162,7 @@ class BaseRecord(Declared):
     recipe_hash: str
     parameters: int
     figures: dict[str, dict[str, int | float]]  # "gate": how phase 1 went; "base": models.measure.Figures
-    sha256: dict[str, str]  # of the weights, the clean phase's weights and the tokenizer
+    sha256: dict[str, str]  # of every file but this one
     resumed: bool  # whether an interrupted build was continued
     threads: int
     wall_seconds: float
@@ -199,7 +199,7 @@ def finished(base: Path) -> bool:
 
 
 def record(base: Path) -> BaseRecord:
-    """`base.json` after checking the weights against it; an error names the file that is missing or differs."""
+    """`base.json` after checking the folder against it; an error names the file that is missing or differs."""
     path = base / RECORD
     digests.check_model(base, path)
     return validated(BaseRecord, read_json(path, "record of a base model"), str(path), error=CorruptInputError)

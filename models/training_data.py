@@ -18,10 +18,10 @@ from evals.benchmark import HubFile
 from evals.data import item_id
 from evals.fetch import download
 from models.fetch import commit_of
-from records import errors
+from records import digests, errors
 from records.arguments import Parser
 from records.errors import CorruptInputError, MissingInputError, unknown
-from records.files import write_json, write_text
+from records.files import write_json
 from records.provenance import sha256_file
 
 
@@ -132,7 +132,7 @@ def write(
     }  # fmt: skip
     lines = [json.dumps({"problem": p, "answer": a}, ensure_ascii=False) + "\n" for p, a in problems.answers.items()]
     write_json(out.with_suffix(".json"), record)  # first: the problems are what Snakemake waits for
-    write_text(out, "".join(lines))
+    digests.write(out, "".join(lines))
     return record
 
 

@@ -77,14 +77,14 @@ def beside_weights(digests: Mapping[str, str]) -> str:
 # --- A folder and its SHA256SUMS --------------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, *, later: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Hash every file of a folder and write its SHA256SUMS; returns the digests.
+def write_folder(folder: Path) -> None:
+    """Hash every file of a folder and write its SHA256SUMS."""
+    write_sums(folder, of_folder(folder))
 
-    later: names and digests of files that will be written after this one, because their presence means finished.
-    """
-    digests = of_folder(folder) | dict(later or {})
+
+def write_sums(folder: Path, digests: Mapping[str, str]) -> None:
+    """Write a folder's SHA256SUMS. A file whose presence means finished is listed before it is there."""
     write_text(folder / SUMS, _text(digests))
-    return digests
 
 
 def check_folder(folder: Path, *, advice: str = "") -> dict[str, str]:
@@ -113,9 +113,9 @@ def differences(folder: Path, found: Mapping[str, str]) -> list[str]:
         if name not in found:
             lines.append(f"{folder / name}: missing, though {sums} lists it")
         elif name not in recorded:
-            lines.append(f"{folder / name}: not listed in {sums}")
+            lines.append(f"{folder / name}: extra, {sums} does not list it")
         elif found[name] != recorded[name]:
-            lines.append(f"{folder / name}: sha256 is {found[name][:12]}, {sums} has {recorded[name][:12]}")
+            lines.append(f"{folder / name}: differs from its sha256 in {sums}")
     return lines
 
 
@@ -215,8 +215,7 @@ def check(path: Path, *, advice: str = "") -> str:
             raise CorruptInputError(f"{beside(path)}: lists {', '.join(sorted(recorded))}, expected {path.name}")
         if recorded[path.name] != digest:
             raise CorruptInputError(
-                f"{path}: sha256 is {digest[:12]}, {beside(path)} has {recorded[path.name][:12]}"
-                + (f"; {advice}" if advice else "")
+                f"{path}: differs from its sha256 in {beside(path)}" + (f"; {advice}" if advice else "")
             )
     return digest
 

@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from records import digests
 from records.errors import MissingInputError, unknown
-from records.provenance import sha256_tree, version
+from records.provenance import version
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -68,7 +69,6 @@ BACKENDS = {
     "vllm": "evals.generation.vllm:Vllm",
     "openai": "evals.generation.openai:Endpoint",
 }
-_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt")  # configuration, chat template, tokenizer
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class Settings:
 
     model: str  # a folder, or for an endpoint the name it serves
     seed: int
+    record: str | None = None  # run.json or base.json that says what the folder must hold
     batch_size: int | None = None  # responses at once (endpoint: requests); None: the engine's default
     device: str | None = None  # hf only; None: a GPU if there is one
     dtype: str = "auto"  # hf and vllm; auto: as stored
@@ -145,15 +146,25 @@ class Engine(ABC):
             raise MissingInputError(
                 f"{folder}: no model there (config.json is missing); give the folder of a checkpoint"
             )
-        if self.weights_sha256 is None:
+        if not any(folder.glob("*.safetensors")):
             raise MissingInputError(f"{folder}: no weights there (*.safetensors); the checkpoint is incomplete")
         return folder
 
     @cached_property
+    def digests(self) -> dict[str, str]:
+        """Of every file of the model folder, read once and held against SHA256SUMS and record, where it has them."""
+        return digests.check_model(self.settings.model, self.settings.record)
+
+    @cached_property
     def weights_sha256(self) -> str | None:
         """Digest of the weights; None where they cannot be seen."""
-        folder = Path(self.settings.model)
-        return sha256_tree(folder, "*.safetensors") if any(folder.glob("*.safetensors")) else None
+        some = any(Path(self.settings.model).glob("*.safetensors"))
+        return digests.tree(self.digests, "*.safetensors") if some else None
+
+    @cached_property
+    def files_sha256(self) -> str | None:
+        """Digest of what is read beside the weights: configuration, tokenizer, template; None as for the weights."""
+        return None if self.weights_sha256 is None else digests.beside_weights(self.digests)
 
     def sample_seed(self, sample: int) -> int:
         """The seed under which the sample-th response of every item is drawn."""
@@ -171,9 +182,9 @@ class Engine(ABC):
         }
 
     def identity(self) -> list[str]:
-        """What the model is: weights and every small file beside them (configuration, tokenizer, template)."""
-        small = [sha256_tree(self.folder, pattern) for pattern in _MODEL_FILES]
-        return [str(self.weights_sha256), *small]
+        """What the model is: weights and what is read beside them. Raises for a folder that is missing or damaged."""
+        _ = self.folder  # says what is no model folder at all
+        return [str(self.weights_sha256), str(self.files_sha256)]
 
 
 def per_sample_seed(seed: int, sample: int) -> int:

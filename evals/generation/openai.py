@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.generation.engine import Engine, Observations, Settings, per_sample_seed
+from records import digests
 from records.errors import ConfigError, MissingInputError, unknown
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Endpoint(Engine):
         return per_sample_seed(self.settings.seed, sample)
 
     def identity(self) -> list[str]:
+        if self.settings.tokenizer:
+            digests.check_model(self.settings.tokenizer)
         return [str(self.settings.endpoint), self.settings.model]
 
     def describe(self) -> dict[str, Any]:

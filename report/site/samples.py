@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import store
+from records import digests
 from records.errors import CorruptInputError
 from records.files import read_jsonl
 from records.layout import BASE, Checkpoint
@@ -176,6 +177,8 @@ def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
     from evals.data import items
 
     path = data / f"{benchmark}.jsonl"
+    if path.is_file():  # else the reader says what is missing
+        digests.check(path)
     return [
         [item.item_id, item.problem, item.answer]
         for item in items(read_jsonl(path, f"the problems of {benchmark}"), str(path))

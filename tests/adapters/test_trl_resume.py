@@ -126,7 +126,7 @@ def test_a_damaged_newest_state_means_the_one_before_it(
     capsys.readouterr()
     assert train(out, **SIZES) == 0
     said = capsys.readouterr().out
-    assert f"{newest}: not resumed from: {newest}/optimizer.pt: sha256 is " in said
+    assert f"{newest}: not resumed from: {newest}/optimizer.pt: differs from its sha256" in said
     assert f"{out}: resuming from {older}" in said
     assert events(out).count("damaged") == 1
     assert numbers(out) == numbers(straight(**SIZES))

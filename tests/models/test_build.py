@@ -21,6 +21,7 @@ from models.recipe import Aims, BaseRecord, Recipe, recipe
 from models.registry import Architecture
 from models.tokenizer import fresh
 from records.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
+from tests.records.test_digests import flip
 
 ANY = (0.0, 100.0)
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -149,14 +150,21 @@ def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> Non
     assert (tmp_path / "thesis.tex").read_text() == "years"
 
 
-@pytest.mark.parametrize("name", [cache.WEIGHTS, "tokenizer.json"])
-@pytest.mark.parametrize("damage", ["differs from its sha256", "missing"])
-def test_damage_is_found_and_named(built: tuple[Path, BaseRecord], tmp_path: Path, name: str, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["a bit flipped", "missing"])
+def test_damage_of_any_file_is_found_and_named(built: tuple[Path, BaseRecord], tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "base"
     shutil.copytree(built[0], folder)
-    (folder / name).unlink() if damage == "missing" else (folder / name).write_bytes(b"x")
-    with pytest.raises((CorruptInputError, MissingInputError), match=rf"{name}: {damage}"):
-        builder.build(small(), folder)
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    assert {"base.json", "SHA256SUMS", "config.json", "generation_config.json", "tokenizer.json"} < set(names)
+    for name in sorted(set(names) - {"base.json"}):  # without base.json it is a base that is not finished
+        content = (folder / name).read_bytes()
+        (folder / name).unlink() if damage == "missing" else flip(folder / name, 0.4)
+        if (name, damage) != ("SHA256SUMS", "missing"):  # base.json has the same hashes
+            with pytest.raises((CorruptInputError, MissingInputError)) as caught:
+                cache.record(folder)
+            assert str(folder / name) in str(caught.value)
+        (folder / name).write_bytes(content)
+    assert cache.record(folder) == built[1]
 
 
 def test_missing_the_gate_names_accuracy_and_gate(tmp_path: Path) -> None:

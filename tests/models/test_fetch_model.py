@@ -16,6 +16,7 @@ from records.errors import BenchError, CorruptInputError, MissingInputError
 from records.files import read_json
 from records.provenance import ROOT, sha256_bytes
 from tests.models.hub_server import COMMIT, environment, hub
+from tests.records.test_digests import flip
 
 HUB = "someone/small"
 SHARDED: dict[str, bytes] = {
@@ -125,9 +126,21 @@ def test_two_commits_never_mix_in_one_folder(tmp_path: Path) -> None:
         fetch.fetch(HUB, "main", out, source=source)
 
 
-def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*KEPT, "base.json", "SHA256SUMS"])
+def test_a_change_of_any_file_is_noticed(name: str, tmp_path: Path) -> None:
     source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
     fetch.fetch(HUB, COMMIT, out, source=source)
-    (out / "model-00001-of-00002.safetensors").write_bytes(b"other")
-    with pytest.raises(CorruptInputError, match="differs from its sha256"):
+    fetch.fetch(HUB, COMMIT, out, source=source)
+    flip(out / name, 0.5)
+    with pytest.raises(CorruptInputError) as caught:
         fetch.fetch(HUB, COMMIT, out, source=source)
+    assert str(out) in str(caught.value)
+
+
+def test_a_folder_fetched_before_there_was_a_list_of_hashes_gets_one(tmp_path: Path) -> None:
+    source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
+    fetch.fetch(HUB, COMMIT, out, source=source)
+    before = (out / "SHA256SUMS").read_bytes()
+    (out / "SHA256SUMS").unlink()
+    fetch.fetch(HUB, COMMIT, out, source=source)
+    assert (out / "SHA256SUMS").read_bytes() == before
