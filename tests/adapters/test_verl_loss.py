@@ -68,7 +68,7 @@ def test_rows_that_only_fill_up_count_for_nothing(key: str, captured: list[Batch
     filled = torch.cat([whole.mask, torch.zeros_like(whole.mask)])
     twice = {
         name: torch.cat([x, x]) if isinstance(x := getattr(whole, name), torch.Tensor) else x
-        for name in ("logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp")
+        for name in ("logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp", "sampling_logp")
     }
     twice["group"][rows:] = -1
     padded = Batch(**twice, mask=filled, dropped=~filled.any(1), max_tokens=whole.max_tokens)

@@ -121,6 +121,24 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
     assert "syn_add2q" in (tmp_path / "scores" / "scores.csv").read_text()
 
 
+def test_a_correction_acts_on_the_engines_log_probs(
+    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
+) -> None:
+    """Engine and trainer agree, at another temperature too, so that a bound below 1 rejects every token."""
+    out = tmp_path / "run"
+    process = command(
+        worlds.spec(world, "grpo+correction=token-rs+correction-cap=0.5", trainer="verl", temperature=0.7), out
+    )
+    no_stray_processes.append(process)
+    assert process.wait(timeout=300) == 0, said(out)[-3000:]
+    trained = [row for row in read_growing_csv(out / "curve.csv") if row["tokens"] != "0"]
+    assert trained
+    for row in trained:
+        assert 0 < float(row["sampling_gap_mean"]) <= float(row["sampling_gap_p99"]) < 1e-5, row
+        assert float(row["sampling_correlation"]) > 0.9999999, row
+        assert float(row["grad_norm"]) == 0.0, row
+
+
 FAILURES = {  # changes of the specification, environment -> what the job says last
     "the reward raises": ({"reward": "tests.adapters.worlds:one_none"}, {}, "reward tests.adapters.worlds:one_none: "),
     "nothing comes back in time": ({}, {"TEPO_VERL_WAIT_SECONDS": "3"}, "verl: .*: no end after 3 s"),

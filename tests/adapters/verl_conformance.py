@@ -51,6 +51,8 @@ def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Te
     }
     if piece.ref_logp is not None:
         rows[tensors.REFERENCE] = _cut(piece.ref_logp, lengths)
+    if piece.sampling_logp is not None:
+        rows[tensors.SAMPLED] = _cut(piece.sampling_logp, lengths)
     data = TensorDict(rows, batch_size=len(lengths))
     whole = {
         "global_steps": 1,

@@ -72,6 +72,7 @@ def minibatch(logp_BT: torch.Tensor, entropy_BT: torch.Tensor, mask_BT: torch.Te
         entropy=entropy_BT,
         old_entropy=entropy_BT.detach() + 0.02 * (torch.rand(logp_BT.shape, generator=noise) - 0.5),
         ref_logp=old - 0.1,
+        sampling_logp=old + (torch.rand(logp_BT.shape, generator=noise) - 0.5),
         max_tokens=MAX_TOKENS,
     )
 

@@ -64,12 +64,13 @@ class Server:
                 for *_rest, future in cohort:
                     future.set_exception(error)
             else:
-                for (*_rest, future), tokens in zip(cohort, outputs, strict=True):
-                    future.set_result(TokenOutput(token_ids=tokens, extra_fields={"global_steps": self.steps}))
+                for (*_rest, future), (tokens, logps) in zip(cohort, outputs, strict=True):
+                    extra = {"global_steps": self.steps}
+                    future.set_result(TokenOutput(token_ids=tokens, log_probs=logps, extra_fields=extra))
         return await answer
 
-    def _sample(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[list[int]]:
-        """Responses with their end token, at most `limit` tokens each."""
+    def _sample(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[tuple[list[int], list[float]]]:
+        """Responses with their end token, at most `limit` tokens each, and each token's log-prob."""
         padded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
         noise_BT = torch.stack([_noise(p["seed"], self.limit) for p in params])
         with torch.no_grad():  # not a decorator of `generate`: on a coroutine it would hide it from Ray
@@ -78,11 +79,13 @@ class Server:
                 do_sample=False,
                 max_new_tokens=self.limit,
                 pad_token_id=self.tokenizer.pad_token_id,
-                logits_processor=[_Draw(noise_BT, params[0]["temperature"])],
+                logits_processor=[draw := _Draw(noise_BT, params[0]["temperature"])],
             )
         eos = self.model.generation_config.eos_token_id
         end_tokens = set(eos if isinstance(eos, list) else [eos])
-        return [_until(row, end_tokens) for row in ids[:, padded["input_ids"].shape[1] :].tolist()]
+        responses = [_until(row, end_tokens) for row in ids[:, padded["input_ids"].shape[1] :].tolist()]
+        logps = torch.stack(draw.logps, dim=1).tolist()
+        return [(tokens, row[: len(tokens)]) for tokens, row in zip(responses, logps, strict=True)]
 
     async def update(self, weights: dict[str, torch.Tensor], steps: int) -> None:
         self.model.load_state_dict(weights)
@@ -99,6 +102,7 @@ class _Draw:
 
     def __init__(self, noise_BT: torch.Tensor, temperature: float):
         self.noise_BT, self.temperature, self.step = noise_BT, temperature, 0
+        self.logps: list[torch.Tensor] = []  # (B,) of each step's tokens
 
     def __call__(self, input_ids: torch.Tensor, scores_BV: torch.Tensor) -> torch.Tensor:
         # float64: in float32 a sum over the vocabulary would move the borders between tokens
@@ -108,6 +112,7 @@ class _Draw:
         u_B = self.noise_BT[:, self.step] * below_BV[:, -1]
         token_B = torch.searchsorted(below_BV, u_B.unsqueeze(1), right=True).clamp(max=below_BV.shape[1] - 1)
         self.step += 1
+        self.logps.append(probability_BV.gather(1, token_B).squeeze(1).log())
         return torch.full_like(scores_BV, float("-inf")).scatter(1, token_B, 0.0)
 
 

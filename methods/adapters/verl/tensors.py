@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOSS_FIELDS = ("response_mask", "old_log_probs", "entropy", "advantages")
 REFERENCE = "ref_log_prob"
+SAMPLED = "rollout_log_probs"  # the inference engine's
 RESPONSE_FIELDS = ("responses", "rm_scores", "extra_fields")
 TOTALS_FIELD = "minibatch_figures"  # ours, (B, 4) long: see `MinibatchTotals`
 
@@ -58,12 +59,15 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
     logp_BT = no_padding_2_padding(model_output["log_probs"], data)
     entropy_BT = no_padding_2_padding(model_output["entropy"], data)
     # Most fields of `data` are no tensors, so ours are taken by name.
-    fields = [*LOSS_FIELDS, *([REFERENCE] if REFERENCE in data else [])]
+    fields = [*LOSS_FIELDS, *(name for name in (REFERENCE, SAMPLED) if name in data)]
     padded = {name: _padded(data[name], logp_BT.shape[1]) for name in fields}
     mask_BT = padded["response_mask"].bool()
     group_B, group_tokens_B, groups_B, sequences_B = _padded(data[TOTALS_FIELD], 4).unbind(1)
     # verl spreads a sequence's advantage over its tokens; the first valid token gives it back.
     advantage_B = padded["advantages"].gather(1, mask_BT.long().argmax(1, keepdim=True)).squeeze(1)
+    sampled_BT = padded.get(SAMPLED)
+    if sampled_BT is not None:  # an engine may have no number for a token: it counts as agreeing, as in TRL
+        sampled_BT = sampled_BT.where(sampled_BT.isfinite(), padded["old_log_probs"]).to(logp_BT.dtype)
     batch = Batch(
         logp=logp_BT,
         old_logp=padded["old_log_probs"],
@@ -73,6 +77,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
         entropy=entropy_BT,
         old_entropy=padded["entropy"],
         ref_logp=padded.get(REFERENCE),
+        sampling_logp=sampled_BT,
         dropped=~mask_BT.any(1),
         group_tokens=group_tokens_B,
         groups=int(groups_B.max()),
