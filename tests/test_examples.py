@@ -74,7 +74,7 @@ def test_one_rollout_raises_the_expected_reward(key: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["one_update.py"], ["one_update.py", "gspo"], ["trl_drop_in.py", "grpo"]])
+@pytest.mark.parametrize("command", [["one_update.py", "gspo"], ["trl_drop_in.py", "grpo"]])
 def test_the_command_runs(command: list[str], tmp_path: Path) -> None:
     line = [sys.executable, str(ROOT / "examples" / command[0]), *command[1:]]
     done = subprocess.run(
@@ -136,8 +136,9 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("key", SAME)
+@pytest.mark.parametrize(
+    ("key", "run"), [(key, run) for key in SAME for run in RUNS if run == "accumulation" or key.startswith("grpo+adv")]
+)
 def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every update of a run, on the very tensors of that update."""
     import trl_drop_in
