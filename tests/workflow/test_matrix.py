@@ -40,7 +40,7 @@ def slot(config: dict[str, Any], name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 116, 120, 125), ("paper", 36, 38, 43)]
+    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 122, 126, 131), ("paper", 36, 38, 43)]
 )
 def test_counts(scale: str, runs: int, checkpoints: int, evaluations: int) -> None:
     planned = matrix.plan(CONFIGS[scale])
