@@ -19,8 +19,8 @@ What frameworks compute under a method's name when nothing but the name is chose
 the same batches (on policy, equal and ragged lengths, one token, holes in the mask, ratios far above 3, a group of
 equal rewards), in float64, with the same advantages; its gradient by the log-probabilities was compared with this
 project's. Where it differs, compositions of this project's parts were tried until one gave the framework's gradient on
-every batch: that names the ingredients. Other versions were installed from the package registry, without their dependencies, on top
-of one torch.
+every batch: that names the ingredients. Other versions were installed from the package registry, without their
+dependencies, on top of one torch.
 
 Made by `python -m benchmarks.atlas`, which says what moved since the kept [atlas.csv](atlas.csv), and
 `python -m report.docs.atlas --out docs/atlas.md`. How to make two frameworks agree: [names.md](names.md).
@@ -97,7 +97,7 @@ def _why(row: Mapping[str, str]) -> str:
 
 def _moved(ran: Sequence[Mapping[str, str]]) -> list[tuple[str, ...]]:
     """Name, version, what it computes and the defaults that are not equal in all versions."""
-    lines = []
+    lines: list[tuple[str, ...]] = []
     by_line: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for row in ran:
         by_line.setdefault((row["name"], row["framework"].split()[0]), []).append(row)

@@ -14,8 +14,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 READ = ("epsilon", "epsilon_high", "beta", "loss_type", "importance_sampling_level", "delta", "scale_rewards",
         "use_bias_correction_kl", "top_entropy_quantile", "mask_truncated_completions",
-        "vllm_importance_sampling_correction", "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg",
-        "vespo_lambda_neg")  # fmt: skip
+        "vllm_importance_sampling_correction", "sapo_temperature_pos", "sapo_temperature_neg",
+        "vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg")  # fmt: skip
 DEFAULTS = {
     field.name: None if field.default is dataclasses.MISSING else field.default
     for field in dataclasses.fields(GRPOConfig)
