@@ -47,7 +47,7 @@ def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
     owner = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "process_started": _started(os.getpid()),
+        "process_started": started(os.getpid()),
         "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
         "since": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
@@ -80,7 +80,7 @@ def _gone(owner: dict[str, Any]) -> bool:
     """Whether the owner is gone for certain: no such process on this host, or its job has left Slurm's queue."""
     if _is_here(owner):
         pid = owner.get("pid")
-        return not isinstance(pid, int) or _started(pid) is None or _started(pid) != owner.get("process_started")
+        return not isinstance(pid, int) or started(pid) is None or started(pid) != owner.get("process_started")
     job = owner.get("slurm_job_id")
     return job is not None and _job_over(str(job))
 
@@ -140,7 +140,7 @@ def _parse(text: str) -> dict[str, Any]:
     return owner if isinstance(owner, dict) else {}
 
 
-def _started(pid: int) -> str | None:
+def started(pid: int) -> str | None:
     """When the process started, in the kernel's ticks, so that a reused pid is told apart; None if it is not there."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
+import pickle
 import re
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from methods.adapters.verl import processes
 from methods.train import STOPPED
 from records.files import read_growing_csv
 from records.layout import Results, Run
 from records.provenance import ROOT
+from tests import planted
 from tests.adapters import worlds
 from tests.adapters.test_trl_resume import events
 
@@ -28,7 +34,9 @@ DEMO = Results(ROOT / "results/quick").run(Run("tiny_qwen2", "tepo", 1)) / "run.
 
 def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    home = Path(f"{out}.home")
+    home.mkdir(exist_ok=True)
+    variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), "OMP_NUM_THREADS": "1", **environment}
     with open(f"{out}.log", "a", encoding="utf-8") as log:  # not a pipe: workers that outlive the driver would hold it
         return subprocess.Popen(line, cwd=ROOT, env=variables, stdout=log, stderr=log, text=True)
 
@@ -41,9 +49,65 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def left_over(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+def left_over(started: list[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Those still there after waiting so long."""
-    return psutil.wait_procs(processes, timeout=seconds)[1]
+    return psutil.wait_procs(started, timeout=seconds)[1]
+
+
+def told(out: Path) -> set[tuple[str, str]]:
+    """(file, secret) of the planted secrets in all that a run wrote; the home folder must be left as it was."""
+    home = Path(f"{out}.home")
+    assert not (home / ".ray").exists(), "Ray's own token, for every program of the user"
+    return planted.told_by_files(out, Path(f"{out}.log"), home)
+
+
+def short_folder_of(process: subprocess.Popen[str]) -> Path:
+    """The folder that a run in progress has in /tmp, as soon as it holds all that it needs."""
+    deadline = time.monotonic() + 900
+    while process.poll() is None and time.monotonic() < deadline:
+        for token in processes.PLACE.glob("tepo-*/token"):
+            with suppress(OSError, ValueError):
+                if json.loads((token.parent / processes.OWNER).read_text())["pid"] == process.pid:
+                    return token.parent
+        time.sleep(0.1)
+    raise AssertionError("the run has made no folder")
+
+
+def sockets(process: psutil.Process) -> set[tuple[str, str, int]]:
+    """(program, address, port) of what a process listens to, and of its sockets without connections."""
+    found = set()
+    with suppress(psutil.Error):
+        for one in process.net_connections("inet"):
+            if one.laddr and (one.status == psutil.CONN_LISTEN or (one.status == psutil.CONN_NONE and not one.raddr)):
+                found.add((" ".join(process.cmdline())[:60].strip(), one.laddr.ip, one.laddr.port))
+    return found
+
+
+def is_loopback(address: str) -> bool:
+    parsed = ipaddress.ip_address(address)
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
+
+
+class Touch:
+    """Creates a file wherever it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def send_to_queue(port: int, message: Any) -> None:
+    """As a stranger who knows the transfer queue's protocol."""
+    import zmq
+    from transfer_queue.utils import serial_utils
+
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.setsockopt(zmq.IDENTITY, b"TQ_STORAGE_stranger")
+        stranger.setsockopt(zmq.LINGER, 5000)
+        stranger.connect(f"tcp://127.0.0.1:{port}")
+        stranger.send_multipart([serial_utils._PICKLE_FALLBACK_SENTINEL, pickle.dumps(message)])
 
 
 @pytest.fixture
@@ -61,7 +125,7 @@ def no_stray_processes() -> Iterator[list[subprocess.Popen[str]]]:
 
 def until(process: subprocess.Popen[str], out: Path, rows: int) -> list[dict[str, str]]:
     """The curve's rows as soon as there are so many."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     while len(found := read_growing_csv(out / "state" / "curve.csv")) < rows:
         assert process.poll() is None, said(out)[-3000:]
         assert time.monotonic() < deadline, said(out)[-3000:]
@@ -74,7 +138,10 @@ def untimed(row: dict[str, str]) -> dict[str, str]:
 
 
 def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]) -> None:
-    """Four rollouts of TEPO. Killed after the third, whose rows it leaves behind; goes on from the second's state."""
+    """Four rollouts of TEPO. Killed after the third, whose rows it leaves behind; goes on from the second's state.
+
+    Meanwhile: nothing listens to another machine, a stranger on this one is not heard, no secret is told.
+    """
     assert DEMO.is_file(), "results/quick is missing: run make demo"
     spec = json.loads(DEMO.read_text())["spec"]
     sizes = {"rollouts": 4, "prompts_per_rollout": 8, "samples_per_prompt": 4, "minibatches": 2, "save_every": 2}
@@ -92,12 +159,32 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
 
     second = command(spec, out)
     no_stray_processes.append(second)
-    until(second, out, 2 * 4)  # those of the state; its processes are there by then or soon
     own: dict[int, psutil.Process] = {}
-    while second.poll() is None:
-        own |= {child.pid: child for child in descendants(second)}
-        time.sleep(0.5)
+    short, stranger = short_folder_of(second), tmp_path / "stranger was heard"
+    token = {"the run's token": (short / "token").read_bytes()}
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (short, short / "token")] == [0o700, 0o600]
+    listening: set[tuple[str, str, int]] = set()
+    logged: set[tuple[str, str]] = set()
+    queue: set[int] = set()  # ports of the transfer queue
+    with planted.told_by_arguments(second.pid) as in_arguments:
+        while second.poll() is None:
+            own |= {child.pid: child for child in descendants(second)}
+            for process in [psutil.Process(second.pid), *own.values()]:
+                listening |= sockets(process)
+            new = {port for name, _, port in listening if "Queue" in name or "StorageUnit" in name} - queue
+            for port in new:
+                send_to_queue(port, Touch(stranger))
+            queue |= new
+            logs = [path for path in short.rglob("*") if path.name != "token"]
+            logged |= planted.told_by_files(*logs, secrets=planted.WORDS | token)
+            time.sleep(0.5)
     assert second.returncode == 0, said(out)[-3000:]
+    assert [name for name in listening if not is_loopback(name[1])] == []
+    assert len(queue) >= 3, listening
+    assert not stranger.exists()
+    assert (logged, in_arguments, told(out)) == (set(), set(), set())
+    assert planted.told_by_files(out, Path(f"{out}.log"), secrets=token) == set()
+    assert not short.exists()
     assert len(own) > 5, "Ray's processes were not seen"
     assert left_over(list(own.values()), 30) == []
     assert left_over(children, 90) == []
@@ -163,6 +250,7 @@ def test_a_failure_ends_the_job_with_its_cause(
     assert re.search(f"^error: {message}", said(out), re.MULTILINE), said(out)[-3000:]
     # two agents of a Ray that was interrupted while it started take a while to see that it is gone
     assert left_over(list(own.values()), 90) == []
+    assert told(out) == set()
 
 
 @pytest.mark.parametrize("victim", ["AgentLoopWorkerTQ", "WorkerDict"])
@@ -181,6 +269,7 @@ def test_a_worker_that_dies_ends_the_job(
     killed[0].kill()
     assert process.wait(timeout=120) not in (0, STOPPED)
     assert re.search(r"^error: verl: a worker died \(", said(out), re.MULTILINE), said(out)[-3000:]
+    assert told(out) == set()
 
 
 def test_a_stop_request_saves_and_exits_75(

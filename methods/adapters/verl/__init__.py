@@ -114,13 +114,17 @@ def check_versions(device: str) -> None:
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
-    from methods.adapters.verl.processes import environment
+    from methods.adapters.verl.processes import environment, own_token, short_folder
 
     sizes = preflight(spec)
     check_versions(spec.training.device)
-    # Set before verl, Ray and datasets are imported: they read their variables once. Without the last one, datasets
-    # would copy every prompt table into the home folder.
-    os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(run.state / "datasets")})
-    from methods.adapters.verl.driver import drive
+    with short_folder(run.folder) as short:
+        # Set before verl, Ray and datasets are imported: they read their variables once. Without HF_DATASETS_CACHE
+        # datasets would copy every prompt table into the home folder.
+        os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(short / "datasets")})
+        if "RAY_ADDRESS" not in os.environ:
+            os.environ.pop("RAY_AUTH_TOKEN", None)  # of another Ray; it would count before the file
+            os.environ.update(own_token(short))
+        from methods.adapters.verl.driver import drive
 
-    return drive(spec, run, stop, sizes)
+        return drive(spec, run, stop, sizes, short)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,11 @@ from records.errors import BenchError
 Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
 
 
-def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> Outcome:
-    """Resume from the run's last state, or start. Raises what a worker raised if it is one of our one-line errors."""
+def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, short: Path) -> Outcome:
+    """Resume from the run's last state, or start. Raises what a worker raised if it is one of our one-line errors.
+
+    short: the run's folder for what is over with the process (`processes.short_folder`).
+    """
     t, method = spec.training, catalog.parse(spec.method)
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
@@ -39,7 +41,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> 
     try:
         if start is not None:
             checkpoint.check_world_size(start, t.gpus)
-        with processes.short_folder() as short, watchdog.watching():
+        with watchdog.watching():
             table = run.state / "prompts.parquet"
             dataset.write_parquet(prompts, spec.reward, table)
             files = Files(
@@ -49,7 +51,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> 
                 log=run.state / "verl.jsonl",
                 reward_module=Path(dataset.__file__),
                 resume=None if start is None else checkpoint.step_of(start),
-                ray_temp=short,
+                ray_temp=short / "ray",
             )
             config = compose(overrides(spec, files))
             OmegaConf.save(config, run.state / "verl.yaml")
@@ -79,7 +81,6 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan) -> 
         raise processes.WorkerDiedError(f"verl: a worker died ({message}); run the same command to go on") from None
     finally:
         run.curve.close()
-        shutil.rmtree(run.state / "datasets", ignore_errors=True)  # a cache
     return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)
 
 

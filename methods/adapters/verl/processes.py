@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import shutil
 import signal
+import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from methods.training.spec import Training
 from records.errors import BenchError
+from records.files import write_json
+from records.lock import started
 from records.provenance import ROOT
 
 if TYPE_CHECKING:
@@ -22,6 +28,20 @@ if TYPE_CHECKING:
 # For any one wait: starting, sampling a rollout, its updates, a save. TEPO_VERL_WAIT_SECONDS overrides it.
 SECONDS = 4 * 3600.0
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
+# A run whose Ray is its own lies on one machine, and nothing outside it has to reach its processes. What none of these
+# variables reaches, `network` does.
+LOOPBACK = {
+    # Ray takes the loopback address as its node's (its documentation has the variable for firewalls of other systems;
+    # `_node_ip_address` does not do it: Ray replaces a loopback address by the machine's own). verl and the transfer
+    # queue ask Ray for the address: their sockets and vLLM's HTTP servers follow.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "VLLM_HOST_IP": "127.0.0.1",
+}
+PLACE = Path("/tmp")  # short, because the whole path of a socket may have 107 characters
+OWNER = "owner.json"
+ANY_OWNER = ("made_by", "folder", "inode", "host", "boot", "pid_namespace")  # its fields that name no process
 # At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job keeps busy.
 SYSTEM = {"worker_niceness": 0}
 
@@ -117,6 +137,8 @@ def workers_cpu_seconds() -> float:
 
 def environment(training: Training) -> dict[str, str]:
     """What every process of the run needs: no network, our code, on a CPU our platform and one thread."""
+    # imported at the end of `import verl` in every process, before anything listens or asks for the platform
+    imported = ["methods.adapters.verl.network"]
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "HF_HUB_OFFLINE": "1",
@@ -129,17 +151,18 @@ def environment(training: Training) -> dict[str, str]:
         "VERL_USE_EXTERNAL_PLUGINS": "none",  # verl would log a plugin's failure at DEBUG only
     }
     if training.device == "cpu":
+        imported.append("methods.adapters.verl.cpu_platform")
         variables |= {
             "VERL_PLATFORM": "cpu",
-            # imported at the end of `import verl` in every process, before anything asks for the platform
-            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu_platform",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             # an idle worker of Ray that spins would take a core away on a small machine
             "OMP_WAIT_POLICY": "PASSIVE",
             "TQ_NUM_THREADS": "1",
         }
-    return variables
+    if "RAY_ADDRESS" not in os.environ:
+        variables |= LOOPBACK
+    return variables | {"VERL_USE_EXTERNAL_MODULES": ",".join(imported)}
 
 
 @contextmanager
@@ -149,12 +172,17 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
+    from methods.adapters.verl import network
+
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     arguments: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     runtime, ours = get_ppo_ray_runtime_env(config), arguments.pop("runtime_env")
     os.environ.update(ours["env_vars"])
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
+    runtime["worker_process_setup_hook"] = network.INSTALL
     address = os.environ.get("RAY_ADDRESS")
+    if network.ray_token() is None:
+        print(f"verl: Ray at {address} asks for no token: whoever reaches it can run code as this user", flush=True)
     try:
         if address:  # a cluster that a launcher started: its sizes are its own
             ray.init(address=address, runtime_env=runtime)
@@ -183,10 +211,58 @@ def _start(**arguments: Any) -> None:
 
 
 @contextmanager
-def short_folder() -> Iterator[Path]:
-    """A folder for Ray's sockets, whose whole path may have 107 characters. Removes those of killed processes."""
-    for left in Path("/tmp").glob("tepo-*-*"):
-        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
-            shutil.rmtree(left, ignore_errors=True)  # another user's cannot be removed: that is the error ignored
-    with tempfile.TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+def short_folder(run: Path) -> Iterator[Path]:
+    """A folder for Ray's sockets, logs and token, closed to other users; removes those of killed processes first.
+
+    It is marked with its owner (`OWNER`): a name proves nothing.
+    """
+    for left in PLACE.glob("tepo-*"):
+        if _is_left_over(left):
+            shutil.rmtree(left, ignore_errors=True)
+    # mkdtemp's folders have mode 0700. Ray opens its own to everybody, so it gets one inside.
+    with tempfile.TemporaryDirectory(prefix="tepo-", dir=PLACE, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        write_json(folder / OWNER, _owner(folder) | {"run": str(run.absolute())})
+        yield folder
+
+
+def own_token(folder: Path) -> dict[str, str]:
+    """A new token in `folder`, and the variables that make a Ray started from here ask for it."""
+    # In a file, not in a variable: every process of the user's jobs could inherit that one and log it.
+    path = folder / "token"
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
+        stream.write(secrets.token_hex(32))
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
+
+
+def _owner(folder: Path) -> dict[str, Any]:
+    """This process as the owner of `folder`, in words that fit no other folder and no other process."""
+    return {
+        "made_by": __name__,
+        "folder": str(folder),
+        "inode": folder.lstat().st_ino,  # a copy or a folder put in its place has another
+        "host": socket.gethostname(),
+        # Process numbers mean something only in one namespace between two starts of the machine.
+        "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+        "pid_namespace": os.readlink("/proc/self/ns/pid"),
+        "pid": os.getpid(),
+        "process_started": started(os.getpid()),
+    }
+
+
+def _is_left_over(folder: Path) -> bool:
+    """Whether this program made `folder` as this user, and the process that made it is gone for certain."""
+    try:
+        about, mark = folder.lstat(), (folder / OWNER).lstat()
+        if not (stat.S_ISDIR(about.st_mode) and stat.S_ISREG(mark.st_mode)):  # no links
+            return False
+        if {about.st_uid, mark.st_uid} != {os.geteuid()} or stat.S_IMODE(about.st_mode) != 0o700:
+            return False
+        found = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+        expected = _owner(folder)
+    except (OSError, ValueError):
+        return False
+    if not isinstance(found, dict) or any(found.get(name) != expected[name] for name in ANY_OWNER):
+        return False
+    pid, then = found.get("pid"), found.get("process_started")
+    return isinstance(pid, int) and isinstance(then, str) and started(pid) != then
