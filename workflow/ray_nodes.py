@@ -90,7 +90,11 @@ def ray_start(host: str, args: argparse.Namespace, *where: str) -> Process:
     ray = str(Path(sys.executable).with_name("ray"))
     line = [ray, "start", "--block", f"--num-gpus={args.gpus_per_node}", f"--num-cpus={args.cores}", *where]
     line.append(f"--node-ip-address={address(host)}")
-    return subprocess.Popen(step(host, args.cores, ["bash", "-c", f"trap '' USR1; exec {shlex.join(line)}"]))
+    # Made by us, or not used: the name cannot be guessed, so what is there already was made by us for another node that
+    # is the same machine. Closed to other users, because Ray opens its own folder, which lies in it, to everybody.
+    folder = shlex.quote(args.folder)
+    made = f"mkdir -m 700 {folder} 2>/dev/null || {{ test -O {folder} && test ! -L {folder}; }} || exit 2"
+    return subprocess.Popen(step(host, args.cores, ["bash", "-c", f"trap '' USR1; {made}; exec {shlex.join(line)}"]))
 
 
 def start(job: str, nodes: Sequence[str], args: argparse.Namespace, running: dict[str, Process]) -> str:
@@ -99,11 +103,11 @@ def start(job: str, nodes: Sequence[str], args: argparse.Namespace, running: dic
     deadline = time.monotonic() + args.start_seconds
     running[first] = ray_start(
         first, args, "--head", f"--port={number}", f"--ray-client-server-port={number + 1}",
-        "--include-dashboard=false", f"--temp-dir={temporary(job)}",
+        "--include-dashboard=false", f"--temp-dir={args.folder}/ray",
     )  # fmt: skip
     ray_address, wanted = f"{address(first)}:{number}", " ".join([str(args.gpus_per_node)] * args.nodes)
     while True:
-        check_alive(running)
+        check_alive(running, args.folder)
         answers, joined = gpus_joined(ray_address)
         if answers and joined == wanted:
             return ray_address
@@ -129,16 +133,11 @@ def gpus_joined(ray_address: str) -> tuple[bool, str]:
     return answer.returncode == 0, output[-1] if output else ""
 
 
-def temporary(job: str) -> str:
-    """Ray's folder on every node; short, since sockets lie in it."""
-    return f"/tmp/ray-{job}"
-
-
-def check_alive(daemons: dict[str, Process]) -> None:
+def check_alive(daemons: dict[str, Process], folder: str) -> None:
     for host, process in daemons.items():
         code = process.poll()
         if code is not None:
-            raise NodesError(f"Ray on {host} ended (exit code {code}); its log is in {temporary(_job())} there")
+            raise NodesError(f"Ray on {host} ended (exit code {code}); its log is in {folder} there")
 
 
 def stop(processes: Sequence[Process]) -> None:
@@ -158,6 +157,9 @@ def run(args: argparse.Namespace) -> int:
     nodes = hosts(job)
     if len(nodes) != args.nodes:
         raise NodesError(f"job {job}: has nodes {', '.join(nodes)}, but this run needs {args.nodes}")
+    # Ray's folder on every node: short, since sockets lie in it, and of this attempt alone, which may have the job's
+    # number from an earlier one.
+    args.folder = f"/tmp/ray-{job}-{secrets.token_hex(4)}"
     # A token of this job's own: nobody else on the cluster's network can join, or send work to, its Ray.
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
     running: dict[str, Process] = {}
@@ -168,13 +170,13 @@ def run(args: argparse.Namespace) -> int:
         os.environ["RAY_ADDRESS"] = ray_address
         steps.append(subprocess.Popen(step(nodes[0], args.cores, args.command)))
         while steps[0].poll() is None:
-            check_alive(running)
+            check_alive(running, args.folder)
             time.sleep(0.5)
     finally:
         stop([*steps, *running.values()])
     code = int(steps[0].returncode)
     if code == 0:  # after a failure Ray's logs are of use
-        subprocess.run(["srun", "--overlap", f"--nodes={len(nodes)}", "rm", "-rf", temporary(job)], check=False)
+        subprocess.run(["srun", "--overlap", f"--nodes={len(nodes)}", "rm", "-rf", args.folder], check=False)
     return code
 
 

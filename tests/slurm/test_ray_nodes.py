@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
-import subprocess
+import stat
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,18 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
+def folders(job: str) -> list[Path]:
+    """Ray's, on this machine, which all nodes of the cluster share."""
+    return list(Path("/tmp").glob(f"ray-{job}-*"))
+
+
+def remove_logs(job: str) -> None:
+    """What a failed job leaves; nobody else can have looked into it."""
+    for folder in folders(job):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        shutil.rmtree(folder)
+
+
 def test_snakemake_starts_ray_on_both_nodes_and_nothing_of_it_is_left(slurm: Cluster, folder: Path) -> None:
     (folder / "Snakefile").write_text(SNAKEFILE.format(launch=launch(NEED)))
     done = snakemake(slurm, folder, "done", *PROFILE)
@@ -78,7 +91,7 @@ def test_snakemake_starts_ray_on_both_nodes_and_nothing_of_it_is_left(slurm: Clu
     job = re.search(r"SLURM jobid (\d+)", done.stdout + done.stderr)
     assert job is not None
     wait_for(lambda: not left_of(slurm, job[1]), "Ray's processes to end", 30)
-    assert not Path(f"/tmp/ray-{job[1]}").exists()
+    assert folders(job[1]) == []
 
 
 def test_a_lost_node_ends_the_job_with_one_line(slurm: Cluster, tmp_path: Path) -> None:
@@ -94,7 +107,7 @@ def test_a_lost_node_ends_the_job_with_one_line(slurm: Cluster, tmp_path: Path) 
     assert ended(slurm, job) == 2
     assert re.search(r"error: Ray on n2 ended \(exit code \d+\)", output.read_text())
     wait_for(lambda: not left_of(slurm, job), "Ray's processes to end", 30)
-    subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
+    remove_logs(job)
 
 
 def test_the_commands_exit_code_is_the_jobs(slurm: Cluster, tmp_path: Path) -> None:
@@ -103,7 +116,7 @@ def test_the_commands_exit_code_is_the_jobs(slurm: Cluster, tmp_path: Path) -> N
     job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver 75")
     wait_for(lambda: ended(slurm, job) is not None, "the job to end", 400)
     assert ended(slurm, job) == 75, output.read_text()
-    subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
+    remove_logs(job)
 
 
 WRONG = {
@@ -121,4 +134,4 @@ def test_what_does_not_fit_is_said_before_the_command_runs(case: str, slurm: Clu
     assert ended(slurm, job) == 2
     assert message in output.read_text()
     assert not (tmp_path / "ran").exists()
-    subprocess.run(["rm", "-rf", f"/tmp/ray-{job}"], check=True)
+    remove_logs(job)
