@@ -11,7 +11,7 @@ unexport PYTHONHOME VIRTUAL_ENV
 QUICK := config/quick.yaml
 PACKAGES := records methods tepo_bench evals models paper report workflow
 
-.PHONY: help demo test unit slow check format install install-test clean
+.PHONY: help demo test unit slow check format install install-test
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -58,6 +58,3 @@ format: $(VENV)/.test
 	ruff format $(PACKAGES) tests benchmarks examples setup.py
 	ruff check --fix $(PACKAGES) tests benchmarks examples setup.py
 	snakefmt Snakefile workflow/rules
-
-clean:
-	rm -rf results/quick results/embedded results/cache .cache logs .snakemake build

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 CLEAN = "clean"  # folder of the checkpoint between the two phases
 LEARNT = "learnt.json"  # in it: how phase 1 went
+MADE = "made.json"  # in the folder of an unfinished build: no other may be removed
 SCHEMA = 1
 
 
@@ -162,8 +164,12 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> BaseRecord:
         ready = work / "ready"
         write_json(ready / RECORD, base.model_dump(mode="json", by_alias=True))  # last: its presence means finished
         digests.write_folder(ready)
-        if out.exists():
-            shutil.rmtree(out)  # empty, or a base without its record
+        if out.exists():  # empty, or a base without its record
+            names = {path.relative_to(ready) for path in ready.rglob("*")}
+            for path in sorted(out.rglob("*")):
+                if path.relative_to(out) not in names:
+                    raise ConfigError(f"{path}: is no file of a base; move it away")
+            shutil.rmtree(out)
         ready.rename(out)
     return record(out)
 
@@ -239,9 +245,15 @@ def _save(model: Any, folder: Path) -> None:
 def _workplace(out: Path) -> Iterator[Path]:
     """`.<name>.building` beside `out`, locked; removed after success, else kept with its clean checkpoint."""
     work = out.parent / f".{out.name}.building"
+    mark = work / MADE
     # Beside the folder, not in it: the folder is removed while the lock is still held.
     with lock.held(out.parent / f".{out.name}.lock", f"{work}: another process is building this base"):
-        work.mkdir(parents=True, exist_ok=True)
+        if work.is_symlink() or (work.exists() and not mark.is_file()):
+            raise ConfigError(f"{work}: was not made by a build of a base; move it away")
+        if not work.exists():
+            with tempfile.TemporaryDirectory(dir=out.parent, ignore_cleanup_errors=True) as fresh:
+                write_json(Path(fresh) / "work" / MADE, {"base": str(out)})
+                (Path(fresh) / "work").rename(work)  # it never exists without its mark
         shutil.rmtree(work / "ready", ignore_errors=True)
         yield work
         shutil.rmtree(work)

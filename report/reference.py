@@ -64,8 +64,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Reference:
     doubts = list(_doubts(source))
     if doubts and not partial:
         raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial takes it all the same and says so")
-    if out.exists() and any(out.iterdir()) and not (out / manifest.NAME).is_file():
-        raise ConfigError(f"{out}: holds other things than a reference; remove it or name another folder")
+    _refuse_others_files(out)
     planned = {run.path.as_posix() for run in tree.runs}
     source["runs"] = {name: entry for name, entry in source["runs"].items() if name in planned}
     names, left_out = _chosen(source["files"], planned)
@@ -93,6 +92,27 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Reference:
             shutil.rmtree(out)
         os.replace(folder, out)
     return Reference(dict(sizes), tuple(left_out))
+
+
+def _refuse_others_files(out: Path) -> None:
+    """Raise ConfigError unless `out` is absent, empty, or an earlier reference with its own files alone."""
+    from report.provenance import manifest
+
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise ConfigError(f"{out}: is no folder; remove it or name another one")
+    if not out.exists() or not any(out.iterdir()):
+        return
+    listed: set[str] = set()
+    if (out / manifest.NAME).is_file():
+        content = manifest.read(out)
+        if "left_out" in content:  # a results tree, which has all its weights, has a manifest too
+            listed = {manifest.NAME, *content["files"]}
+    for path in sorted(out.rglob("*")):
+        if (path.is_symlink() or not path.is_dir()) and path.relative_to(out).as_posix() not in listed:
+            first = path.relative_to(out)
+            raise ConfigError(
+                f"{out}: holds other things than a reference, first {first}; remove it or name another folder"
+            )
 
 
 def _copy(source: Path, target: Path, *, compress: bool) -> None:

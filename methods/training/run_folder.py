@@ -19,8 +19,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -225,8 +227,13 @@ class RunFolder:
         write(temporary)
         _sync(temporary)
         digests.write_folder(temporary)
-        if final.exists():  # of a process whose state did not count, or of another run in this folder
-            shutil.rmtree(final)
+        ours = {path.relative_to(temporary) for path in temporary.rglob("*")}
+        if final.is_dir() and not final.is_symlink() and {path.relative_to(final) for path in final.rglob("*")} <= ours:
+            shutil.rmtree(final)  # of a process whose state did not count, or of another run in this folder
+        elif final.exists() or final.is_symlink():  # with files that no run publishes
+            aside = Path(tempfile.mkdtemp(prefix=f"{final.name}.aside-", dir=final.parent))
+            os.rename(final, aside / final.name)
+            self._say(f"{final}: holds other things than a checkpoint; moved to {aside}", "aside", folder=aside.name)
         os.rename(temporary, final)
 
     def finish(self, method: dict[str, Any], updates: int, collapsed_at: int | None) -> None:
@@ -331,8 +338,16 @@ class RunFolder:
         digests.write_json(path, self.identity)
 
     def _states(self) -> list[Path]:
-        """Folders of states, whole or not, by their number of updates."""
-        return sorted(self.state.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+        """Folders of states, whole or not, by their number of updates.
+
+        They are removed sooner or later, so nothing else may count as one: no link, no `checkpoint-8.copy`.
+        """
+        numbers = {
+            int(path.name.removeprefix("checkpoint-")): path
+            for path in self.state.glob("checkpoint-*")
+            if re.fullmatch(r"checkpoint-(0|[1-9][0-9]*)", path.name) and path.is_dir() and not path.is_symlink()
+        }
+        return [numbers[number] for number in sorted(numbers)]
 
     def _latest(self) -> Path | None:
         """The last state that is whole, with curve rows and checkpoints as they were when it was saved.

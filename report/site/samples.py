@@ -24,13 +24,14 @@ from typing import Any
 
 from evals import store
 from records import digests
-from records.errors import CorruptInputError
+from records.errors import ConfigError, CorruptInputError
 from records.files import read_jsonl
 from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report.site import assets, links
 
 FOLDER = "report.data"
+MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside problems/ and samples/
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
 LETTERS = {  # one letter per response in an index
     "correct": "c",
@@ -80,7 +81,8 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
 def write(tree: Tree, data: Path | None) -> None:
     """Write all companion files to FOLDER, which is replaced as a whole. data: folder of the benchmarks' problems.
 
-    Without `data` a problem is shown as its prompt, and the gold answer as not known.
+    Without `data` a problem is shown as its prompt, and the gold answer as not known. Raises ConfigError when FOLDER
+    holds something else.
     """
     folder = tree.root / FOLDER
     # Beside the folder, so that it can be renamed into place: an error on the way leaves the old files.
@@ -99,10 +101,23 @@ def write(tree: Tree, data: Path | None) -> None:
         (fresh / "math.js").write_text("\n".join(katex) + "\n", encoding="utf-8")
         (fresh / "math.css").write_text(assets.math_css(), encoding="utf-8")
         shutil.copyfile(assets.VENDOR / "katex" / "LICENSE", fresh / "math.LICENSE")
-        shutil.rmtree(folder, ignore_errors=True)
+        _refuse_others_files(folder)
+        if folder.exists():
+            shutil.rmtree(folder)
         fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _refuse_others_files(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ConfigError(f"{folder}: is no folder of companion files; move it away")
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        # Names decide, not what is in the files: a damaged one of ours is to be replaced.
+        ours = name.as_posix() in MATH or (name.parts[0] in ("problems", "samples") and name.suffix == ".js")
+        if path.is_symlink() or not (ours or path.is_dir()):
+            raise ConfigError(f"{path}: is no companion file of the page; move it away")
 
 
 def shard(name: str, value: Any) -> bytes:

@@ -326,3 +326,37 @@ def test_a_change_of_any_file_of_a_users_own_base_is_another_run(spec: Spec, tmp
         flip(base / name, 0.5)
         assert {key} == {k for k, v in identity(own).items() if v != first[k]}
         (base / name).write_bytes(before)
+
+
+def test_what_only_looks_like_a_state_is_neither_resumed_from_nor_removed(spec: Spec, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(out, spec, until=3)
+    state = out / "state"
+    names = ["checkpoint-8.copy", "checkpoint-", "checkpoint-best", "checkpoint--4", "checkpoint-04", "checkpoint-4 "]
+    for name in names:
+        shutil.copytree(state / "checkpoint-8", state / name)
+    (state / "checkpoint-99").symlink_to("checkpoint-8.copy")
+    (state / "checkpoint-98").write_text("a file")
+    train(out, spec)
+    assert (out / "run.json").is_file()
+    assert sorted(path.name for path in state.glob("checkpoint-*")) == sorted(
+        [*names, "checkpoint-98", "checkpoint-99"]
+    )
+    assert all((state / name / "weights.bin").is_file() for name in [*names, "checkpoint-99"])
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_put_where_a_checkpoint_goes_is_moved_aside(linked: bool, spec: Spec, tmp_path: Path) -> None:
+    checkpoints = tmp_path / "run" / "checkpoints"
+    mine = tmp_path / "mine" if linked else checkpoints / "step4"
+    mine.mkdir(parents=True)
+    (mine / "work").write_text("mine")
+    if linked:
+        checkpoints.mkdir(parents=True)
+        (checkpoints / "step4").symlink_to(mine)
+    run = train(tmp_path / "run", spec)
+    assert (run.checkpoint(4) / "model.safetensors").is_file()
+    (aside,) = checkpoints.glob("step4.aside-*")
+    assert (aside / "step4" / "work").read_text() == "mine"
+    assert (aside / "step4").is_symlink() == linked
+    assert "aside" in events(run.folder)

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,37 @@ def test_a_clean_checkpoint_of_another_recipe_is_not_reused(tmp_path: Path, monk
 
 def _interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def theirs(out: Path) -> Path:
+    """A folder with the name of an unfinished build, but of somebody else."""
+    mine = out.with_name(f".{out.name}.building") / "ready" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    return mine
+
+
+def theirs_linked(out: Path) -> Path:
+    mine = theirs(out)
+    (mine.parents[1] / builder.MADE).write_text("{}")
+    mine.parents[1].rename(out.with_name("elsewhere"))
+    out.with_name(f".{out.name}.building").symlink_to("elsewhere")
+    return mine
+
+
+def theirs_in_a_base(out: Path) -> Path:
+    """Snakemake has removed the declared output; a job finds the rest, and a file that no build writes."""
+    builder.build(small(), out)
+    (out / "base.json").unlink()
+    return out / "mine.txt"
+
+
+@pytest.mark.parametrize("place", [theirs, theirs_linked, theirs_in_a_base])
+def test_nothing_of_somebody_else_is_removed(place: Callable[[Path], Path], tmp_path: Path) -> None:
+    mine = place(tmp_path / "base")
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match="move it away"):
+        builder.build(small(), tmp_path / "base")
+    assert mine.read_text() == "mine"
 
 
 def test_a_finished_base_is_left_alone(built: tuple[Path, BaseRecord], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,17 +164,47 @@ def test_what_does_not_fit_is_left_out_in_order_then_refused(
     assert verify.problems(Tree(out)) == []  # the earlier one is still there
 
 
-def test_it_replaces_an_earlier_reference_and_nothing_else(whole: Tree, tmp_path: Path) -> None:
+def test_it_replaces_an_earlier_reference(whole: Tree, tmp_path: Path) -> None:
     out = tmp_path / "reference/quick"
     reference.make(whole, out)
-    (out / "old.txt").write_text("?")
+    scores = out / "scores.csv"
+    scores.write_text("old")
     reference.make(whole, out)
-    assert not (out / "old.txt").exists()
-    other = tmp_path / "notes"
-    other.mkdir()
-    (other / "mine.txt").write_text("?")
-    with pytest.raises(ValueError, match="holds other things than a reference"):
-        reference.make(whole, other)
+    assert scores.read_text() == whole.layout.scores.read_text()
+
+
+def foreign(out: Path, whole: Tree) -> None:
+    (out / "mine.txt").write_text("?")
+
+
+def foreign_link(out: Path, whole: Tree) -> None:
+    (out / "mine").symlink_to(out.parent)
+
+
+def no_manifest(out: Path, whole: Tree) -> None:
+    (out / manifest.NAME).unlink()
+
+
+def results_tree(out: Path, whole: Tree) -> None:
+    shutil.rmtree(out)
+    shutil.copytree(whole.root, out)
+
+
+def link(out: Path, whole: Tree) -> None:
+    out.rename(out.parent / "elsewhere")
+    out.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("change", [foreign, foreign_link, no_manifest, results_tree, link])
+def test_it_replaces_nothing_else(change: Callable[[Path, Tree], None], whole: Tree, tmp_path: Path) -> None:
+    out = tmp_path / "reference/quick"
+    reference.make(whole, out)
+    change(out, whole)
+    before = sorted(out.parent.rglob("*"))
+    with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
+        reference.make(whole, out)
+    assert "\n" not in str(error.value)
+    assert sorted(out.parent.rglob("*")) == before
 
 
 def test_git_takes_it_and_no_other_results() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from methods.readings import READINGS
-from records.errors import CorruptInputError, MissingInputError
+from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
 from report import convergence
@@ -77,9 +77,26 @@ def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pyte
 def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
     tree, folder = written
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    (folder / "left from earlier.js").write_text("")
+    (folder / "problems/left from earlier.js").write_text("")
+    (folder / "math.js").write_text("damaged")
     samples.write(tree, None)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "samples/notes.txt", "mine.js", "samples/link.js"])
+def test_somebody_elses_file_is_not_removed(name: str, written: tuple[Tree, Path]) -> None:
+    tree, folder = written
+    if "link" in name:
+        (folder / name).symlink_to(folder / "math.js")
+    else:
+        (folder / name).write_text("mine")
+    before = sorted(folder.rglob("*"))
+    try:
+        with pytest.raises(ConfigError, match="is no companion file of the page; move it away"):
+            samples.write(tree, None)
+        assert sorted(folder.rglob("*")) == before
+    finally:
+        (folder / name).unlink()
 
 
 def test_bytes_that_are_no_text_become_escapes(scored_copy: Tree) -> None:
