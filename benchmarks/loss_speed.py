@@ -43,6 +43,11 @@ VERL = {  # our key: verl's name, reducer, settings
     "clip_cov": ("clip_cov", "token-mean", {"clip_cov_ratio": 2e-4, "clip_cov_lb": 1.0, "clip_cov_ub": 5.0}),
     "kl_cov": ("kl_cov", "token-mean", {"kl_cov_ratio": 2e-3, "ppo_kl_coef": 1.0}),
     "dr_grpo": ("vanilla", "seq-mean-token-sum-norm", {}),
+    "sapo": ("sapo", "seq-mean-token-mean", {}),
+    "gmpo": ("geo_mean", "seq-mean-token-mean", {}),
+    "dppo_tv": ("dppo_tv", "token-mean", {}),
+    "dppo_kl": ("dppo_kl", "token-mean", {}),
+    "dro": ("dro", "token-mean", {"dro_beta": 0.05}),
 }
 TRL = {  # our key: loss type, level of the ratio, beta, share of the tokens of highest entropy
     "grpo": ("dapo", "token", 0.0, 1.0),
@@ -53,6 +58,8 @@ TRL = {  # our key: loss type, level of the ratio, beta, share of the tokens of 
     "grpo_2024": ("grpo", "token", 0.04, 1.0),
     "dr_grpo": ("dr_grpo", "token", 0.0, 1.0),
     "top_entropy": ("dapo", "token", 0.0, 0.2),
+    "sapo": ("sapo", "token", 0.0, 1.0),
+    "vespo": ("vespo", "token", 0.0, 1.0),
 }
 
 
@@ -121,7 +128,11 @@ def trl(key: str, tensors: dict[str, Tensor]) -> Loss:
         _get_per_token_logps_and_entropies=lambda *_, **__: (tensors["logp"], tensors["entropy"], None),
         _entropy_bonus_enabled=False, _metrics={"train": defaultdict(list)}, aux_loss_enabled=False, beta=beta,
         accelerator=SimpleNamespace(num_processes=1, sync_gradients=True, **vars(same)),
-        args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
+        args=SimpleNamespace(
+            use_bias_correction_kl=False, delta=None, steps_per_generation=1, sapo_temperature_pos=1.0,
+            sapo_temperature_neg=1.05, vespo_k_pos=2.0, vespo_lambda_pos=3.0, vespo_k_neg=3.0, vespo_lambda_neg=2.0,
+        ),
+        get_gamma_weights=GRPOTrainer.get_gamma_weights,
         current_gradient_accumulation_steps=1, entropy_coef=0.0, epsilon_low=0.2, epsilon_high=0.28,
         importance_sampling_level=level, loss_type=loss_type, max_completion_length=tensors["mask"].shape[1],
         model=SimpleNamespace(training=True), off_policy_mask_threshold=None, router_aux_loss_coef=0.0,

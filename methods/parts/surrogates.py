@@ -80,7 +80,8 @@ FARTHEST = (math.log(1e-8), 20.0)  # of log w; TRL's
 def soft_gate(t: Terms, *, tau_positive: float, tau_negative: float) -> Tensor:
     """(4/tau) sigmoid(tau (w - 1)) A, tau by the sign of A: the clip's smooth relative (SAPO, arXiv 2511.20347)."""
     tau = t.advantage.new_full(t.advantage.shape, tau_negative).masked_fill(t.advantage > 0, tau_positive)
-    return (tau * (t.log_weight.clamp(max=FARTHEST[1]).exp() - 1)).sigmoid() * (4 / tau) * t.advantage
+    gate = (tau * (t.log_weight.clamp(max=FARTHEST[1]).exp() - 1)).sigmoid()
+    return gate * (4 / tau * t.advantage)  # factors of a row first: every product over (B, T) costs
 
 
 @part(scope="sequence")
