@@ -26,7 +26,7 @@ from evals.store import SampleFile, entry_of, read_record, read_samples, write_g
 from records import errors
 from records.arguments import Parser, real, whole
 from records.errors import ConfigError, CorruptInputError, nearest
-from records.files import read_json, to_csv, write_json, write_text
+from records.files import to_csv, write_json, write_text
 from records.progress import Progress
 from records.provenance import ROOT, sha256_file
 
@@ -107,11 +107,10 @@ def _check_items(file: SampleFile, items: dict[str, Item], folder: Path) -> None
 
 
 def _earlier(out: Path) -> dict[str, Any]:
-    """Entries of a `grades.json` that is there; an unreadable one is an error, one without entries counts as none."""
+    """Entries of a `grades.json` that is there."""
     if not (out / "grades.json").is_file():
         return {}
-    record = read_json(out / "grades.json", "record of the grades")
-    return dict(record.get("benchmarks", {})) if isinstance(record, dict) else {}
+    return read_record(out / "grades.json")
 
 
 def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any]) -> bool:

@@ -16,10 +16,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from records.declared import validated
 from records.errors import CorruptInputError, unknown
-from records.files import read_csv, to_csv, write_text
+from records.files import content, read_csv, read_json, stored, to_csv, write_text
 from records.layout import REFERENCE, Run
-from records.results_tree import Tree
+from records.provenance import sha256_bytes
+from records.results_tree import RunRecord, Tree
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison, Estimate
@@ -70,6 +72,7 @@ class Curve:
 
 def read_curve(path: Path | str) -> Curve:
     """The curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
+    _check_recorded(Path(path))
     rows = read_csv(path, "the learning curve", INDEX)
     for number, row in enumerate(rows):
         for column in ("rollout", "update"):
@@ -85,6 +88,17 @@ def read_curve(path: Path | str) -> Curve:
             raise CorruptInputError(f"{path}: rollout {number} is missing: after rollout {number - 1} comes {rollout}")
         rollouts.append(tuple(group))
     return Curve(Path(path), tuple(rollouts))
+
+
+def _check_recorded(path: Path) -> None:
+    """A finished run's record has the curve's hash; while a run trains there is no record."""
+    record, curve = path.with_name("run.json"), stored(path)
+    if curve is None or not record.is_file():
+        return
+    outputs = validated(RunRecord, read_json(record, "run record"), str(record), error=CorruptInputError).outputs
+    recorded = outputs.get("curve.csv")
+    if recorded is not None and recorded != sha256_bytes(content(curve)):
+        raise CorruptInputError(f"{curve}: damaged: its sha256 is not the one in {record}")
 
 
 # The measures of one run.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.grading.verdict import Grade, Verdict
+from records.declared import Recorded, validated
 from records.errors import CorruptInputError, MissingInputError, nearest
 from records.files import atomic, read_json
 from records.provenance import sha256_bytes, sha256_file
@@ -110,12 +111,45 @@ def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], versi
 # Reading. Every reader of samples or grades goes through these three functions.
 
 
+class Entry(Recorded):
+    """What `samples.json` or `grades.json` says of one benchmark, as far as others read it."""
+
+    sha256: str
+    rows: int
+    samples_sha256: str | None = None
+    grader_version: str | None = None
+    verdicts_sha256: str | None = None
+    task_hash: str | None = None
+    seconds: float | None = None
+
+
+class Engine(Recorded):
+    backend: str | None = None
+    device: str | None = None
+
+
+class Folder(Recorded):
+    """samples.json or grades.json."""
+
+    benchmarks: dict[str, Entry]
+    engine: Engine | None = None
+    environment: dict[str, Any] | None = None
+    model: str | None = None
+    weights_sha256: str | None = None
+    seed: int | None = None
+    grader_version: str | None = None
+
+
+def read_folder(path: Path) -> dict[str, Any]:
+    """`samples.json` or `grades.json`; its keys are those of `Folder`. MissingInputError or CorruptInputError."""
+    value = read_json(path, f"record of the {path.stem}")
+    validated(Folder, value, str(path), error=CorruptInputError)
+    return dict(value)
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """The entries of `samples.json` or `grades.json`, by benchmark. Raises MissingInputError or CorruptInputError."""
-    record = read_json(path, f"record of the {path.stem}")
-    if not isinstance(record, dict) or not isinstance(record.get("benchmarks"), dict):
-        raise CorruptInputError(f"{path}: has no object 'benchmarks'")
-    return record["benchmarks"]
+    return dict(read_folder(path)["benchmarks"])
 
 
 def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str, Any]:
@@ -126,10 +160,7 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
         raise MissingInputError(
             f"{path}: no benchmark {benchmark!r}; there: {there}" + (f"; nearest: {hit}" if hit else "")
         )
-    entry = entries[benchmark]
-    if not isinstance(entry, dict):
-        raise CorruptInputError(f"{path}: benchmarks: {benchmark}: expected an object, got {entry!r}")
-    return entry
+    return dict(entries[benchmark])
 
 
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:

@@ -228,6 +228,8 @@ def _check(body: Mapping[str, Any], where: str) -> Check:
     ((kind, keys),) = body.items()
     if kind not in KINDS:
         raise unknown(where, "check", kind, KINDS)
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{where}: {kind}: must be keys and values, got {keys!r}")
     about = bool(keys.get("about"))
     keys = {key: value for key, value in keys.items() if key != "about"}
     arguments = validated(arguments_model(KINDS[kind]), keys, where, kind).model_dump(exclude_unset=True)

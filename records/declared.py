@@ -48,6 +48,12 @@ class Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class Recorded(Declared):
+    """Base class of records that commands write: the keys that are read are checked, others may be there too."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 @cache
 def arguments_model(function: Callable[..., Any]) -> type[Declared]:
     """A model with the keyword-only parameters of `function`: where YAML names a function and its arguments."""
@@ -90,7 +96,9 @@ def validated(
 def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, at: str) -> str:
     # An unknown key comes first: a misspelt key is both unknown and missing, and only the former names the typo.
     first = min(failure.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
-    path = [part for part in first["loc"] if not _is_tag(part)]
+    path = [part for part in first["loc"][:-1] if not _is_tag(part)]
+    # A key that the file gives is never a tag, whatever it looks like.
+    path += [part for part in first["loc"][-1:] if first["type"] == "extra_forbidden" or not _is_tag(part)]
     key = ".".join(str(part) for part in ([at] if at else []) + path)
     where = where if isinstance(where, str) else where(path)
     if first["type"] == "extra_forbidden":

@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from records.declared import Recorded, validated
 from records.errors import BenchError, CorruptInputError, MissingInputError
 from records.files import content, json_text, read_json, stored, write_text
 from records.provenance import sha256_bytes, sha256_file
@@ -139,6 +140,13 @@ def read(sums: Path) -> dict[str, str]:
     return found
 
 
+class WeightsRecord(Recorded):
+    """run.json or base.json, as far as it says what a model folder holds."""
+
+    outputs: dict[str, str] | None = None
+    sha256: dict[str, str] | None = None
+
+
 def check_model(folder: Path | str, record: Path | str | None = None) -> dict[str, str]:
     """The digests of a model folder that is whole; a folder without SHA256SUMS and record, somebody's own, always is.
 
@@ -153,20 +161,20 @@ def check_model(folder: Path | str, record: Path | str | None = None) -> dict[st
         return check_folder(folder) if (folder / SUMS).is_file() else of_folder(folder)
     record = Path(record)
     again = f"remove {record} to have it made again"
-    content = read_json(record, "record of the weights")
+    content = validated(WeightsRecord, read_json(record, "record of the weights"), str(record), error=CorruptInputError)
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: model folder is missing; {again}")
     found = check_folder(folder, advice=again) if (folder / SUMS).is_file() else of_folder(folder)
-    if "outputs" in content:
+    if content.outputs is not None:
         name = folder.relative_to(record.parent).as_posix() if folder.is_relative_to(record.parent) else str(folder)
-        if name not in content["outputs"]:
-            raise CorruptInputError(f"{record}: outputs: {name} is not among {', '.join(sorted(content['outputs']))}")
-        if tree(found) != content["outputs"][name]:
+        if name not in content.outputs:
+            raise CorruptInputError(f"{record}: outputs: {name} is not among {', '.join(sorted(content.outputs))}")
+        if tree(found) != content.outputs[name]:
             raise CorruptInputError(f"{folder}: differs from its sha256 in {record}; {again}")
         return found
-    if not content.get("sha256"):
+    if not content.sha256:
         raise CorruptInputError(f"{record}: neither outputs nor sha256: not a record of weights")
-    for name, digest in content["sha256"].items():
+    for name, digest in content.sha256.items():
         if name not in found:
             raise MissingInputError(f"{folder / name}: missing, though {record} lists it; {again}")
         if found[name] != digest:

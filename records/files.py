@@ -259,6 +259,19 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
     return [dict(zip(header, line, strict=True)) for line in lines[1:]]
 
 
+@contextmanager
+def cells_of(*paths: Path) -> Iterator[None]:
+    """What a block makes of the cells of these tables: a text that is no number, or names nothing that is there, is a
+    CorruptInputError that names the tables and the text."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        if isinstance(error, BenchError):
+            raise
+        names = " or ".join(map(str, paths))
+        raise CorruptInputError(f"{names}: a cell cannot be read: {' '.join(str(error).split())}") from error
+
+
 def read_growing_csv(path: Path) -> list[dict[str, str]]:
     """Rows, as text, of a file that a process may be writing at this moment or was killed while writing.
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from records import digests
-from records.declared import Declared, Tuple, validated
+from records.declared import Declared, Recorded, Tuple, validated
 from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest, written_by
 from records.files import read_json, stored
 from records.layout import BASE, Checkpoint, Results, Run
@@ -59,6 +59,22 @@ class PlannedCheckpoint(Declared):
     step: int
 
 
+class TrainingSettings(Recorded):
+    rollouts: int | None = None
+    prompts_per_rollout: int | None = None
+    samples_per_prompt: int | None = None
+    minibatches: int | None = None
+    passes: int | None = None
+    learning_rate: float | None = None
+    device: str | None = None
+
+
+class PlannedVariant(Recorded):
+    title: str = ""
+    note: str = ""
+    changes: dict[str, Any] = Field(default_factory=dict)  # by dotted key
+
+
 class Matrix(Declared):
     """matrix.json, as `workflow.matrix` writes it."""
 
@@ -73,8 +89,8 @@ class Matrix(Declared):
     checkpoints: Tuple[PlannedCheckpoint]
     table_step: int  # rollouts of the checkpoint that tables show
     long_step: int | None = None  # of their second look
-    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    training: dict[str, Any] = Field(default_factory=dict)
+    variants: dict[str, PlannedVariant] = Field(default_factory=dict)
+    training: TrainingSettings = Field(default_factory=lambda: TrainingSettings())
     seeds: Tuple[int] = ()
     base: str = BASE
 
@@ -82,20 +98,76 @@ class Matrix(Declared):
 MANIFEST = "manifest.json"
 
 
-class ListedFile(Declared):
-    """A file in manifest.json, as far as it is read here."""
-
-    model_config = ConfigDict(extra="ignore")
-
+class ListedFile(Recorded):
     sha256: str
+    bytes: int
+    kind: str
+    of: str | None = None
 
 
-class Listed(Declared):
-    """manifest.json, as far as it is read here; `report.provenance.manifest` writes it."""
+class ListedWeights(Recorded):
+    sha256: str
+    bytes: int
+    files: int
+    of: str
 
-    model_config = ConfigDict(extra="ignore")
 
+class EvaluatedCheckpoint(Recorded):
+    weights: str | None = None
+
+
+class Listed(Recorded):
+    """manifest.json, as `report.provenance.manifest` writes it."""
+
+    scale: str
     files: dict[str, ListedFile]
+    weights: dict[str, ListedWeights]
+    checkpoints: dict[str, EvaluatedCheckpoint] = Field(default_factory=dict)
+    left_out: Tuple[str]
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
+    path = root / MANIFEST
+    value = read_json(path, "manifest (python -m report.provenance.manifest writes it)")
+    validated(Listed, value, str(path), error=CorruptInputError)
+    return dict(value)
+
+
+class Made(Recorded):
+    """How a result came to be, as `records.provenance.environment` says it."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+    packages: dict[str, str | None] | None = None
+    python: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+
+
+class MethodEntry(Recorded):
+    params: dict[str, Any] = Field(default_factory=dict)
+    readings: dict[str, str] = Field(default_factory=dict)
+
+
+class RunSettings(Recorded):
+    trainer: str | None = None
+    training: TrainingSettings | None = None
+
+
+class RunRecord(Recorded):
+    """run.json, as far as others than the run's own folder read it; `methods.training.run_folder` writes it."""
+
+    spec: RunSettings
+    method: MethodEntry | None = None
+    environment: Made | None = None
+    inputs: dict[str, str] = Field(default_factory=dict)
+    outputs: dict[str, str] = Field(default_factory=dict)
+    updates: int | None = None
+    collapsed_at: Annotated[int, Field(ge=1)] | None = None
+    wall_seconds: float | None = None
+    cpu_seconds: float | None = None
+    finished_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -188,9 +260,8 @@ class Tree:
         if not path.is_file():
             return None
         value = read_json(path, "the run's record")
-        if not isinstance(value, dict) or not isinstance(value.get("spec"), dict):
-            raise CorruptInputError(f"{path}: spec is missing: not a run's record")
-        return value
+        validated(RunRecord, value, str(path), error=CorruptInputError)
+        return dict(value)
 
     def check_written(self, name: str, *needed: str) -> None:
         """Hold what one command wrote (`name`, such as `tables/table1`) against the hashes that it wrote of it.
@@ -217,13 +288,13 @@ class Tree:
             entry = self._listed.get(path.relative_to(self.root).as_posix())
             if entry is None:
                 raise CorruptInputError(f"{self.root / MANIFEST}: does not list {path.relative_to(self.root)}")
-            if entry.sha256 != sha256_file(path):
+            if entry["sha256"] != sha256_file(path):
                 raise CorruptInputError(f"{path}: damaged: its sha256 is not the one in {self.root / MANIFEST}")
 
     @cached_property
-    def _listed(self) -> Mapping[str, ListedFile]:
-        path = self.root / MANIFEST
-        return validated(Listed, read_json(path, "manifest"), str(path), error=CorruptInputError).files
+    def _listed(self) -> Mapping[str, Mapping[str, Any]]:
+        files: Mapping[str, Mapping[str, Any]] = read_manifest(self.root)["files"]
+        return files
 
     def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """The scale's model that fills a slot of the paper, None when the scale has none."""

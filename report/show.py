@@ -12,7 +12,7 @@ from typing import Literal
 from records import errors, lock
 from records.arguments import Parser
 from records.errors import unknown
-from records.files import read_growing_csv
+from records.files import cells_of, read_growing_csv
 from records.layout import BASE, Run
 from records.results_tree import Tree, open_tree
 from report.tables import render, spec
@@ -153,7 +153,8 @@ def _status(tree: Tree, run: Run, planned: int | None) -> Status:
     state = tree.layout.run(run) / "state"
     if not (state / "events.jsonl").is_file():
         return Status(run, "waiting", None, planned, None)
-    rollouts, seconds_each = _pace(read_growing_csv(state / "curve.csv"))
+    with cells_of(state / "curve.csv"):
+        rollouts, seconds_each = _pace(read_growing_csv(state / "curve.csv"))
     if not lock.is_held(state / "lock"):
         return Status(run, "stopped", rollouts, planned, None)
     left = None

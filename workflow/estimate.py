@@ -15,11 +15,12 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from evals import benchmark as benchmarks
+from evals import store
 from models import registry as models
 from models import training_data
 from records.declared import Declared, Tuple, validated
 from records.errors import CorruptInputError, unknown
-from records.files import read_growing_csv, read_json, read_yaml
+from records.files import read_growing_csv, read_yaml
 from records.layout import BASE, Checkpoint, Results
 from workflow import matrix
 from workflow.matrix import Planned
@@ -200,8 +201,9 @@ def generate(world: World) -> list[Job]:
     measured: dict[str, list[float]] = {}
     for checkpoint, path in records.items():
         if path.is_file():
-            entries = read_json(path, "record of samples")["benchmarks"].values()
-            measured.setdefault(checkpoint.run.model, []).append(sum(entry["seconds"] for entry in entries))
+            spent = [entry.get("seconds") for entry in store.read_record(path).values()]
+            if None not in spent:
+                measured.setdefault(checkpoint.run.model, []).append(sum(filter(None, spent)))
     jobs = []
     for checkpoint, path in records.items():
         model = checkpoint.run.model

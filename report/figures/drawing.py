@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
+from records.declared import Declared, Tuple, validated
 from records.errors import CorruptInputError, written_by
-from records.files import read_csv, read_json, to_csv, write_json, write_text
+from records.files import cells_of, read_csv, read_json, to_csv, write_json, write_text
 from report.figures.spec import ALONE, Block, Figure, LineSpec, Panel
 
 HEADER = (
@@ -24,6 +26,21 @@ SEED_HEADER = (
     "figure", "panel", "quantity", "model", "method", "title", "seed", "rollout", "value", "unit", "line",
     "collapsed_at",
 )  # fmt: skip
+
+
+class PanelWords(Declared):
+    id: str
+    title: str
+    setting: str
+
+
+class Words(Declared):
+    """<key>.json"""
+
+    scale: str
+    models: Tuple[str]
+    notes: Tuple[str]
+    panels: Tuple[PanelWords]
 
 
 @dataclass(frozen=True)
@@ -165,6 +182,7 @@ def read(figure: Figure, folder: Path) -> Drawing:
     points_file, seeds_file, words_file = _paths(figure.key, folder)
     with written_by(f"python -m report.figure --results {folder.parent} --figure {figure.key}"):
         words = read_json(words_file, "the words of the figure")
+        validated(Words, words, str(words_file), error=CorruptInputError)
         point_rows = read_csv(points_file, "the numbers of the figure", HEADER)
         seed_rows = read_csv(seeds_file, "the numbers of each seed", SEED_HEADER)
         points = {key: list(rows) for key, rows in groupby(point_rows, key=_line_of)}
@@ -181,7 +199,8 @@ def read(figure: Figure, folder: Path) -> Drawing:
             if entry["id"] not in declared:
                 raise CorruptInputError(f"{words_file}: panel {entry['id']} is not in {figure.source}")
             panel = declared[entry["id"]]
-            drawn = tuple(_line(panel, points[key], seeds[key]) for key in points if key[0] == panel.id)
+            with cells_of(points_file, seeds_file):
+                drawn = tuple(_line(panel, points[key], seeds[key]) for key in points if key[0] == panel.id)
             panels.append(DrawnPanel(panel, entry["title"], entry["setting"], drawn))
     return Drawing(figure, words["scale"], tuple(words["models"]), arranged(figure, panels), tuple(words["notes"]))
 
@@ -218,7 +237,7 @@ def _line(panel: Panel, points: Sequence[Mapping[str, str]], seeds: Sequence[Map
             ended[seed] = int(row["collapsed_at"])
     return Line(
         panel=panel,
-        spec=next(line for line in panel.lines if line.name == first["line"]),
+        spec={line.name: line for line in panel.lines}[first["line"]],
         model=first["model"],
         method=first["method"],
         title=first["title"],
@@ -239,4 +258,7 @@ def _line(panel: Panel, points: Sequence[Mapping[str, str]], seeds: Sequence[Map
 
 def number(text: str) -> float | None:
     """A float as Python wrote it, so every digit comes back; empty is None."""
-    return float(text) if text else None
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value

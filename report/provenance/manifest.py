@@ -16,18 +16,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from evals import store
 from evals.score import rows
 from methods.training.spec import Training
 from records import digests, errors
 from records.arguments import Parser
 from records.errors import BenchError, CorruptInputError, MissingInputError
-from records.files import content, read_json, stored, write_json
+from records.files import content, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from records.provenance import environment, sha256_bytes, sha256_file
-from records.results_tree import Tree, open_tree
+from records.results_tree import MANIFEST, Tree, open_tree, read_manifest
 from records.scores import AVERAGES, KEYS, NOT_RUN, read_rows
 
-NAME = "manifest.json"
+NAME = MANIFEST
 SCHEMA = 1
 KINDS = {  # the first pattern that fits; `*` also stands for several folders
     f"*{digests.SUFFIX}": "hashes",
@@ -99,12 +100,7 @@ def folder_size(folder: Path) -> dict[str, int]:
 
 def read(root: Path) -> dict[str, Any]:
     """The manifest of the tree at `root`."""
-    path = root / NAME
-    value = read_json(path, "manifest (python -m report.provenance.manifest writes it)")
-    for key in ("files", "weights", "left_out", "scale"):
-        if not isinstance(value, dict) or key not in value:
-            raise CorruptInputError(f"{path}: {key} is missing: not a manifest")
-    return value
+    return read_manifest(root)
 
 
 def build(tree: Tree) -> dict[str, Any]:
@@ -126,8 +122,8 @@ def build(tree: Tree) -> dict[str, Any]:
         samples = tree.layout.samples(checkpoint) / "samples.json"
         grades = tree.layout.grades(checkpoint) / "grades.json"
         if samples.is_file() and grades.is_file():
-            drawn = read_json(samples, "record of an evaluation")
-            entry = _checkpoint(drawn, read_json(grades, "record of an evaluation"))
+            drawn = store.read_folder(samples)
+            entry = _checkpoint(drawn, store.read_folder(grades))
             checkpoints[checkpoint] = {**entry, "environment": name_of(drawn.get("environment"))}
     commits = {environment.get("commit") for environment in environments.values()}
     dirty = [environment.get("dirty") for environment in environments.values()]
@@ -231,7 +227,7 @@ def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     path = tree.layout.samples(checkpoint) / "samples.json"
     if not path.is_file():
         return
-    record, run = read_json(path, "record of the samples"), checkpoint.run
+    record, run = store.read_folder(path), checkpoint.run
     if run.method == BASE:
         for trained in tree.runs:
             base = ((tree.record(trained) or {}).get("inputs") or {}).get("base")
@@ -251,8 +247,8 @@ def _check_grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     path, source = tree.layout.grades(checkpoint) / "grades.json", tree.layout.samples(checkpoint) / "samples.json"
     if not path.is_file():
         return
-    record = read_json(path, "record of the grades")
-    drawn = read_json(source, "record of the samples")["benchmarks"]
+    record = store.read_folder(path)
+    drawn = store.read_record(source)
     for key, entry in record["benchmarks"].items():
         if entry.get("samples_sha256") != drawn.get(key, {}).get("sha256"):
             yield f"{path}: {key}: graded other samples than those of {source}"

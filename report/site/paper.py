@@ -10,7 +10,7 @@ from methods.readings import READINGS
 from paper.claims import entries
 from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setting
 from records.errors import written_by
-from records.files import read_csv, read_text
+from records.files import cells_of, read_csv, read_text
 from records.results_tree import Tree
 from report.site import assets, links
 
@@ -112,6 +112,10 @@ def readings(tree: Tree) -> dict[str, Any]:
             ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how"),
             allow_empty=True,
         )
+    with cells_of(tree.layout.figures / "convergence_readings.csv"):
+        effects: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            effects.setdefault(row["reading"], []).append(_effect(row, tree))
     entries = [
         {
             "id": reading.id,
@@ -120,7 +124,7 @@ def readings(tree: Tree) -> dict[str, Any]:
             "why": reading.why,
             "default": reading.default,
             "values": list(reading.values.items()),
-            "effects": [_effect(row, tree) for row in rows if row["reading"] == reading.name],
+            "effects": effects.get(reading.name, []),
         }
         for reading in READINGS
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from records.errors import CorruptInputError, written_by
-from records.files import read_csv, stored
+from records.files import cells_of, read_csv, stored
 from records.layout import Checkpoint, Run
 from records.results_tree import Score, Tree
 from report.figures.drawing import number
@@ -68,18 +68,22 @@ def summaries(tree: Tree) -> list[Summary]:
             ("model", "method", "seed", *(panel.column for panel in PANELS)),
             allow_empty=True,
         )
+        names = ("convergence.csv", "convergence_runs.csv", "convergence_curves.csv")
+        paths = [tree.layout.figures / name for name in names]
         curves: dict[Run, list[dict[str, str]]] = {}
-        for row in curve_rows:
-            curves.setdefault(_run(row), []).append(row)
-        measured = {_run(row): row for row in rows}
-        # convergence.csv has the measures of a run, convergence_runs.csv what the page says of it besides.
-        by_run = {_run(row): row | measured.get(_run(row), {}) for row in run_rows}
+        with cells_of(*paths):
+            for row in curve_rows:
+                curves.setdefault(_run(row), []).append(row)
+            measured = {_run(row): row for row in rows}
+            # convergence.csv has the measures of a run, convergence_runs.csv what the page says of it besides.
+            by_run = {_run(row): row | measured.get(_run(row), {}) for row in run_rows}
         for name, known in (("convergence.csv", measured), ("convergence_runs.csv", by_run)):
             missing = [run.path.as_posix() for run in tree.runs if run not in known]
             if missing:
                 path = tree.layout.figures / name
                 raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
-    return [_summary(run, by_run[run], curves.get(run, []), tree) for run in tree.runs]
+        with cells_of(*paths):
+            return [_summary(run, by_run[run], curves.get(run, []), tree) for run in tree.runs]
 
 
 def _run(row: Mapping[str, str]) -> Run:

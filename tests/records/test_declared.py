@@ -60,3 +60,14 @@ def test_what_is_wrong_is_one_line(value: object, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         validated(Outer, value, "f.yaml")
     assert str(error.value) == f"f.yaml: {said}"
+
+
+@pytest.mark.parametrize("key", ["[x", "list[int]", "int", "str", ""])
+def test_an_unknown_key_may_look_like_anything(key: str) -> None:
+    """pydantic writes the names of a union's members into the path of a key, in the same form."""
+
+    class Empty(Declared):
+        pass
+
+    with pytest.raises(ConfigError, match=r"^a\.yaml: .*unknown key"):
+        validated(Empty, {key: 1}, "a.yaml")

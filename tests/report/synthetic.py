@@ -176,7 +176,7 @@ def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
             "cores": 2, "threads": "1",
         },
         "inputs": {"base": "a" * 64, "prompts": "b" * 64, "code": "d" * 12, "spec": f"{run.path}"},
-        "outputs": {"curve.csv": "c" * 64},
+        "outputs": {},  # `tests.report.finished` gives true hashes; without, tests may change a curve
         "updates": len(rows),
         "collapsed_at": None,
         "wall_seconds": 31.5 + run.seed,

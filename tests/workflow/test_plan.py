@@ -99,9 +99,8 @@ def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> No
 def test_measured_evaluation(tmp_path: Path) -> None:
     of = world(tmp_path)
     base = Checkpoint.base("qwen3_14b")
-    write_json(
-        of.results.samples(base) / "samples.json", {"benchmarks": {"a": {"seconds": 30.0}, "b": {"seconds": 12.0}}}
-    )
+    entries = {key: {"sha256": "c" * 64, "rows": 1, "seconds": spent} for key, spent in (("a", 30.0), ("b", 12.0))}
+    write_json(of.results.samples(base) / "samples.json", {"benchmarks": entries})
     found = {job.name: job for job in estimate.generate(of)}
     assert {job.seconds for name, job in found.items() if name.startswith("qwen3_14b")} == {42.0}
     assert found[base.path.as_posix()].done

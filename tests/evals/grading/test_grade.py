@@ -198,7 +198,7 @@ BROKEN: dict[str, tuple[Callable[[Path, Path], None], type[Exception], str]] = {
     "sample twice": (_twice, CorruptInputError, "sample 0 occurs more than once"),
     "empty response": (_empty_response, CorruptInputError, "column 'response' is empty in 1 rows"),
     "no record": (_without_record, MissingInputError, "samples.json"),
-    "record without benchmarks": (_record_without_benchmarks, CorruptInputError, "no object 'benchmarks'"),
+    "record without benchmarks": (_record_without_benchmarks, CorruptInputError, "benchmarks: is missing"),
 }
 
 
