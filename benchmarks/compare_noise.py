@@ -13,7 +13,7 @@ import argparse
 import random
 from collections.abc import Callable, Sequence
 
-from records.arguments import whole
+from records.errors import whole
 from report.provenance import seed_noise
 from report.provenance.seed_noise import Arm, Noise, Series
 

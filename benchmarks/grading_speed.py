@@ -27,7 +27,7 @@ from evals.benchmark import Item, select
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
-from records.arguments import whole
+from records.errors import whole
 
 MIX = {"right": 0.42, "rewritten": 0.03, "wrong": 0.30, "other gold": 0.20, "no box": 0.05}
 PROSE = "We set up the equation and simplify both sides. " * 40

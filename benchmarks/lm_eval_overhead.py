@@ -26,7 +26,7 @@ from evals.benchmark import select
 from evals.generate import one_line_per_job
 from evals.generation.draw import Plan, draw, make_plan
 from evals.generation.engine import Settings, engine
-from records.arguments import whole
+from records.errors import whole
 
 LIMIT = 1.5
 FULL = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")

@@ -24,8 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from methods import catalog
-from records.arguments import whole
-from records.errors import run
+from records.errors import run, whole
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,8 +26,7 @@ from evals.grading.grader import Grader, Question
 from evals.grading.numbers import number
 from evals.grading.verdict import Verdict
 from records import errors
-from records.arguments import Parser, whole
-from records.errors import MissingInputError
+from records.errors import MissingInputError, Parser, whole
 from records.progress import Progress
 
 # Each function takes a gold and yields (name, text) pairs, chosen by what kind of gold it is.

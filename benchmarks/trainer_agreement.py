@@ -20,8 +20,7 @@ from typing import Any
 
 import evals.stats.compare as over
 from records import errors
-from records.arguments import whole
-from records.errors import MissingInputError
+from records.errors import MissingInputError, whole
 from records.files import read_growing_csv, write_json
 from records.layout import Results, Run
 from records.provenance import ROOT

@@ -142,7 +142,7 @@ def seconds(trainer: Any, tokens: int) -> float:
 
 
 def main() -> None:
-    from records.arguments import whole  # after the path is set, as above
+    from records.errors import whole  # after the path is set, as above
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=whole(1), default=5)

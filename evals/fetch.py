@@ -24,8 +24,7 @@ from pathlib import Path
 from evals import data
 from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
 from records import digests, errors
-from records.arguments import Parser
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from records.files import read_jsonl
 
 

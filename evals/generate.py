@@ -28,8 +28,7 @@ from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
 from records import digests, errors
-from records.arguments import Parser, whole
-from records.errors import ConfigError
+from records.errors import ConfigError, Parser, whole
 from records.files import atomic, read_json, write_json
 from records.provenance import environment, sha256_file
 

@@ -24,8 +24,7 @@ from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
 from records import errors
-from records.arguments import Parser, real, whole
-from records.errors import ConfigError, CorruptInputError, nearest
+from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
 from records.files import to_csv, write_json, write_text
 from records.progress import Progress
 from records.provenance import ROOT, sha256_file

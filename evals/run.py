@@ -19,8 +19,7 @@ from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, select
 from evals.fetch import explain, fetch
 from records import errors
-from records.arguments import Parser
-from records.errors import ConfigError, MissingInputError
+from records.errors import ConfigError, MissingInputError, Parser
 from records.layout import Checkpoint, Results
 from records.scores import read_scores, write_scores
 

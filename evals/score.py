@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import errors
-from records.arguments import Parser
-from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
 from records.layout import Checkpoint, Results
 from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 

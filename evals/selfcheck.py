@@ -21,8 +21,7 @@ from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
 from records import errors
-from records.arguments import Parser
-from records.errors import CorruptInputError, MissingInputError
+from records.errors import CorruptInputError, MissingInputError, Parser
 from records.progress import Progress
 
 FOLDER = Path(__file__).parent / "grading" / "cases"

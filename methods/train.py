@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import errors
-from records.arguments import Parser, real
-from records.errors import BusyError, NoSpaceError
+from records.errors import BusyError, NoSpaceError, Parser, real
 
 if TYPE_CHECKING:
     from methods.method import Method

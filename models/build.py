@@ -23,8 +23,7 @@ from models import measure, tokenizer
 from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
 from models.recipe import RECORD, WEIGHTS, BaseRecord, Recipe, finished, folder, hash_of, recipe, record
 from records import digests, errors, lock
-from records.arguments import Parser, whole
-from records.errors import ConfigError
+from records.errors import ConfigError, Parser, whole
 from records.files import read_json, write_json
 from records.progress import Progress
 from records.provenance import environment

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from records import digests, errors
-from records.arguments import Parser
-from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from records.files import json_text, read_json, write_json
 from records.provenance import environment, sha256_bytes
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
 from records import digests, errors
-from records.arguments import Parser, whole
-from records.errors import ConfigError, MissingInputError
+from records.errors import ConfigError, MissingInputError, Parser, whole
 from records.files import read_jsonl
 
 if TYPE_CHECKING:

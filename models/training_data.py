@@ -19,8 +19,7 @@ from evals.data import item_id
 from evals.fetch import download
 from models.fetch import commit_of
 from records import digests, errors
-from records.arguments import Parser
-from records.errors import CorruptInputError, MissingInputError, unknown
+from records.errors import CorruptInputError, MissingInputError, Parser, unknown
 from records.files import write_json
 from records.provenance import sha256_file
 

@@ -16,7 +16,7 @@ from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
 from records import digests, errors
-from records.arguments import Parser
+from records.errors import Parser
 from records.files import write_text
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from records import errors
-from records.arguments import Parser
+from records.errors import Parser
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (

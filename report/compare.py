@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import errors
-from records.arguments import Parser, whole
+from records.errors import Parser, whole
 from records.files import to_csv, write_text
 from records.results_tree import open_tree
 

@@ -19,7 +19,7 @@ from evals.learning_curves import Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.readings import READINGS, Reading
 from records import digests, errors
-from records.arguments import Parser
+from records.errors import Parser
 from records.files import stored, to_csv, write_text
 from records.layout import REFERENCE, Run, split
 from records.results_tree import Tree, open_tree

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from records import errors
-from records.arguments import Parser
+from records.errors import Parser
 from report.figures import spec
 
 if TYPE_CHECKING:

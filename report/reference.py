@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from records import errors
-from records.arguments import Parser
-from records.errors import ConfigError, CorruptInputError
+from records.errors import ConfigError, CorruptInputError, Parser
 from records.files import write_json, write_text
 from records.provenance import ROOT
 from records.results_tree import Tree, open_tree

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from records import errors, lock
-from records.arguments import Parser
-from records.errors import unknown
+from records.errors import Parser, unknown
 from records.files import cells_of, read_growing_csv
 from records.layout import BASE, Run
 from records.results_tree import Tree, open_tree

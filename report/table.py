@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from records import errors
-from records.arguments import Parser
+from records.errors import Parser
 from report.tables import spec
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from records import digests, errors
-from records.arguments import Parser
-from records.errors import BenchError
+from records.errors import BenchError, Parser
 from records.provenance import sha256_file, sha256_tree
 from records.results_tree import Tree, open_tree
 from report.provenance import manifest

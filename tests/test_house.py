@@ -127,7 +127,7 @@ def _bare_numbers(tree: ast.AST) -> list[int]:
 
 @pytest.mark.parametrize("room", [*FLOORS, "benchmarks"])
 def test_every_number_of_a_command_line_has_bounds(room):
-    """`float` takes nan and infinity, and both take what means nothing: `records.arguments` refuses these."""
+    """`float` takes nan and infinity, and both take what means nothing: `records.errors` refuses these."""
     assert _bare_numbers(ast.parse('add("--a", type=int)\nadd("--b", type=whole(1))')) == [1]
     found = {
         str(path.relative_to(house.ROOT)): lines

@@ -14,8 +14,7 @@ from typing import Any
 
 from methods.training.spec import Training
 from records import errors
-from records.arguments import Parser
-from records.errors import ConfigError, unknown
+from records.errors import ConfigError, Parser, unknown
 from records.files import write_json
 from records.layout import BASE, Checkpoint, Run, split
 from workflow import config as configuration

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from models import registry as models
 from records import errors
-from records.arguments import Parser, whole
+from records.errors import Parser, whole
 from records.layout import Results
 from workflow import config as configuration
 from workflow import estimate, preflight

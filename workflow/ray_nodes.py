@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from records import errors
-from records.arguments import Parser, real, whole
-from records.errors import BenchError, ConfigError
+from records.errors import BenchError, ConfigError, Parser, real, whole
 
 Process = subprocess.Popen[bytes]
 

@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from records import errors
-from records.arguments import Parser
-from records.errors import ConfigError
+from records.errors import ConfigError, Parser
 
 
 def main() -> None:

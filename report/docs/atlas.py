@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from records import errors
+from records.errors import Parser
 from records.files import read_csv, write_text
 from report.docs import table
 
@@ -114,7 +114,7 @@ def _moved(ran: Sequence[Mapping[str, str]]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the page of the loss atlas.")
+    parser = Parser(description="Write the page of the loss atlas.")
     parser.add_argument("--out", type=Path, default=CSV.with_suffix(".md"))
     args = parser.parse_args()
     write_text(args.out, page(read_csv(CSV, "the loss atlas", COLUMNS)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evals.benchmark import Benchmark, benchmark, keys
 from records import errors
-from records.arguments import Parser
+from records.errors import Parser
 from records.files import write_text
 from report.docs import table
 

@@ -16,8 +16,7 @@ from methods.method import Method
 from methods.options import CORRECTION, Option
 from methods.parts import Part
 from methods.readings import NAMED, READINGS, Reading
-from records.arguments import Parser
-from records.errors import CorruptInputError, run
+from records.errors import CorruptInputError, Parser, run
 from records.files import write_text
 from records.provenance import ROOT
 from report.docs import table

@@ -20,8 +20,7 @@ from evals import store
 from evals.score import rows
 from methods.training.spec import Training
 from records import digests, errors
-from records.arguments import Parser
-from records.errors import BenchError, CorruptInputError, MissingInputError
+from records.errors import BenchError, CorruptInputError, MissingInputError, Parser
 from records.files import content, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from records.provenance import environment, sha256_bytes, sha256_file

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from methods import catalog
 from records import errors
-from records.arguments import Parser
-from records.errors import ConfigError, unknown
+from records.errors import ConfigError, Parser, unknown
 from records.layout import BASE, split
 from report.tables import spec
 from report.tables.fill import check_printed

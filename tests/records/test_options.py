@@ -9,8 +9,7 @@ import math
 import pytest
 
 from benchmarks import house
-from records.arguments import Parser, real, whole
-from records.errors import ConfigError
+from records.errors import ConfigError, Parser, real, whole
 
 NO_NUMBERS = ("nan", "NaN", "inf", "-inf", "Infinity", "1e999", "-1", "x", "", "1e400", "9" * 5000, "0x1", "1_0_", "½")
 
