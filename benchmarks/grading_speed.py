@@ -4,7 +4,7 @@
 
 8844 invented responses to the real golds (32 to each AIME and AMC problem, one to each other): right as stored, right
 but rewritten, wrong, and without a box. They are graded in blocks; after each block math-verify grades a sample of
-the same block, so that both meet the same machine. Printed: seconds cold and warm, the ratio, and every response of the
+the same block, so that both meet the same machine. Printed: seconds, the ratio, and every response of the
 sample on which the two verdicts differ.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,27 +93,22 @@ def main() -> int:
     ours = theirs = 0.0
     differing: list[tuple[Response, str, bool]] = []
     compared = 0
-    with tempfile.TemporaryDirectory() as folder:
-        with Grader(cache=folder) as grader:
-            for start in range(args.blocks):
-                block = invented[start :: args.blocks]
-                began = time.perf_counter()
-                grades = grader.grade([response.question for response in block])
-                ours += time.perf_counter() - began
-                began = time.perf_counter()
-                sample = range(0, len(block), args.sample)
-                verdicts = [by_math_verify(block[index].gold, block[index].text) for index in sample]
-                theirs += (time.perf_counter() - began) * len(block) / len(sample)
-                compared += len(sample)
-                for index, right in zip(sample, verdicts, strict=True):
-                    if right != (grades[index].verdict is Verdict.CORRECT):
-                        differing.append((block[index], str(grades[index].verdict), right))
-                print(f"block {start + 1}: ours {ours:.1f} s, math-verify {theirs:.1f} s (scaled) so far", flush=True)
-        began = time.perf_counter()
-        with Grader(cache=folder) as grader:
-            grader.grade([response.question for response in invented])
-        warm = time.perf_counter() - began
-    print(f"{len(invented)} responses: {ours:.1f} s cold, {warm:.1f} s warm; math-verify serially {theirs:.0f} s;"
+    with Grader() as grader:
+        for start in range(args.blocks):
+            block = invented[start :: args.blocks]
+            began = time.perf_counter()
+            grades = grader.grade([response.question for response in block])
+            ours += time.perf_counter() - began
+            began = time.perf_counter()
+            sample = range(0, len(block), args.sample)
+            verdicts = [by_math_verify(block[index].gold, block[index].text) for index in sample]
+            theirs += (time.perf_counter() - began) * len(block) / len(sample)
+            compared += len(sample)
+            for index, right in zip(sample, verdicts, strict=True):
+                if right != (grades[index].verdict is Verdict.CORRECT):
+                    differing.append((block[index], str(grades[index].verdict), right))
+            print(f"block {start + 1}: ours {ours:.1f} s, math-verify {theirs:.1f} s (scaled) so far", flush=True)
+    print(f"{len(invented)} responses: {ours:.1f} s; math-verify serially {theirs:.0f} s;"
           f" ratio {theirs / ours:.1f}")  # fmt: skip
     print(f"verdicts of {compared} responses compared, {len(differing)} differ:")
     for response, verdict, right in differing:

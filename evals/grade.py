@@ -3,8 +3,8 @@
     python -m evals.grade --samples SAMPLES_DIR --data DIR --out GRADES_DIR
     python -m evals.grade ... --compare lineage        also list where the PRIME grader (grading/prime.py) disagrees
 
-A benchmark that was graded already, with these samples and by this grader, is left alone. A killed run continues from
-its cache of comparisons.
+A benchmark that was graded already, with these samples and by this grader, is left alone; so a killed run continues
+with the benchmark that it was at.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from records import errors
 from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
 from records.files import to_csv, write_json, write_text
 from records.progress import Progress
-from records.provenance import ROOT, sha256_file
+from records.provenance import sha256_file
 
 SCHEMA = 1
-CACHE = ROOT / ".cache" / "grading"
 
 
 def grade(
@@ -39,7 +38,6 @@ def grade(
     out: Path,
     *,
     benchmarks: Sequence[str] | None = None,
-    cache: Path | None = CACHE,
     pool: Pool | None = None,
     compare: bool = False,
 ) -> dict[str, Any]:
@@ -54,9 +52,9 @@ def grade(
     sample_entries = {key: entry_of(sampled, samples_json, key) for key in keys}
     entries = _earlier(out)
     rows: list[Disagreement] = []
-    with Grader(cache=cache, pool=pool) as grader:
+    with Grader(pool=pool) as grader:
         for key in keys:
-            # a comparison needs every grade and question at hand, so it grades again (mostly from the cache)
+            # a comparison needs every grade and question at hand, so it grades again
             if not compare and _current(out, key, entries.get(key), sample_entries[key]):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
@@ -185,7 +183,6 @@ def main() -> int:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where grades are written")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="only these (default: all that were sampled)")
     parser.add_argument("--compare", choices=["lineage"], help="list responses on which the PRIME grader differs")
-    parser.add_argument("--cache", type=Path, default=CACHE, metavar="DIR", help="comparisons made before")
     parser.add_argument(
         "--workers", type=whole(1, 4096), metavar="N", help="processes (default: the cores this process may use)"
     )
@@ -198,7 +195,6 @@ def main() -> int:
         args.data,
         args.out,
         benchmarks=args.benchmarks,
-        cache=args.cache,
         pool=Pool(workers=args.workers, cpu_seconds=args.cpu_seconds),
         compare=args.compare is not None,
     )

@@ -91,7 +91,6 @@ def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], versi
         "extracted": pa.array([grade.extracted for grade in grades], text),
         "normalised": pa.array([grade.normalised for grade in grades], text),
         "rule": pa.array([str(grade.rule) for grade in grades], text),
-        "seconds": pa.array([grade.seconds for grade in grades], pa.float64()),
         "grader_version": pa.array([version] * len(grades), text),
     }
     with atomic(path) as temporary:
@@ -103,7 +102,7 @@ def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], versi
         "samples_sha256": samples.sha256,
         "grader_version": version,
         "verdicts": {str(verdict): counts[verdict] for verdict in Verdict},
-        # of the verdicts alone: equal even where `seconds` differ, because another cache was used
+        # of the verdicts alone: equal where another grader version came to the same verdicts
         "verdicts_sha256": sha256_bytes("\n".join(str(grade.verdict) for grade in grades).encode()),
     }
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from evals.grading import structure
 from evals.grading.normalise import LONGEST_ANSWER, balanced, last_box, normalise, words
-from evals.grading.numbers import Number, clearly_differ, is_plain, number
+from evals.grading.numbers import Number, is_plain, number
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError, unknown
 
@@ -28,6 +28,14 @@ _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")  # no single e, E, i, I
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and newline are no damage
 _MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")  # a word of plain text; three of them are a sentence
+# What is left of a command that lost its backslash, or that and its first letter to an escape: rac{7}{12}, ext{cm}
+_BEHEADED = re.compile(
+    r"(?<![\\A-Za-z])(?:[dt]?f?rac|t?ext|d?b?inom|b?egin|b?oxed|qrt|m?athrm|m?athbf|m?box|o?verline)\s*\{"
+)
+_ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
+_CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?([ap]m)?")  # 4:30, 4:30pm, 4pm
+_HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
+_SYMBOL = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _ONE = Fraction(1)
 _PERCENT = Fraction(1, 100)
 SIX_DECIMALS = Fraction(1, 2_000_000)  # half a unit of the sixth decimal
@@ -41,6 +49,7 @@ class Gold:
     kind: str  # one of KINDS
     tolerance: Fraction | None = None  # absolute, from the item
     multiple: bool = False  # the item says that several values, comma-separated, are wanted
+    radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds
@@ -53,6 +62,8 @@ def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None 
     ('integer', 'scientific', 'string', 'list')
     """
     text = normalise(str(answer))
+    if ordinal := _ORDINAL.fullmatch(text):  # a gold 12th, not the product of t and h that an answer may be
+        text = ordinal[1]
     if kind is not None and kind not in KINDS:
         raise unknown("item", "answer_kind", kind, KINDS)
     bound = None
@@ -68,14 +79,19 @@ def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None 
     # Whatever kind is declared, a broken gold is compared as text only.
     if _malformed(str(answer)):
         return Gold(text, "unparsed", bound, multiple)
-    return Gold(text, kind or _kind(text, multiple), bound, multiple)
+    radians = normalise(str(answer), radians=True) if in_degrees(str(answer)) else None
+    return Gold(text, kind or _kind(text, multiple), bound, multiple, radians)
 
 
 def _malformed(answer: str) -> bool:
-    """Unbalanced braces, control characters, or a sentence: nothing is repaired, it is only compared as text."""
+    """Unbalanced braces, control characters, a command without its head, or a sentence.
+
+    Nothing is repaired; such a gold is only compared as text.
+    """
     content = last_box(answer) or answer
     return (
         _CONTROL.search(answer) is not None
+        or _BEHEADED.search(answer) is not None
         or balanced(content + "}", 0) != content
         or len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
     )
@@ -98,7 +114,7 @@ def decide(gold: Gold, answer: str) -> Decision | None:
     # Equal texts first: they are right whatever the kind, even for a gold that cannot be read.
     if answer == gold.text:
         return Decision(True, Rule.STRING)
-    if len(answer) > LONGEST_ANSWER:
+    if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
         return Decision(False, Rule.LENGTH)
     if gold.kind == "unparsed":
         return None
@@ -122,7 +138,8 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
     numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
-    expected = structure.Leaf(gold.text) if numeric else structure.parse(gold.text)
+    gold_text, answer = as_intervals(gold.text, answer)
+    expected = structure.Leaf(gold_text) if numeric else structure.parse(gold_text)
     undecided = False
     for reading in _readings(answer):
         one_number = numeric and number(reading) is not None
@@ -137,13 +154,31 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
 def _readings(answer: str) -> list[str]:
     """The texts that `answer` may stand for: `2,500` is one number, or two members of a list."""
     joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
-    return [answer] if joined == answer else [joined, answer]
+    ordinal = _ORDINAL.fullmatch(answer)
+    return list(dict.fromkeys((joined, answer, *(ordinal.groups() if ordinal else ()))))
+
+
+def as_intervals(gold: str, answer: str) -> tuple[str, str]:
+    r"""Inequalities as intervals, where the other text is an interval or says inequalities of the same variable.
+
+    `x<2\cup x>3` is then `(-\infty,2)\cup(3,\infty)`; texts of another kind stay as they are.
+    """
+    expected, found = structure.as_interval(gold), structure.as_interval(answer)
+    if expected and found:
+        return (expected[1], found[1]) if expected[0] == found[0] else (gold, answer)
+    if found and structure.is_interval(gold):
+        return gold, found[1]
+    if expected and structure.is_interval(answer):
+        return expected[1], answer
+    return gold, answer
 
 
 def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
     """Two single objects as text; None when neither text nor numbers can tell."""
     if gold == answer:
         return Decision(True, Rule.STRING)
+    if (clock := _same_time(gold, answer)) is not None:
+        return Decision(clock, Rule.STRING)
     bare = behind_signs(gold, answer)
     if bare is None:
         # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
@@ -157,7 +192,8 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
 
     One text may name its value (`x=`) where the other does not; where both have names, they must be the same.
     """
-    gold_sides, answer_sides = structure.sides(gold), structure.sides(answer)
+    gold_sides = structure.sides(gold)
+    answer_sides = _renamed(gold_sides, structure.sides(answer))
     if len(gold_sides) > 1 and len(answer_sides) > 1:
         return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
     if len(gold_sides) > 1:
@@ -165,6 +201,41 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     if all(_LETTER.search(side) or number(side) for side in answer_sides[:-1]):
         return gold, answer_sides[-1]  # a quantity, `AB+CD=12`, or a calculation, `2+3=5`
     return None
+
+
+def _renamed(gold: tuple[str, ...], answer: tuple[str, ...]) -> tuple[str, ...]:
+    """The answer's sides with the gold's letters for the function's arguments: `f(z)=z` is `f(x)=x`."""
+    expected, found = _HEAD.fullmatch(gold[0]), _HEAD.fullmatch(answer[0])
+    if not (expected and found) or len(gold) < 2 or len(answer) < 2 or expected[1] != found[1]:
+        return answer
+    new, old = expected[2].split(","), found[2].split(",")
+    if new == old or not len(new) == len(old) == len(set(old)) == len(set(new)):
+        return answer
+    # Both ways: in `f(z)=z+x` the x is another quantity, and must not become the argument. Whatever letters are left
+    # over take the places of those that were needed.
+    letters = dict(zip(old, new, strict=True))
+    letters |= dict(zip((n for n in new if n not in old), (o for o in old if o not in new), strict=True))
+    return tuple(_SYMBOL.sub(lambda match: letters.get(match.group(), match.group()), side) for side in answer)
+
+
+def _same_time(gold: str, answer: str) -> bool | None:
+    """Whether two times of day are equal; None where the gold is none, or where both may be ratios (2:3 and 4:6).
+
+    A gold without a.m. or p.m. accepts either; 16:30 is 4:30 p.m. As quotients 12:00 and 1:00 would have no value.
+    """
+    expected, found = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
+    if expected is None or not (expected[2] or expected[3]):
+        return None
+    if found is None or not (found[2] or found[3]):
+        return False if expected[3] else None
+    times = [(int(time[1]), int(time[2] or 0), time[3]) for time in (expected, found)]
+    if any(hour > 24 or minute > 59 for hour, minute, _ in times):
+        return None
+    halves = [half for *_, half in times]
+    if None in halves and halves != [None, None] and (times[0][:2] == times[1][:2]):
+        return expected[3] is None  # the hour on a dial
+    minutes = [(hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute for hour, minute, half in times]
+    return minutes[0] == minutes[1]
 
 
 def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
@@ -182,10 +253,7 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(False, Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
-    # One of the two is no number. What is clearly far off, or is only a word or digits, needs no algebra.
-    printed = gold_number.last_digit if gold_number else None
-    if clearly_differ(gold, answer, tolerance or printed or Fraction(0)):
-        return Decision(False, Rule.NUMBER)
+    # One of the two is no number. What is only a word or digits needs no algebra.
     if gold_number and (is_plain(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None
@@ -219,8 +287,9 @@ def agree(
 ) -> Rule | None:
     """The rule by which two numbers agree, None when they do not.
 
-    Integers agree exactly. Decimal and e-notation golds bound the answer by half a unit of their last printed digit; an
-    item's own tolerance replaces that. An exact gold (`1/3`) takes a decimal answer that agrees to six decimals.
+    Integers agree exactly. Decimal and e-notation golds bound the answer by half a unit of their last printed digit
+    (`Number.last_digit`), so by 5 % at most; an item's own tolerance replaces that. An exact gold (`1/3`) takes a
+    decimal answer that agrees to six decimals.
     """
     value, other = gold.value * gold_scale, answer.value * answer_scale
     difference = abs(value - other)
@@ -241,3 +310,35 @@ def agreement(value: Fraction) -> Fraction:
     math-verify's six decimals alone would make every value below 5e-7 equal to every other.
     """
     return SIX_DECIMALS * min(_ONE, 1000 * abs(value))
+
+
+# Angles
+
+_TURN = re.compile(r"(?:\\circ|\\degree|°|(?<![A-Za-z])deg(?:ree)?s?(?![A-Za-z]))")
+_TRIGONOMETRY = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+
+
+def in_degrees(text: str) -> bool:
+    """Whether a text, as it was written, has an angle in degrees."""
+    return _TURN.search(text) is not None and normalise(text, radians=True) != normalise(text)
+
+
+def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
+    """The gold, and the normalised `answer`, in one unit of angle.
+
+    The sign for degrees is dropped, as all units are, so that 120 and 120 degrees are equal. Where the other text has
+    a pi, and where an angle stands in a function, degrees become radians.
+    """
+    text = normalise(answer)
+    degrees = _TURN.search(answer) is not None and in_degrees(answer)
+    if not degrees and gold.radians is None:
+        return gold, text
+    pi = "\\pi" in text or "\\pi" in gold.text
+    functions = _TRIGONOMETRY.search(text if degrees else gold.text) is not None
+    # a function of bare numbers beside one of degrees has lost its sign: sin 80 stands for sin 80 degrees
+    lost = functions and not (degrees and gold.radians) and _TRIGONOMETRY.search(gold.text if degrees else text)
+    if not pi and (lost or not functions):
+        return gold, text
+    if gold.radians is not None:
+        gold = Gold(gold.radians, _kind(gold.radians, gold.multiple), gold.tolerance, gold.multiple, gold.radians)
+    return gold, normalise(answer, radians=True) if degrees else text

@@ -59,7 +59,8 @@ _SYMBOLS = str.maketrans(
         "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
         "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "％": "%", "，": ",", "（": "(", "）": ")", "\u00a0": " ",
-        "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "\x00": " ",
+        "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ",
+        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∨": r"\lor ", "∧": r"\land ",
     }
 )  # fmt: skip
 # Commands that mean the same as another one, or only change size or font. Each is looked up whole, so `\le` does not
@@ -67,7 +68,9 @@ _SYMBOLS = str.maketrans(
 _SPELLINGS = {
     r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom",
     r"\tbinom": r"\binom", r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq",
-    r"\ne": r"\neq", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{", r"\rbrace": r"\}",
+    r"\ne": r"\neq", r"\lt": "<", r"\gt": ">",
+    r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset",
+    r"\lbrace": r"\{", r"\rbrace": r"\}",
     r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|", r"\degree": r"^\circ",
     r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "", r"\displaystyle": "",
     r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
@@ -90,9 +93,11 @@ _COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
 _SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")
 _DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
 # Degrees of an angle or a temperature: 90^\circ, 20^\circ C.
-_DEGREES = re.compile(
-    r"\^\s*(?:\\circ|\{\s*\\circ\s*\})(?:\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z])))?"
-)
+_DEGREE = r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"
+_CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
+_DEGREES = re.compile(rf"{_DEGREE}(?:{_CELSIUS})?")
+_ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
+_ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 # Commands that print their argument as it is.
 _WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
@@ -102,6 +107,35 @@ _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 # 6\text{ p.m.}
 _NOON = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([ap])\.?\s*m\.?\s*\}", re.IGNORECASE)
+# 4:30 p.m. as a whole, without a command around it
+_CLOCK = re.compile(r"(\d{1,2}(?::\d{2})?)\s*([ap])\.?\s*m\.?", re.IGNORECASE)
+# 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, no unit
+_FACTORS = {
+    "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
+    "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
+    "millionth": "10^{-6}", "billionth": "10^{-9}",
+}  # fmt: skip
+_FACTOR = re.compile(
+    rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?(?![A-Za-z])",
+    re.IGNORECASE,
+)
+# 12^{th}, 12^{\text{th}} as a whole
+_ORDINAL = re.compile(rf"(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*")
+# 2.5 M_\odot: a mass, luminosity or radius in units of the sun's, behind a number alone
+_SOLAR = re.compile(
+    r"([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})"
+)
+# y^{\prime\prime} is y''
+_PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))")
+# Relations in ASCII. A sign ! directly behind a number or letter is a factorial: 5!=120.
+_ASCII_RELATIONS = (
+    (re.compile(r"<\s?=|=\s?<"), r"\leq "),
+    (re.compile(r">\s?="), r"\geq "),
+    (re.compile(r"(?<=\s)!="), r"\neq "),
+)
+_RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
+# 3 1/2, after the other blanks are gone
+_MIXED = re.compile(r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
@@ -124,7 +158,8 @@ _PERCENT = re.compile(
 )
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
-    rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(?:and|or)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*", re.IGNORECASE
+    rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
+    re.IGNORECASE,
 )
 # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
 _FUNCTION = re.compile(
@@ -145,11 +180,15 @@ def clean(text: str) -> str:
 
 
 @lru_cache(maxsize=20_000)
-def normalise(text: str) -> str:
+def normalise(text: str, radians: bool = False) -> str:
     r"""The canonical form of a gold or an extracted answer. Idempotent on its own output.
+
+    radians: degrees of an angle become radians; otherwise their sign is dropped, as a unit is.
 
     >>> normalise(r"$\dfrac12\text{ cm}$"), normalise(r"10{,}000"), normalise(r"90^{\circ}.")
     ('\\frac{1}{2}', '10000', '90')
+    >>> normalise(r"90^{\circ}", radians=True)
+    '\\frac{90\\pi}{180}'
     """
     text = clean(text).translate(_SYMBOLS).strip()
     if "\\boxed" in text or "\\fbox" in text:
@@ -166,8 +205,15 @@ def normalise(text: str) -> str:
     text = _COMMAND.sub(lambda m: _SPELLINGS.get(m.group(), m.group()), text)
     text = _SPACING.sub(" ", text)
     text = _SPACED.sub(lambda m: m.group().replace(" ", ""), text)
+    text = _PRIMES.sub(lambda m: "'" * (m.group(1) or m.group(2)).count("\\prime"), text)
+    for pattern, relation in _ASCII_RELATIONS:
+        text = pattern.sub(lambda _, relation=relation: relation, text)  # type: ignore[misc]
     # Units and words: after the spellings, because they are found by the commands around them.
+    if radians:
+        text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
+        text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
     text = _DEGREES.sub("", text)
+    text = _SOLAR.sub(r"\1", text) if _SOLAR.fullmatch(text.strip()) else text
     text = _PERCENT.sub("%", text)
     text = _without_text(text.strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
@@ -175,6 +221,7 @@ def normalise(text: str) -> str:
     text = _roots(text)
     text = braced_fractions(text)
     text = _BLANKS.sub(_blank, text)
+    text = _MIXED.sub(_mixed, text)
     text = _SHORT_SCRIPT.sub(r"\1\2", text)
     text = _unwrapped(text.rstrip(_TRAILING))
     return "\\emptyset" if text == "\\{\\}" else text
@@ -195,6 +242,12 @@ def _blank(match: re.Match[str]) -> str:
     return " " if text[start - 1].isdigit() and (text[end].isdigit() or text[end] == ".") else ""
 
 
+def _mixed(match: re.Match[str]) -> str:
+    """`3 1/2` as `3\\frac{1}{2}`; `3 5/2` is no mixed number."""
+    whole, over, under = match.groups()
+    return f"{whole}\\frac{{{over}}}{{{under}}}" if int(over) < int(under) else match.group()
+
+
 def _function(match: re.Match[str]) -> str:
     name = match.group(1)
     return "\\infty " if name == "infinity" else f"\\{name} "
@@ -207,8 +260,15 @@ def _without_text(text: str) -> str:
         inner = words(text)
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
-        text = whole.group(1)
-    text = _CONJUNCTION.sub(",", text)
+        text = whole.group(1).strip()
+    if clock := _CLOCK.fullmatch(text):
+        return f"{clock[1]}{clock[2].lower()}m"
+    if ordinal := _ORDINAL.fullmatch(text):
+        return ordinal[1] + ordinal[2]
+    while factor := _FACTOR.search(text):
+        value = _FACTORS[factor[2].lower()]
+        text = f"{text[: factor.start()]}\\cdot{value}{factor[1] or ' '}{text[factor.end() :]}"
+    text = _joined(text)
     text = _NOON.sub(lambda m: f"{m.group(1).lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
         shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
@@ -217,6 +277,21 @@ def _without_text(text: str) -> str:
             break
         text = shorter
     return _TEXT.sub(lambda m: f" {m.group(1).strip()} ", text)
+
+
+def _joined(text: str) -> str:
+    r"""`text` with signs for the words between parts: `x<2 \text{ or } x>3` is a union, `1 \text{ and } 2` a list."""
+    # in `2,500 \text{ and } 7,500` commas group digits
+    separator = ";" if _COMMA_GROUP.search(text) else ","
+    parts, at = [], 0
+    for match in _CONJUNCTION.finditer(text):
+        word = (match[1] or match[2] or match[3]).lower()
+        ranges = _RELATION.search(text, at, match.start()) and _RELATION.search(text, match.end())
+        if word in ("land", "lor") and not ranges:
+            continue  # a logical sign between statements of another kind
+        parts += [text[at : match.start()], "\\cup " if ranges and word in ("or", "lor") else separator]
+        at = match.end()
+    return "".join(parts) + text[at:]
 
 
 def _argument(text: str, start: int) -> tuple[str, int] | None:

@@ -6,11 +6,10 @@ else is None and left to later stages. Sizes are bounded before anything is comp
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
@@ -35,7 +34,9 @@ class Number:
 
     value: Fraction
     form: Form
-    last_digit: Fraction | None = None  # one unit of the last printed digit; None for a value that is exact
+    # One unit of the last printed digit, or of the second significant one where only one is printed: as a tolerance,
+    # half a unit of a single digit would be up to 50 % (1e11 would accept 1.4e11). None for a value that is exact.
+    last_digit: Fraction | None = None
 
 
 def number(text: str) -> Number | None:
@@ -69,8 +70,9 @@ def number(text: str) -> Number | None:
 
 
 def _last_digit(decimal: str) -> Fraction:
-    """One unit of the last printed digit: `.25` -> 1/100, `3` -> 1."""
-    return Fraction(1, 10 ** len(decimal.partition(".")[2]))
+    """One unit of the last printed digit, at least the second significant one: `.25` -> 1/100, `3` -> 1/10."""
+    single = len(decimal.lstrip("+-").replace(".", "").lstrip("0")) == 1
+    return Fraction(1, 10 ** (len(decimal.partition(".")[2]) + single))
 
 
 def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
@@ -87,25 +89,19 @@ def is_plain(text: str) -> bool:
 
 def arithmetic(text: str) -> Fraction | None:
     """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
-    value: Fraction | None = read(Reader, text)
-    return value
-
-
-def read(reader: type[Reader], text: str) -> Any:
-    """The value of `text` by `reader`; None when the reader cannot read it or a bound is reached."""
     if len(text) > LONGEST_TEXT:
         return None
     tokens, end = [], 0
     while end < len(text):
-        token = reader.token.match(text, end)
+        token = _ARITHMETIC.match(text, end)
         if token is None:
             return None
-        tokens.append(token.group().rstrip())
+        tokens.append(token.group())
         end = token.end()
     try:
-        parser = reader(tokens)
-        value = parser.sum(0)
-        return value if parser.at == len(tokens) else None
+        reader = _Reader(tokens)
+        value = reader.sum(0)
+        return value if reader.at == len(tokens) else None
     except (NotArithmeticError, ArithmeticError):
         return None
 
@@ -114,17 +110,12 @@ class NotArithmeticError(Exception):
     """The tokens are no arithmetic, or a bound is reached."""
 
 
+_ARITHMETIC = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
 _CLOSING = {"(": ")", "{": "}"}
 
 
-class Reader:
-    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
-
-    `number`, `raised` and `bounded` decide what the values are: here fractions, in the subclass `_Rough` floats.
-    """
-
-    token = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
-    factors: tuple[str, ...] = ("(",)  # tokens that multiply without a sign between
+class _Reader:
+    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping."""
 
     def __init__(self, tokens: list[str]):
         self.tokens, self.at = tokens, 0
@@ -137,44 +128,44 @@ class Reader:
         self.at += 1
         return token
 
-    def sum(self, depth: int) -> Any:
+    def sum(self, depth: int) -> Fraction:
         value = self.signed_product(depth)
         while self.peek() in ("+", "-"):
             sign = self.next()
             term = self.product(depth)
-            value = self.bounded(value + term if sign == "+" else value - term)
+            value = _bounded(value + term if sign == "+" else value - term)
         return value
 
-    def signed_product(self, depth: int) -> Any:
+    def signed_product(self, depth: int) -> Fraction:
         if self.peek() in ("+", "-"):
             return -self.product(depth) if self.next() == "-" else self.product(depth)
         return self.product(depth)
 
-    def product(self, depth: int) -> Any:
+    def product(self, depth: int) -> Fraction:
         value = self.mixed(depth)
         while True:
             token = self.peek()
             if token in ("*", "\\cdot", "\\times"):
                 self.next()
-                value = self.bounded(value * self.power(depth))
+                value = _bounded(value * self.power(depth))
             elif token in ("/", "\\div"):
                 self.next()
-                value = self.bounded(value / self.power(depth))
-            elif token in self.factors or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
-                value = self.bounded(value * self.power(depth))
+                value = _bounded(value / self.power(depth))
+            elif token == "(" or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
+                value = _bounded(value * self.power(depth))
             else:
                 return value
 
-    def mixed(self, depth: int) -> Any:
+    def mixed(self, depth: int) -> Fraction:
         """`1\\frac{4}{5}` is 9/5: an integer directly before a fraction is added to it."""
         whole = self.peek()
         value = self.power(depth)
         if whole.isdigit() and self.tokens[self.at - 1] is whole and self.peek() == "\\frac":
             part = self.power(depth)
-            return value + part if 0 <= part < 1 else self.bounded(value * part)
+            return value + part if 0 <= part < 1 else _bounded(value * part)
         return value
 
-    def power(self, depth: int) -> Any:
+    def power(self, depth: int) -> Fraction:
         base = self.atom(depth)
         if self.peek() != "^":
             return base
@@ -183,14 +174,14 @@ class Reader:
         # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not read here
         if self.peek() == "^" or (base == 0 and exponent <= 0):
             raise NotArithmeticError
-        return self.raised(base, exponent)
+        return _raised(base, exponent)
 
-    def atom(self, depth: int) -> Any:
+    def atom(self, depth: int) -> Fraction:
         if depth > DEEPEST:
             raise NotArithmeticError
         token = self.next()
         if token[:1].isdigit() or token[:1] == ".":
-            return self.number(token.rstrip(".") or "0")
+            return Fraction(token.rstrip(".") or "0")
         if token in _CLOSING:
             value = self.sum(depth + 1)
             if self.next() != _CLOSING[token]:
@@ -201,76 +192,18 @@ class Reader:
             return numerator / denominator
         raise NotArithmeticError
 
-    def number(self, digits: str) -> Any:
-        return Fraction(digits)
 
-    def raised(self, base: Any, exponent: Any) -> Any:
-        """A power with an integer exponent; anything else is left to the algebra."""
-        # bounded before the power is computed, from the size that it would have
-        size = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
-            raise NotArithmeticError
-        return base**exponent.numerator
-
-    def bounded(self, value: Any) -> Any:
-        """`value` unless it is too large: sums and products could otherwise grow without limit."""
-        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
-            raise NotArithmeticError
-        return value
+def _raised(base: Fraction, exponent: Fraction) -> Fraction:
+    """A power with an integer exponent; anything else is left to the algebra."""
+    # bounded before the power is computed, from the size that it would have
+    size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
+        raise NotArithmeticError
+    return Fraction(base**exponent.numerator)
 
 
-# Values to a few digits of closed expressions with roots and pi. They can show that two differ, never that two are
-# equal. Most wrong answers to a gold such as `\frac{\sqrt{3}}{2}` are far from it; then no worker has to parse them.
-
-FAR = 1e-4  # relative; what is closer is left to the worker
-
-
-class _Rough(Reader):
-    r"""Floats, with `\sqrt` and `\pi`. A factor without a sign after a quotient, `1/2\pi`, is ambiguous: not read."""
-
-    token = re.compile(rf"{Reader.token.pattern}|\\(?:sqrt|pi)(?![A-Za-z]) ?")
-    factors = ("(", "\\sqrt", "\\pi")
-
-    def product(self, depth: int) -> Any:
-        start = self.at
-        value = super().product(depth)
-        used = self.tokens[start : self.at]
-        if "/" in used and used[-1] != "/":
-            after = used[used.index("/") + 1 :]
-            if any(token in self.factors for token in after[1:]):
-                raise NotArithmeticError
-        return value
-
-    def atom(self, depth: int) -> Any:
-        if self.peek() == "\\pi":
-            self.next()
-            return math.pi
-        if self.peek() == "\\sqrt":
-            self.next()
-            radicand = self.atom(depth + 1)
-            if radicand < 0:
-                raise NotArithmeticError
-            return math.sqrt(radicand)
-        return super().atom(depth)
-
-    def number(self, digits: str) -> float:
-        return float(digits)
-
-    def raised(self, base: Any, exponent: Any) -> float:
-        if base < 0:
-            raise NotArithmeticError
-        return math.pow(base, exponent)
-
-    def bounded(self, value: Any) -> Any:
-        if not math.isfinite(value):
-            raise NotArithmeticError
-        return value
-
-
-def clearly_differ(gold: str, answer: str, tolerance: Fraction) -> bool:
-    """Whether both are such expressions and lie apart by more than twice the tolerance and a ten-thousandth."""
-    expected, value = read(_Rough, gold), read(_Rough, answer)
-    if expected is None or value is None:
-        return False
-    distance = abs(expected - value)
-    return bool(distance > FAR * max(abs(expected), abs(value), 1e-3) and distance > 2 * tolerance)
+def _bounded(value: Fraction) -> Fraction:
+    """`value` unless it is too large: sums and products could otherwise grow without limit."""
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
+        raise NotArithmeticError
+    return value

@@ -1,8 +1,10 @@
 """Worker processes that can be killed: the only timeout that holds inside C code.
 
 The limit is in CPU seconds of the worker, so a busy machine gives the same verdicts as an idle one. A much larger
-wall-clock limit only catches a worker that does not run at all. A killed comparison is tried once more, alone and in a
-fresh process; the second result is final. There are no threads and no signal handlers here, so the pool also works
+wall-clock limit only catches a worker that does not run at all. A comparison that used up its CPU seconds would do so
+again, so that is final: n answers that need for ever take n times the limit over the number of workers, and no more.
+One that ended otherwise (memory, a signal) may have been killed for what came before it, and is tried once more, in a
+process that has compared nothing yet. There are no threads and no signal handlers here, so the pool also works
 outside the main thread and inside frameworks that own the signals.
 """
 
@@ -27,8 +29,9 @@ from evals.grading.worker import FORBIDDEN_EXIT
 from records.errors import BenchError
 from records.provenance import ROOT
 
-CPU_SECONDS = 8.0  # of one comparison; on the seven benchmarks math-verify alone took at most 2.1 s (measured)
+CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0
+TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
 TASKS_PER_START = 8  # one more worker per so many tasks: for a handful, starting it takes longer than comparing
@@ -91,31 +94,11 @@ class Pool:
     def compare(self, tasks: Sequence[Task], *, report: Callable[[int, Answer], None] | None = None) -> list[Answer]:
         """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order."""
         answers: dict[int, Answer] = {}
-        killed: list[int] = []
-
-        def final(index: int, answer: Answer) -> None:
-            answers[index] = answer
-            if report:
-                report(index, answer)
-
-        def first(index: int, answer: Answer) -> None:
-            if answer.outcome in ("timeout", "error"):
-                killed.append(index)
-            else:
-                final(index, answer)
-
-        self._run(tasks, range(len(tasks)), min(self.most, 1 + len(tasks) // TASKS_PER_START), first)
-        for index in sorted(killed):
-            self._run(tasks, [index], 1, final)  # alone, and in a process that has just been forked
-        return [answers[index] for index in range(len(tasks))]
-
-    def _run(
-        self, tasks: Sequence[Task], indices: Sequence[int], most: int, done: Callable[[int, Answer], None]
-    ) -> None:
-        """Hand out the tasks at `indices` to at most `most` workers until each has come to an end."""
-        waiting = deque(indices)
+        waiting = deque(range(len(tasks)))
+        tried: set[int] = set()
+        most = min(self.most, 1 + len(tasks) // TASKS_PER_START)
         try:
-            while waiting or any(worker.index is not None for worker in self.workers):
+            while len(answers) < len(tasks):
                 while len(self.workers) < min(most, len(waiting)):
                     self.workers.append(_Worker(self.module, self.limits))
                 for worker in self.workers[:most]:
@@ -126,11 +109,22 @@ class Pool:
                     answer = worker.read()
                     if not worker.alive:
                         self.workers.remove(worker)
-                    if answer is not None and index is not None:
-                        done(index, answer)
+                    if answer is None or index is None:
+                        continue
+                    if answer.outcome in ("timeout", "error") and answer.reason != TOO_SLOW and index not in tried:
+                        tried.add(index)
+                        if worker.alive:  # the process that compared is gone, and the next has compared nothing yet
+                            worker.give(index, tasks, self.wall_seconds)
+                        else:
+                            waiting.appendleft(index)
+                        continue
+                    answers[index] = answer
+                    if report:
+                        report(index, answer)
         except BaseException:  # an interrupt as well: no worker may outlive the call that failed
             self.close()
             raise
+        return [answers[index] for index in range(len(tasks))]
 
 
 class _Worker:
@@ -251,7 +245,7 @@ def _wait(workers: Sequence[_Worker]) -> list[_Worker]:
 def _killed(code: int, cpu_seconds: float) -> Answer:
     """How a comparing process ended, by its exit code; negative: by a signal."""
     if code == -signal.SIGPROF:
-        return Answer("timeout", cpu_seconds, "CPU seconds")
+        return Answer("timeout", cpu_seconds, TOO_SLOW)
     if code == FORBIDDEN_EXIT:
         return Answer("error", 0.0, "forbidden operation")
     if code < 0:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from evals.grading.numbers import number
+
+DEEPEST = 20  # nested brackets; the golds of the seven benchmarks have at most 5
 SPARE_MEMBERS = 4  # a list with more than twice the gold's members and these is not compared member by member
 
 _TOKEN = re.compile(r"\\[{}]|\\cup(?![A-Za-z])|\\pm(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
@@ -18,9 +21,10 @@ _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
 _OPENING = {"(", "[", "{", "\\{"}
 _CLOSING = {")", "]", "}", "\\}"}
 
+_BRACKET = re.compile(r"\\.|[(\[{}\])]", re.DOTALL)
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
-# What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`: a name for what follows.
-NAMES = re.compile(rf"{_NAME}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
+# What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`, `\frac{dv}{dt}=g`: a name for what follows.
+NAMES = re.compile(rf"{_NAME}|\\frac\{{d\w\}}\{{d\w\}}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
 # Marks of a single text that may still be a point, an interval or a set.
 _MANIFOLD = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|notin|begin|langle|mathbb|emptyset|setminus|cap|text|lt|gt)(?![A-Za-z])"
@@ -58,17 +62,37 @@ class Listing:
 Structure = Leaf | Tuple | Listing
 
 
+def too_deep(text: str) -> bool:
+    """Whether brackets are nested deeper than DEEPEST. An explicit bound, so that no recursion can reach Python's.
+
+    How deep Python can still recurse depends on the caller and on what caches hold; a verdict must not.
+    """
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        bracket = match.group()[-1]  # of an escaped brace as well
+        depth += (bracket in "([{") - (bracket in "}])")
+        if depth > DEEPEST:
+            return True
+        depth = max(depth, 0)  # a bracket that closes nothing
+    return False
+
+
 @lru_cache(maxsize=20_000)
 def parse(text: str) -> Structure:
-    r"""The structure of normalised `text`.
+    r"""The structure of normalised `text`; what is nested too deeply is one object.
 
     >>> parse("(1,2),(3,4)").members[1].members
     (Leaf(text='3'), Leaf(text='4'))
     """
+    return Leaf(text) if too_deep(text) else _parse(text)
+
+
+def _parse(text: str) -> Structure:
+    """`parse` without its bound. Each call within itself has less text outside brackets, or one bracket less."""
     # From the loosest binding to the tightest: a union of intervals, a list, a set, a tuple, a named value, a sign.
     unions = _split(text, ("\\cup",))
     if len(unions) > 1:
-        return Listing(tuple(parse(part) for part in unions), union=True)
+        return Listing(tuple(_parse(part) for part in unions), union=True)
     parts = _split(text, ",;")
     if len(parts) > 1:
         return Listing(_members(parts))
@@ -77,10 +101,10 @@ def parse(text: str) -> Structure:
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 1):
         inner = _split(text[1:-1], ",;")
         if len(inner) > 1:
-            return Tuple(text[0], tuple(parse(part) for part in inner), text[-1])
+            return Tuple(text[0], tuple(_parse(part) for part in inner), text[-1])
     named = sides(text)
     if len(named) == 2 and NAMES.fullmatch(named[0]):
-        behind = parse(named[1])
+        behind = _parse(named[1])
         if not isinstance(behind, Leaf):
             return behind  # P=(1,2) is the point, x\\in(1,2) the interval
     signs = _plus_minus(text)
@@ -92,7 +116,7 @@ def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
     members: list[Structure] = []
     for part in parts:
         if part:
-            parsed = parse(part)
+            parsed = _parse(part)
             members.extend(
                 parsed.members if isinstance(parsed, Listing) and not parsed.braces and not parsed.union else [parsed]
             )
@@ -126,6 +150,96 @@ def sides(text: str) -> tuple[str, ...]:
     if "=" not in text and "\\in" not in text:
         return (text,)
     return tuple(_split(text, ("=", "\\in")))
+
+
+# Inequalities as intervals
+
+_RELATION = re.compile(r"<|>|\\[lg]eq(?![A-Za-z]) ?")
+_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{\w*\}))?")
+
+
+def as_interval(text: str) -> tuple[str, str] | None:
+    r"""The variable and the interval, or union of intervals, that inequalities stand for; None for another text.
+
+    Inequalities joined by a comma or "and" are the interval that they have in common; when their ends are numbers that
+    leave nothing in common, the union is meant.
+
+    >>> as_interval(r"x<2\cup x\geq3"), as_interval("1<x,x<3"), as_interval("x<y")
+    (('x', '(-\\infty,2)\\cup[3,\\infty)'), ('x', '(1,3)'), None)
+    """
+    if not _RELATION.search(text):
+        return None
+    pieces = []
+    for part in _split(text, ("\\cup", "\\lor")):
+        ranges = [_range(inequality.strip()) for inequality in _split(part, (",", ";", "\\land"))]
+        common = _common(ranges)
+        if common is None:
+            return None
+        pieces += common
+    names = {piece.variable for piece in pieces}
+    return (names.pop(), "\\cup".join(map(str, pieces))) if len(names) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The interval that one inequality says."""
+
+    variable: str
+    low: str = "-\\infty"
+    high: str = "\\infty"
+    low_closed: bool = False
+    high_closed: bool = False
+
+    def __str__(self) -> str:
+        opening, closing = "[" if self.low_closed else "(", "]" if self.high_closed else ")"
+        return f"{opening}{self.low},{self.high}{closing}"
+
+
+def _range(text: str) -> _Range | None:
+    """`x<2`, `2>x` or `1<x<2`."""
+    sides, signs = _RELATION.split(text), [sign.strip() for sign in _RELATION.findall(text)]
+    upwards = {sign in ("<", "\\leq") for sign in signs}
+    if len(signs) not in (1, 2) or len(upwards) != 1 or not all(sides):
+        return None
+    if upwards == {False}:
+        sides, signs = sides[::-1], signs[::-1]
+    closed = [sign.startswith("\\") for sign in signs]
+    named = [side for side in sides if _VARIABLE.fullmatch(side)]
+    if len(named) != 1 or any("=" in side for side in sides):
+        return None
+    if len(sides) == 3:
+        return _Range(sides[1], sides[0], sides[2], *closed) if sides[1] == named[0] else None
+    if sides[0] == named[0]:
+        return _Range(sides[0], high=sides[1], high_closed=closed[0])
+    return _Range(sides[1], low=sides[0], low_closed=closed[0])
+
+
+def _common(ranges: Sequence[_Range | None]) -> list[_Range] | None:
+    """What inequalities joined by commas stand for; None when one is none, or when it is not clear."""
+    if None in ranges:
+        return None
+    first, *others = ranges
+    assert first is not None
+    if not others:
+        return [first]
+    second = others[0]
+    assert second is not None
+    low, high = (second, first) if "\\infty" in first.low else (first, second)
+    ends = number(low.low), number(high.high)
+    if len(ranges) != 2 or low.variable != high.variable or "\\infty" not in low.high or "\\infty" not in high.low:
+        return None
+    if ends[0] is None or ends[1] is None:
+        return None
+    if ends[0].value > ends[1].value:
+        return [high, low]
+    return [_Range(low.variable, low.low, high.high, low.low_closed, high.high_closed)]
+
+
+def is_interval(text: str) -> bool:
+    """Whether `text` is written as an interval or a union of such."""
+    parsed = parse(text)
+    members = parsed.members if isinstance(parsed, Listing) and parsed.union else (parsed,)
+    return all(isinstance(member, Tuple) and len(member.members) == 2 for member in members)
 
 
 def leaves(structure: Structure) -> list[str]:
@@ -176,9 +290,10 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
             return None if {gold.opening, answer.opening} == {"(", "["} and len(gold.members) > 2 else False
         return _ordered(gold.members, answer.members, leaf)
     if isinstance(gold, Tuple) and isinstance(answer, Listing) and not (answer.braces or answer.union):
-        return _ordered(gold.members, answer.members, leaf)  # (6,5) answered as 6,5
+        # (6,5) answered as 6,5; but the ends of an interval are not the interval
+        return not _surely_interval(gold) and _ordered(gold.members, answer.members, leaf)
     if isinstance(gold, Listing) and isinstance(answer, Tuple) and not (gold.braces or gold.union):
-        return _ordered(gold.members, answer.members, leaf)
+        return not _surely_interval(answer) and _ordered(gold.members, answer.members, leaf)
     if isinstance(gold, Listing) or isinstance(answer, Listing):
         equal = _unordered(_as_members(gold), _as_members(answer), leaf)
         union = (isinstance(gold, Listing) and gold.union) or (isinstance(answer, Listing) and answer.union)
@@ -186,6 +301,15 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     single = answer if isinstance(answer, Leaf) else gold
     assert isinstance(single, Leaf)
     return None if _MANIFOLD.search(single.text) else False
+
+
+def _surely_interval(pair: Tuple) -> bool:
+    """Whether two members can only be an interval's ends. `(2,5)` may be a point, and counts as one."""
+    return len(pair.members) == 2 and (
+        pair.opening == "["
+        or pair.closing == "]"
+        or any(isinstance(end, Leaf) and "\\infty" in end.text for end in pair.members)
+    )
 
 
 def _as_members(structure: Structure) -> Sequence[Structure]:

@@ -14,8 +14,8 @@ class Verdict(StrEnum):
     NO_ANSWER = "no_answer"  # the model stopped by itself and left no balanced, filled box
     TRUNCATED = "truncated"  # the token limit cut the response before a box was closed
     UNPARSED_GOLD = "unparsed_gold"  # no reader makes an object of the gold, and the strings differ
-    TIMEOUT = "timeout"  # the comparison used up its CPU seconds, twice
-    ERROR = "error"  # the comparison ended otherwise (memory, signal, exception); the grade's `rule` says how
+    TIMEOUT = "timeout"  # the comparison used up its CPU seconds
+    ERROR = "error"  # grading ended otherwise (memory, signal, exception); the grade's `rule` says how
 
 
 class Rule(StrEnum):
@@ -23,7 +23,7 @@ class Rule(StrEnum):
 
     NONE = "none"  # no answer to compare
     STRING = "string"  # equal, or different, as normalised text
-    LENGTH = "length"  # longer than any gold can be
+    LENGTH = "length"  # longer, or nested deeper, than any gold can be
     NUMBER = "number"  # exact rational numbers
     TOLERANCE = "tolerance"  # within half a unit of the gold's last printed digit, or within the item's own tolerance
     SYMBOLIC = "symbolic"  # math-verify, in a worker process
@@ -45,7 +45,7 @@ class Grade:
     extracted: str | None  # content of the last box; None without one
     normalised: str | None  # what was compared
     rule: str  # a `Rule`; for the verdict `error`, the reason
-    seconds: float = 0.0  # CPU time of the comparison, also when it comes from the cache; 0 when no worker was needed
+    seconds: float = 0.0  # CPU time of the comparison; 0 when no worker was needed
 
 
 @dataclass(frozen=True)

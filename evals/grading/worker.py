@@ -10,6 +10,7 @@ no file but the installation's to read, no subprocess, no socket, no `eval` of t
 
 from __future__ import annotations
 
+import gc
 import json
 import mmap
 import os
@@ -17,6 +18,7 @@ import resource
 import signal
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -25,6 +27,7 @@ from typing import Any
 # Exit codes of the comparing process, apart from 0 (the input ended) and from those that Python and shells use.
 FORBIDDEN_EXIT = 87
 RETIRED_EXIT = 86
+RECURSION, STACK = 20_000, 2**29  # frames and bytes: no text within `symbolic.LONGEST_OBJECT` needs as many (measured)
 TASKS_PER_PROCESS = 2000  # then a fresh one: the algebra's caches grow
 FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # hidden: their C code cannot be interrupted, their answers may differ
 
@@ -60,33 +63,59 @@ def main(load: Callable[[], dict[str, Compare]] = algebra) -> None:
     limits = json.loads(_line() or "null")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # killing a comparison is normal and must not leave core files
+    gc.disable()  # until everything is loaded, and rarely afterwards: parsing makes many short-lived objects
     try:
         graders = load()
     except ImportError as error:
         _send(channel, fatal=str(error))
         return
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
     _send(channel, ready=True)
     current = mmap.mmap(-1, 8)  # the number of the comparison under way, seen by both processes; 0 for none
     while True:
         current[:] = struct.pack("q", 0)
         child = os.fork()
         if child == 0:
-            _compare_all(graders, limits, current, channel)
-            os._exit(0)
+            _restrict(limits)
+            _on_a_large_stack(lambda: _compare_all(graders, limits, current, channel))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == 0:
             return
         number = struct.unpack("q", current[:])[0]
         if number:
             _send(channel, id=number, killed=code)
+        elif code != RETIRED_EXIT:
+            return  # it died without a comparison, and the next might as well: the parent starts another worker
 
 
-def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: mmap.mmap, channel: int) -> None:
-    """The second process: restrict itself, then compare until the input ends."""
+def _on_a_large_stack(work: Callable[[], None]) -> None:
+    """Do `work` where recursion is not what ends it, and leave the process: 0 when it came to its end."""
+    ended: list[bool] = []
+
+    def whole() -> None:
+        work()
+        ended.append(True)
+
+    sys.setrecursionlimit(RECURSION)
+    threading.stack_size(STACK)  # of a new thread; the main thread's was fixed when the process began
+    thread = threading.Thread(target=whole)
+    thread.start()
+    thread.join()
+    os._exit(0 if ended else 1)
+
+
+def _restrict(limits: dict[str, Any]) -> None:
+    """What the second process may not do, before it reads model text."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # a second guard against writing, below Python's audit hook
     sys.addaudithook(_refuse)
+
+
+def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: mmap.mmap, channel: int) -> None:
+    """The second process compares until the input ends."""
     for _ in range(TASKS_PER_PROCESS):
         line = _line()
         if not line:
@@ -114,7 +143,7 @@ def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[s
     except MemoryError:
         answer = {"died": "memory"}
     except RecursionError:
-        answer = {"outcome": "different"}  # nested too deeply to be compared: counted as wrong, not as an error
+        answer = {"died": "recursion"}
     except Exception as error:  # a bug or an odd object: this item's verdict, never the end of the evaluation
         answer = {"died": f"{type(error).__name__}: {error}"[:200]}
     finally:

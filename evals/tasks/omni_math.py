@@ -35,6 +35,7 @@ BENCHMARK = Benchmark(
         KnownBad("cdb3ed5ca063524c", _CUT),
         KnownBad("eaaf9b7adc0a8284", _CUT),
         KnownBad("27623371721f43cf", "gold with a form feed where the backslash and the f of a fraction were"),
+        KnownBad("cac928a3a9ea859a", "gold `rac{7}{12}`: a fraction without its backslash and its first letter"),
         KnownBad("63917a904e60be02-2", "second copy of a problem"),
         KnownBad("6143239b7cb06570-2", "second copy of a problem"),
         KnownBad("c892095da4e30979-2", "second copy of a problem"),

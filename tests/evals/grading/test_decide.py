@@ -139,7 +139,6 @@ LEFT = {
     "unit vectors": (r"a+2\mathbf{j}", r"a+2\mathbf{k}"),
     "roots": (r"\sqrt{8}", r"2\sqrt{2}"),
     "order of terms": ("6-5i", "-5i+6"),
-    "inequality": (r"x \le 3", r"(-\infty,3]"),
     "factorial": ("120", "5!"),
     "decimal gold, root": ("1.41", r"\sqrt{2}"),
     "equations": ("x+y=1", "y=1-x"),
@@ -235,22 +234,3 @@ def test_exact_values(text: str, value: Fraction | None) -> None:
 @pytest.mark.parametrize("text", [r"$\dfrac12\text{ cm}$", "10{,}000", r"x \in [-2,7]", r"\{1\pm\sqrt5,-2\}", "1 000"])
 def test_normalising_twice_changes_nothing(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
-
-
-FAR = {
-    "roots": (r"\frac{\sqrt{3}}{2}", r"\sqrt{21}", True),
-    "pi": (r"12\pi", r"\frac{9\pi}{4}", True),
-    "number": ("5", r"2\sqrt{3}", True),
-    "equal": (r"\sqrt{8}", r"2\sqrt{2}", False),
-    "close": (r"\sqrt{2}", "1.4142", False),
-    "quotient that means two things": (r"\frac{\sqrt{3}}{2}", r"1/2\sqrt{3}", False),
-    "with a letter": (r"\sqrt{3}", r"x\sqrt{5}", False),
-    "third root": (r"\sqrt{3}", r"\sqrt[3]{5}", False),
-    "within twice the tolerance": ("1.4", r"\sqrt{2}+0.1", False),
-}
-
-
-@pytest.mark.parametrize(("stored", "answer", "far"), FAR.values(), ids=FAR)
-def test_far_values_need_no_worker_and_close_ones_do(stored: str, answer: str, far: bool) -> None:
-    found = decide(gold(stored), normalise(answer))
-    assert (found is not None and not found.equal) == far

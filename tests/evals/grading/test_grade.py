@@ -74,7 +74,7 @@ def symbolic_samples(tmp_path: Path, items: Path) -> Path:
 
 def test_one_verdict_per_response(samples: Path, items: Path, tmp_path: Path) -> None:
     out = tmp_path / "grades"
-    grade(samples, items, out, cache=None)
+    grade(samples, items, out)
     table = pq.read_table(out / f"{KEY}.parquet").to_pydict()
     asked = pq.read_table(samples / f"{KEY}.parquet").to_pydict()
     assert (table["item_id"], table["sample"]) == (asked["item_id"], asked["sample"])
@@ -90,7 +90,7 @@ def test_one_verdict_per_response(samples: Path, items: Path, tmp_path: Path) ->
 
 def test_grading_twice_gives_identical_files(symbolic_samples: Path, items: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        grade(symbolic_samples, items, tmp_path / name, cache=tmp_path / "cache")
+        grade(symbolic_samples, items, tmp_path / name)
     for file in (f"{KEY}.parquet", "grades.json"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
@@ -99,17 +99,17 @@ def test_grades_that_are_there_are_left_alone_until_the_samples_change(
     samples: Path, items: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "grades"
-    grade(samples, items, out, cache=None)
+    grade(samples, items, out)
     capsys.readouterr()
-    grade(samples, items, out, cache=None)
+    grade(samples, items, out)
     assert "grades are there" in capsys.readouterr().out
     rows = _rows(items)
     rows["response"][0] = r"\boxed{0}"
     _write(samples, rows)
-    grade(samples, items, out, cache=None)
+    grade(samples, items, out)
     assert "grades are there" not in capsys.readouterr().out
     (out / f"{KEY}.parquet").write_bytes(b"PAR1")
-    grade(samples, items, out, cache=None)
+    grade(samples, items, out)
     assert pq.read_table(out / f"{KEY}.parquet").num_rows == len(rows["item_id"])
 
 
@@ -120,7 +120,7 @@ def test_broken_text_is_graded_not_refused(items: Path, tmp_path: Path) -> None:
     broken = pa.array(raw, pa.binary())
     text = pa.Array.from_buffers(pa.string(), len(raw), broken.buffers())
     out = tmp_path / "grades"
-    grade(_write(tmp_path / "samples", {**rows, "response": text}), items, out, cache=None)
+    grade(_write(tmp_path / "samples", {**rows, "response": text}), items, out)
     assert pq.read_table(out / f"{KEY}.parquet")["verdict"].to_pylist()[4] == "wrong"
 
 
@@ -208,25 +208,25 @@ def test_broken_samples_are_an_error_that_names_the_file(
 ) -> None:
     breaks(samples, items)
     with pytest.raises(error, match=says):
-        grade(samples, items, tmp_path / "grades", cache=None)
+        grade(samples, items, tmp_path / "grades")
     assert not (tmp_path / "grades").exists()
 
 
 def test_a_benchmark_that_was_not_sampled_is_named(samples: Path, items: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"no benchmark 'syn_mix4'; there: syn_mix3; nearest: syn_mix3"):
-        grade(samples, items, tmp_path / "grades", benchmarks=["syn_mix4"], cache=None)
+        grade(samples, items, tmp_path / "grades", benchmarks=["syn_mix4"])
 
 
 def test_missing_items_say_how_to_get_them(samples: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"evals\.fetch"):
-        grade(samples, tmp_path / "nowhere", tmp_path / "grades", cache=None)
+        grade(samples, tmp_path / "nowhere", tmp_path / "grades")
 
 
 def test_the_command_grades_and_compares(samples: Path, items: Path, tmp_path: Path) -> None:
     out = tmp_path / "grades"
     done = subprocess.run(
         [sys.executable, "-m", "evals.grade", "--samples", samples, "--data", items, "--out", out,
-         "--cache", tmp_path / "cache", "--compare", "lineage"],
+         "--compare", "lineage"],
         cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -255,4 +255,4 @@ def test_an_item_with_a_meaningless_tolerance_is_named(
     loaded = data.load(benchmark(KEY), items)
     monkeypatch.setattr(data, "load", lambda *_: [replace(item, tolerance="wide") for item in loaded])
     with pytest.raises(ConfigError, match=rf"{KEY}: item {loaded[0].item_id}: .*'wide'"):
-        grade(samples, items, tmp_path / "grades", cache=None)
+        grade(samples, items, tmp_path / "grades")

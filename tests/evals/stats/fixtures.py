@@ -17,7 +17,7 @@ from records.layout import Checkpoint, Results, Run
 from records.provenance import sha256_bytes, sha256_file
 
 SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))
-GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "seconds", "grader_version")
+GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "grader_version")
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
 KEEP = {"sampled": "keep", "greedy": "keep"}
@@ -46,7 +46,6 @@ def responses(
                     "extracted": answer,
                     "normalised": answer,
                     "rule": "string",
-                    "seconds": 0.001,
                     "grader_version": "test",
                 }
             )
