@@ -4,8 +4,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A folder with a colon in its name cannot be on the PATH; every other letter can, a space and a quote too.
+ifneq ($(findstring :,$(CURDIR)),)
+$(error error: $(CURDIR): a colon in the path of the project: no program in it can be found; move it)
+endif
 PATH := $(CURDIR)/$(BIN):$(PATH)
-export PATH
+# Libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII.
+PYTHONUTF8 := 1
+export PATH PYTHONUTF8
 unexport PYTHONHOME VIRTUAL_ENV
 
 QUICK := config/quick.yaml
@@ -33,7 +39,8 @@ install: $(VENV)/.demo
 install-test: $(VENV)/.test
 
 demo: $(VENV)/.demo
-	snakemake --configfile $(QUICK) --quiet rules host reason progress
+	@# Not `snakemake`: the first line of that script cannot name a Python whose path has a double quote.
+	python -m snakemake --configfile $(QUICK) --quiet rules host reason progress
 	@python -m report.show table1 --results results/quick
 
 # The quick run is part of the tests: the slow ones read what it wrote.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -229,6 +230,28 @@ def test_without_its_folder_the_page_says_what_is_missing(visit: Visit, report: 
     watched = visit(f"file://{alone}#samples")
     expect(watched.page.locator("[data-part=status]")).to_contain_text("report.data has to lie beside this file")
     assert all("ERR_FILE_NOT_FOUND" in error for error in watched.errors)
+    watched.errors.clear()
+
+
+# math.js has no checksum in the page: a changed byte in it is found by `report.verify` alone.
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("samples/**/*.js", "changed"), ("samples/**/*.js", "cut"), ("problems/*.js", "empty"), ("math.js", "cut")],
+)
+def test_a_damaged_companion_file_is_named_by_the_page(
+    name: str, damage: str, visit: Visit, report: str, tmp_path: Path
+) -> None:
+    """A sentence, and not an empty view: gzip's checksum tells a changed byte, the browser's parser a cut."""
+    shutil.copytree(folder(report) / "report.data", tmp_path / "report.data")
+    shutil.copyfile(folder(report) / "report.html", tmp_path / "report.html")
+    for path in tmp_path.glob(f"report.data/{name}"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes({"changed": content, "cut": content[: len(content) // 2], "empty": b""}[damage])
+    watched = visit((tmp_path / "report.html").as_uri() + "#samples")
+    expect(watched.page.locator("[data-part=status]")).to_contain_text(
+        "is damaged. `snakemake report` writes it again."
+    )
     watched.errors.clear()
 
 

@@ -20,6 +20,7 @@ from report import build, convergence
 from report.site import assets, runs
 from report.site import figures as site_figures
 from report.tables import spec
+from tests.report.finished import rehash
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
@@ -218,13 +219,14 @@ def test_timeouts_are_counted(copy: Tree) -> None:
         writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
+    rehash(copy.root)
     text = "".join(Page(build.build(copy.root)).text)
     assert "3 responses graded as wrong because grading ran out of time (most: tepo on syn_as3, 3)" in text
 
 
 def test_a_missing_figure_is_named(copy: Tree) -> None:
     (copy.layout.figures / "figure3.svg").unlink()
-    with pytest.raises(MissingInputError, match=r"figure3\.svg: the figure is missing"):
+    with pytest.raises(MissingInputError, match=r"figure3\.svg: missing"):
         build.build(copy.root)
 
 

@@ -42,10 +42,11 @@ LOGS = f"logs/{config['scale']}"
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
 # Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.
 # PYTHONUTF8: libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII.
+# MPLCONFIGDIR: its default is the user's home, which a container may forbid to write.
 # A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
 shell.prefix(
     "set -euo pipefail; export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
-    " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 PYTHONPATH=.; "
+    " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 MPLCONFIGDIR=${{MPLCONFIGDIR:-.snakemake/matplotlib}} PYTHONPATH=.; "
 )
 
 

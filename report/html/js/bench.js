@@ -30,6 +30,11 @@ const bench = (() => {
     );
   }
 
+  // It was read and is not what was written: cut, or a byte changed (gzip carries a checksum).
+  function damaged(name) {
+    return new Error(`${address(name)} is damaged. \`snakemake report\` writes it again.`);
+  }
+
   // A page opened from disk may not fetch a file beside it, but may add it as a script.
   function script(name, done, failed) {
     const tag = el("script", { src: address(name), onload: done, onerror: () => failed(missing(name)) });
@@ -39,7 +44,7 @@ const bench = (() => {
   function packed(name) {
     return new Promise((resolve, reject) => {
       waiting.set(name, resolve);
-      const check = () => waiting.delete(name) && reject(missing(name));
+      const check = () => waiting.delete(name) && reject(damaged(name));
       script(`${name}.js`, check, reject);
     });
   }
@@ -52,7 +57,7 @@ const bench = (() => {
   // The value of a companion file.
   function load(name) {
     if (!files.has(name)) {
-      const value = packed(name).then(unpack);
+      const value = packed(name).then((text) => unpack(text).catch(() => Promise.reject(damaged(name))));
       value.catch(() => files.delete(name));
       files.set(name, value);
       if (files.size > KEPT) files.delete(files.keys().next().value);
@@ -66,5 +71,5 @@ const bench = (() => {
     if (waiting.delete(name)) resolve(text);
   }
 
-  return { data, el, load, arrived, script, address };
+  return { data, el, load, arrived, script, address, damaged };
 })();

@@ -2,7 +2,7 @@
 "use strict";
 
 const typeset = (() => {
-  const { el, script, address } = bench;
+  const { el, script, address, damaged } = bench;
   const DELIMITERS = [
     ["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false], ["$", "$", false],
     ["\\begin{align}", "\\end{align}", true], ["\\begin{align*}", "\\end{align*}", true],
@@ -20,7 +20,8 @@ const typeset = (() => {
   function katex() {
     library ??= new Promise((resolve, reject) => {
       document.head.append(el("link", { rel: "stylesheet", href: address("math.css") }));
-      script("math.js", resolve, reject);
+      const check = () => (window.renderMathInElement ? resolve() : reject(damaged("math.js")));
+      script("math.js", check, reject);
     });
     return library;
   }
