@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,9 +28,18 @@ evaluation: {benchmarks: [syn_mix3], table_step: 2}
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """This checkout, as it is now, in a folder with a space, both quotes and a letter outside ASCII."""
-    project = tmp_path / "t e'st \"ü" / "bench"
+def project() -> Iterator[Path]:
+    """This checkout, as it is now, in a folder with a space, both quotes and a letter outside ASCII.
+
+    Not in pytest's own folder: the library datasets makes one file name of the whole path of its cache, which must stay
+    below 255 bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="t e'st \"ü") as folder:
+        yield _copied(Path(folder))
+
+
+def _copied(folder: Path) -> Path:
+    project = folder / "b"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
