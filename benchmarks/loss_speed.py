@@ -47,6 +47,11 @@ VERL = {  # our key: verl's name, reducer, settings
     "dppo_tv": ("dppo_tv", "token-mean", {}),
     "dppo_kl": ("dppo_kl", "token-mean", {}),
     "dro": ("dro", "token-mean", {"dro_beta": 0.05}),
+    # these differ from GRPO in the advantage, which comes before the loss
+    "reinforce_pp": ("vanilla", "token-mean", {}),
+    "reinforce_pp_baseline": ("vanilla", "token-mean", {}),
+    "rloo": ("vanilla", "token-mean", {}),
+    "opo": ("vanilla", "token-mean", {}),
 }
 TRL = {  # our key: loss type, level of the ratio, beta, share of the tokens of highest entropy
     "grpo": ("dapo", "token", 0.0, 1.0),

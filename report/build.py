@@ -22,6 +22,7 @@ VIEWS = (
     ("claims", "Claims"),
     ("readings", "Readings"),
     ("audit", "Audit"),
+    ("losses", "Losses"),
     ("about", "Provenance"),
 )
 
@@ -71,6 +72,7 @@ def build(root: Path) -> str:
             "figures": figure_views,
             "runs": runs.views(tree, summaries),
             "audit": Markup(paper.audit(tree)),
+            "losses": [Markup(text) for text in paper.losses()],
             "benchmarks": overview.benchmarks(tree, filled),
             "provenance": overview.provenance(summaries),
             "native": SNAKEMAKE_REPORT,

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from paper import sampler
 from paper.claims.contrast import Contrast
 from records.errors import unknown
 
@@ -71,15 +72,29 @@ CHECKS: dict[str, Callable[[Array], Holds]] = {
     check.__name__: check for check in (entropy_gradient, tilting, entropy_signs, covariance)
 }
 
+# Shares that `paper.sampler` counted: study, tokens, sampler, loss and the column with the count.
+OLD = "old, KL 0.01"  # the sampler is some updates old, as in the later minibatches of a rollout
+SAMPLED = {
+    "sequence_weight_has_less_bias": ("weights", 8, OLD, "sequence, geometric mean", "less_bias"),
+    "sequence_weight_has_less_noise": ("weights", 8, OLD, "sequence, geometric mean", "less_noise"),
+    "tepo_has_less_bias": ("methods", 6, OLD, "tepo", "less_bias"),
+}
+
 
 @cache
 def share(check: str, null: float) -> Contrast:
     """Share of policies for which the formula holds: Clopper-Pearson and the exact binomial test against `null`."""
     from scipy.special import bdtr, betaincinv
 
-    if check not in CHECKS:
-        raise unknown("algebra", "check", check, CHECKS)
-    n, hits = POLICIES, int(CHECKS[check](policies()).sum())
+    if check in CHECKS:
+        n, hits = POLICIES, int(CHECKS[check](policies()).sum())
+        how = f"{hits} of {n} random softmax policies over {ACTIONS} actions"
+    elif check in SAMPLED:
+        row, figure = sampler.row_of(*SAMPLED[check][:4]), SAMPLED[check][4]
+        n, hits = row.policies, int(getattr(row, figure))
+        how = f"{hits} of {n} random policies over {sampler.WORDS} words and {row.length} tokens, every response listed"
+    else:
+        raise unknown("algebra", "check", check, [*CHECKS, *SAMPLED])
     low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
     tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
@@ -93,7 +108,7 @@ def share(check: str, null: float) -> Contrast:
         detectable=None,
         unit="share",
         level="policy",
-        how=f"{hits} of {n} random softmax policies over {ACTIONS} actions, Clopper-Pearson",
+        how=f"{how}, Clopper-Pearson",
         n=n,
     )
 

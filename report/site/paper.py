@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from methods.readings import READINGS
@@ -12,7 +14,9 @@ from paper.claims.entries import MEANING, VERDICTS, Entry, amount, figure, setti
 from records.errors import written_by
 from records.files import cells_of, read_csv, read_text
 from records.results_tree import Tree
+from report.figures.spec import css_colours
 from report.site import assets, links
+from report.site.figures import inline
 
 DECIDED = ("supported", "contradicted")
 WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
@@ -164,3 +168,20 @@ def audit(tree: Tree) -> str:
         tree.check_written("paper/audit", "paper/audit.md")
         text = read_text(path, "audit of the printed tables")
     return assets.html(text)
+
+
+# What holds whatever the results: how losses differ between frameworks, and what a sampler does to their gradients.
+
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
+_PICTURE = re.compile(r"<p><img src=\"([\w-]+)\.svg\" alt=\"([^\"]*)\"\s*/?></p>")
+
+
+def losses() -> list[str]:
+    """docs/atlas.md and docs/sampler.md as HTML, pictures inside."""
+
+    def inside(match: re.Match[str]) -> str:
+        return inline(_DOCS / f"{match[1]}.svg", match[1], match[2], css_colours())
+
+    texts = (read_text(_DOCS / f"{name}.md", "page about losses") for name in ("atlas", "sampler"))
+    return [_PICTURE.sub(inside, assets.html(_LINK.sub(r"\1", text))) for text in texts]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 Visit = Callable[..., Watched]
 HERE = Path(__file__).resolve().parent
 RUN = "run/tiny_qwen2/tepo/seed1"
-VIEWS = ("overview", "tables", "figures", "runs", RUN, "samples", "claims", "readings", "audit", "about")
+VIEWS = ("overview", "tables", "figures", "runs", RUN, "samples", "claims", "readings", "audit", "losses", "about")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,0 +1,121 @@
+"""The laboratory against a listing of whole groups that shares nothing with it, and the kept figures against it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import combinations_with_replacement
+
+import pytest
+import torch
+
+from methods import catalog
+from methods.batch import Batch
+from paper import sampler
+from paper.sampler import EXACT, FULL_WEIGHT, GROUP, NO_WEIGHT, SAMPLERS, TOKEN_WEIGHT, World, moments, weights, world
+
+LONG = max(sampler.LENGTHS)
+METHODS = (
+    "grpo", "tepo", "tepo_nokl+clip-form=eq4", "gpg", "cispo", "prefix_is", "entropy_adv", "grpo+low=0.01+high=0.01",
+    "reinforce_pp", "dr_grpo", "maxrl", "sapo", "gmpo", "dppo_tv", "grpo+correction=tis", "tepo+correction=seq-rs",
+)  # fmt: skip
+
+
+def listed(method, w: World, mu: torch.Tensor, old: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Mean and variance over every group of responses, by one loss and one backward pass for each."""
+    probability = w.logp_ST(mu).sum(1).exp()
+    mean, square = torch.zeros(w.logits.numel(), dtype=torch.float64), 0.0
+    for group in combinations_with_replacement(range(len(probability)), GROUP):
+        s, counts = list(group), Counter(group)
+        weight = math.factorial(GROUP) * math.prod(
+            float(probability[i]) ** n / math.factorial(n) for i, n in counts.items()
+        )
+        if weight == 0:
+            continue
+        logits = w.logits.clone().requires_grad_()
+        logp = logits.log_softmax(-1)[w.node[s], w.token[s]]
+        batch = Batch(
+            logp=logp,
+            old_logp=w.logp_ST(old)[s],
+            ref_logp=w.logp_ST(w.logits)[s],
+            advantage=method.advantage(w.reward[s], torch.zeros(GROUP).long(), torch.full((GROUP,), logp.shape[1])),
+            sampling_logp=w.logp_ST(mu)[s],
+            max_tokens=logp.shape[1],
+            mask=torch.ones_like(logp, dtype=torch.bool),
+            group=torch.zeros(GROUP).long(),
+            entropy=torch.distributions.Categorical(logits=logits).entropy()[w.node[s]],
+            old_entropy=w.entropy_ST(old)[s],
+        )
+        (gradient,) = torch.autograd.grad(-method.loss(batch), logits)
+        mean += weight * gradient.flatten()
+        square += weight * float(gradient.square().sum())
+    return mean, square - float(mean @ mean)
+
+
+@pytest.mark.parametrize("name", [EXACT, "old, KL 0.1", f"top-p {sampler.TOP_P}"])
+@pytest.mark.parametrize("key", METHODS)
+def test_moments_are_those_of_all_groups(key: str, name: str) -> None:
+    w = world(3, 2)
+    mu = SAMPLERS[name](w)
+    old = mu if name in sampler.STALE else w.logits
+    method = catalog.parse(key)
+    exact = moments(method, w, mu, old)
+    mean, variance = listed(method, w, mu, old)
+    size = float(mean.norm())
+    torch.testing.assert_close(exact.mean, mean, rtol=0, atol=1e-13 * max(size, 1))
+    assert exact.variance == pytest.approx(variance, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if not name.startswith("top-p")])
+def test_only_the_full_product_is_unbiased(name: str) -> None:
+    w = world(1, 4)
+    mu = SAMPLERS[name](w)
+    forms = weights()
+    target = moments(forms[NO_WEIGHT], w, w.logits, w.logits).mean
+    # A = R - mean of all takes the own reward along: (1 - 1/G) of the policy gradient, spread over the tokens
+    torch.testing.assert_close(target * 4, w.policy_gradient_P * (1 - 1 / GROUP), rtol=1e-12, atol=1e-15)
+    bias = {form: float((moments(m, w, mu, mu).mean - target).norm() / target.norm()) for form, m in forms.items()}
+    assert bias[FULL_WEIGHT] < 1e-12
+    if name != EXACT:
+        assert all(value > 1e-5 for form, value in bias.items() if form != FULL_WEIGHT)
+
+
+def test_samplers_are_as_far_as_they_say() -> None:
+    w = world(0, 4)
+    for name, sample in SAMPLERS.items():
+        if name in sampler.STALE:
+            assert sampler.distance(w, sample(w)) == pytest.approx(float(name.rpartition(" ")[2]), rel=1e-9)
+    mu = SAMPLERS[f"top-p {sampler.TOP_P}"](w).softmax(-1)
+    kept = mu > 0
+    own = w.logits.softmax(-1)
+    assert kept.any(-1).all()
+    # what is kept reaches the bound, and would not without its least probable word
+    mass = (own * kept).sum(-1)
+    assert (mass >= sampler.TOP_P).all()
+    assert (mass - torch.where(kept, own, math.inf).amin(-1) < sampler.TOP_P).all()
+
+
+def test_the_kept_figures_are_those_of_this_code() -> None:
+    """One sampler and two losses, over all policies; `python -m paper.sampler` makes the file anew."""
+    forms = {name: form for name, form in weights().items() if name in (TOKEN_WEIGHT, "sequence, geometric mean")}
+    again = [
+        *sampler.measure("weights", 4, forms, TOKEN_WEIGHT, own_ratio=lambda *_: True, samplers=["old, KL 0.01"]),
+        *sampler.measure(
+            "methods",
+            sampler.LENGTH,
+            {key: catalog.parse(key) for key in ("grpo", "tepo")},
+            "grpo",
+            own_ratio=lambda *_: True,
+            samplers=["old, KL 0.01"],
+        ),
+    ]
+    for row in again:
+        kept = sampler.row_of(row.study, row.length, row.sampler, row.loss)
+        assert (kept.less_bias, kept.less_noise) == (row.less_bias, row.less_noise)
+        assert (kept.bias, kept.noise) == pytest.approx((row.bias, row.noise), rel=1e-9)
+
+
+def test_every_method_is_there_or_named_as_left_out() -> None:
+    kept = {row.loss for row in sampler.read() if row.study == "methods"}
+    for key in catalog.entries():
+        assert (key in kept) == sampler.separable(catalog.parse(key)), key
