@@ -52,20 +52,20 @@ class World:
 
     def logp_ST(self, logits_NV: Tensor) -> Tensor:  # noqa: N802
         """Log-probabilities of all tokens of all responses under a policy."""
-        return logits_NV.log_softmax(-1)[self.node_ST, self.token_ST]
+        return logits_NV.log_softmax(-1)[self.node, self.token]
 
     def entropy_ST(self, logits_NV: Tensor) -> Tensor:  # noqa: N802
         """Entropies at the prefixes, nats."""
         logp_NV = logits_NV.log_softmax(-1)
         # a word outside the nucleus has probability 0 and adds nothing
-        return -(logp_NV.exp() * logp_NV.nan_to_num(neginf=0.0)).sum(-1)[self.node_ST]
+        return -(logp_NV.exp() * logp_NV.nan_to_num(neginf=0.0)).sum(-1)[self.node]
 
     @cached_property
     def slopes(self) -> tuple[Tensor, Tensor]:
         """(S, T, P): derivatives of log-probabilities and of entropies by the policy's logits."""
         from torch.func import jacrev
 
-        flat = [jacrev(f)(self.logits_NV).flatten(2) for f in (self.logp_ST, self.entropy_ST)]
+        flat = [jacrev(f)(self.logits).flatten(2) for f in (self.logp_ST, self.entropy_ST)]
         return flat[0], flat[1]
 
     @cached_property
@@ -73,8 +73,8 @@ class World:
         """The gradient of the expected reward."""
         import torch
 
-        p_S = self.logp_ST(self.logits_NV).sum(1).exp()
-        return torch.einsum("s,stp->p", p_S * self.reward_S, self.slopes[0])
+        p_S = self.logp_ST(self.logits).sum(1).exp()
+        return torch.einsum("s,stp->p", p_S * self.reward, self.slopes[0])
 
 
 def world(seed: int, length: int) -> World:
