@@ -31,6 +31,6 @@ def loss(**changes):
 
 
 answers = Answers()
-answers.add("GRPO", "models.loss.PolicyLoss", DEFAULTS, loss())
-answers.add("GSPO", "models.loss.PolicyLoss", DEFAULTS | {"policy_loss_type": "gspo"}, loss(policy_loss_type="gspo"))
+answers.add("GRPO", "openrlhf.models.loss.PolicyLoss", DEFAULTS, loss())
+answers.add("GSPO", "openrlhf.models.loss.PolicyLoss", DEFAULTS | {"policy_loss_type": "gspo"}, loss(policy_loss_type="gspo"))
 answers.write()
