@@ -152,7 +152,9 @@ def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) ->
         if size(names) <= room:
             chosen += names
             room -= size(names)
-    return sorted(chosen), sorted({"weights", *(kinds[name] for name in kinds if name not in chosen)} - {"hashes"})
+    return sorted(chosen), sorted(
+        {"weights", "inputs", *(kinds[name] for name in kinds if name not in chosen)} - {"hashes"}
+    )
 
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:

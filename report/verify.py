@@ -1,7 +1,8 @@
-"""`python -m report.verify --results results/quick [--weights]`: is every file still what the manifest says it was?
+"""`python -m report.verify --results results/quick`: is every file still what the manifest says it was?
 
-Then the chain of files (`report.provenance.manifest`). Exit code 0: every file and link holds; 1: the lines printed
-name those that do not; 2: no manifest.
+Files of the tree, checkpoints and the inputs from outside it: base models, prompts, benchmarks. Then the chain of files
+(`report.provenance.manifest`). Exit code 0: every file and link holds; 1: the lines printed name those that do not;
+2: no manifest.
 """
 
 from __future__ import annotations
@@ -12,27 +13,35 @@ from typing import Any
 
 from records import digests, errors
 from records.errors import BenchError, Parser
-from records.provenance import sha256_file, sha256_tree
+from records.provenance import sha256_file
 from records.results_tree import Tree, open_tree
 from report.provenance import manifest
 
 
-def problems(tree: Tree, *, weights: bool = False) -> list[str]:
+def problems(tree: Tree, *, sizes_only: bool = False) -> list[str]:
     """One line for each file that differs, is missing or is extra, then for each broken link of the chain.
 
-    weights: read the checkpoints and compare their hashes too; without, only number and size of their files.
+    sizes_only: of checkpoints and inputs compare number and size of the files, and do not read them.
     """
     content = manifest.read(tree.root)
     lines = list(_files(tree.root, content["files"]))
     if "weights" not in content["left_out"]:
         for name, entry in content["weights"].items():
-            lines += _weights(tree, name, entry, content["checkpoints"], read_all=weights)
+            lines += _weights(tree, name, entry, content["checkpoints"], sizes_only=sizes_only)
         checkpoints = {path.relative_to(tree.root).as_posix() for path in tree.root.glob("runs/*/*/*/checkpoints/*")}
         lines += [f"extra: {name}" for name in sorted(checkpoints - set(content["weights"]))]
+    not_kept = unchecked(content)
     try:
-        return lines + [f"chain: {line}" for line in manifest.broken_links(tree, content["left_out"])]
+        if "inputs" not in not_kept:
+            lines += list(_inputs(tree, content["inputs"], sizes_only=sizes_only))
+        return lines + [f"chain: {line}" for line in manifest.broken_links(tree, not_kept)]
     except BenchError as error:  # a record that cannot be read: the chain ends here
         return [*lines, f"chain: {error}"]
+
+
+def unchecked(content: Mapping[str, Any]) -> list[str]:
+    """Kinds of files that cannot be checked: left out of a reference, or not in an earlier version's manifest."""
+    return sorted({*content["left_out"], *(() if "inputs" in content else ("inputs",))})
 
 
 def _files(root: Path, recorded: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -50,7 +59,7 @@ def _files(root: Path, recorded: Mapping[str, Mapping[str, Any]]) -> Iterator[st
 
 
 def _weights(
-    tree: Tree, name: str, entry: Mapping[str, Any], checkpoints: Mapping[str, Any], *, read_all: bool
+    tree: Tree, name: str, entry: Mapping[str, Any], checkpoints: Mapping[str, Any], *, sizes_only: bool
 ) -> list[str]:
     folder = tree.root / name
     if not folder.is_dir():
@@ -59,28 +68,49 @@ def _weights(
     if size != {key: entry[key] for key in size}:
         now = f"{size['files']} files, {size['bytes']} bytes"
         return [f"differs: {name}: {now}; the manifest has {entry['files']}, {entry['bytes']}"]
-    if not read_all:
+    if sizes_only:
         return []
     try:
-        digests.check_model(folder, folder.parents[1] / "run.json")
+        found = digests.check_model(folder, folder.parents[1] / "run.json")
     except BenchError as error:
         return [f"differs: {error}"]
     evaluated = checkpoints.get(entry["of"], {}).get("weights")
-    if evaluated not in (None, sha256_tree(folder, "*.safetensors")):
+    if evaluated not in (None, digests.tree(found, "*.safetensors")):
         return [f"chain: {name}: not the weights that the samples of {entry['of']} were drawn from"]
     return []
+
+
+def _inputs(tree: Tree, recorded: Mapping[str, Mapping[str, Any]], *, sizes_only: bool) -> Iterator[str]:
+    paths = {name: manifest.located(tree, name) for name in recorded}
+    there = {name: path for name, path in paths.items() if path.is_file()}
+    found = {} if sizes_only else digests.of(there.values())
+    for name, entry in recorded.items():
+        if name not in there:
+            yield f"missing: {name} ({entry['kind']})"
+        elif (size := paths[name].stat().st_size) != entry["bytes"]:
+            yield f"differs: {name} ({entry['kind']}): {size} bytes, the manifest has {entry['bytes']}"
+        elif (digest := found.get(paths[name], entry["sha256"])) != entry["sha256"]:
+            yield (f"differs: {name} ({entry['kind']}): sha256 {digest[:12]}, the manifest has {entry['sha256'][:12]}")
+    for base in manifest.bases(tree):
+        folder = manifest.located(tree, base)
+        for path in (*digests.files(folder), *(p for p in [folder / digests.SUMS] if p.is_file())):
+            if (name := f"{base}/{path.relative_to(folder).as_posix()}") not in recorded:
+                yield f"extra: {name}"
 
 
 def main() -> int:
     parser = Parser(description="Compare a results tree with its manifest.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, or a reference")
-    parser.add_argument("--weights", action="store_true", help="read every checkpoint too")
+    parser.add_argument("--sizes-only", action="store_true", help="do not read checkpoints and inputs, compare sizes")
     args = parser.parse_args()
-    lines = problems(open_tree(args.results), weights=args.weights)
+    lines = problems(open_tree(args.results), sizes_only=args.sizes_only)
     for line in lines:
         print(line)
     content = manifest.read(args.results)
-    listed = f"{len(content['files'])} files, {len(content['weights'])} checkpoints"
+    if missing := unchecked(content):
+        print(f"{args.results}: not kept here or not listed in the manifest, so not checked: {', '.join(missing)}")
+    counts = (f"{len(content.get(part, ()))} {what}" for part, what in manifest.PARTS.items())
+    listed = ", ".join(counts)
     print(f"{args.results}: {f'{len(lines)} problems' if lines else 'everything stands'} ({listed} listed)")
     return 1 if lines else 0
 

@@ -2,7 +2,8 @@
 
 Read from run.json, samples.json and grades.json, never guessed: what they do not say is null. Equal trees give equal
 manifests apart from `written`. Not listed: `state/` (what a run would resume from) and hidden files. Checkpoints are
-listed by the hash that run.json has; `python -m report.verify --weights` compares the files with it.
+listed by the hash that run.json has, inputs from outside the tree (base models, prompts, benchmarks) by the hash that
+their maker wrote beside them; `python -m report.verify` reads them all.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from records.results_tree import MANIFEST, Tree, open_tree, read_manifest
 from records.scores import AVERAGES, KEYS, NOT_RUN, read_rows
 
 NAME = MANIFEST
-SCHEMA = 1
+SCHEMA = 2  # 1 had no `inputs`
 KINDS = {  # the first pattern that fits; `*` also stands for several folders
     f"*{digests.SUFFIX}": "hashes",
     "runs/*/run.json": "run record",
@@ -49,6 +50,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "README.md": "readme",
     "*": "other",
 }
+PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash and a size
 DEPTH = {"runs": 3, "samples": 4, "grades": 4}  # parts of a folder's name that say which run or checkpoint it is
 ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
 
@@ -141,6 +143,7 @@ def build(tree: Tree) -> dict[str, Any]:
         "runs": {run.path.as_posix(): entry for run, entry in runs.items()},
         "checkpoints": {c.path.as_posix(): entry for c, entry in checkpoints.items()},
         "weights": {name: entry for run, record in records.items() for name, entry in _weights(tree, run, record)},
+        "inputs": _inputs(tree),
         "files": {path.relative_to(tree.root).as_posix(): file_entry(tree.root, path) for path in walk(tree.root)},
         "written": {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "environment": environment()},
     }
@@ -191,6 +194,62 @@ def _weights(tree: Tree, run: Run, record: Mapping[str, Any]) -> Iterator[tuple[
         yield (folder / name).relative_to(tree.root).as_posix(), entry
 
 
+# Inputs: what runs and evaluations read from outside the tree. Named as run.json and samples.json name them, which is
+# relative to the checkout where the commands ran.
+
+
+def located(tree: Tree, name: str) -> Path:
+    """Where an input lies now: in the checkout that holds results/<scale>, else in the present folder."""
+    beside_results = tree.root.absolute().parent.parent / name
+    return beside_results if beside_results.exists() else Path(name)
+
+
+def bases(tree: Tree) -> dict[str, list[Run]]:
+    """The folders of base models, each with the runs that were trained from it."""
+    folders: dict[str, list[Run]] = {}
+    for run in tree.finished:
+        if base := (tree.record(run) or {}).get("spec", {}).get("base"):
+            folders.setdefault(base, []).append(run)
+    return folders
+
+
+def single_files(tree: Tree) -> dict[str, tuple[str, dict[str, Path]]]:
+    """Prompts and benchmarks by name: what it is, and by sha256 a record that names it; more than one do not agree."""
+    found: dict[str, tuple[str, dict[str, Path]]] = {}
+    for run in tree.finished:
+        record = tree.record(run) or {}
+        name, digest = record.get("spec", {}).get("prompts"), (record.get("inputs") or {}).get("prompts")
+        if name and digest:
+            found.setdefault(name, ("training prompts", {}))[1].setdefault(digest, tree.layout.run(run) / "run.json")
+    for checkpoint in tree.checkpoints:
+        path = tree.layout.samples(checkpoint) / "samples.json"
+        for entry in store.read_record(path).values() if path.is_file() else ():
+            if items := entry.get("data"):
+                found.setdefault(items["file"], ("benchmark", {}))[1].setdefault(items["sha256"], path)
+    return found
+
+
+def listed(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of a base model as its maker wrote it; of somebody's own folder, as it is now."""
+    sums = folder / digests.SUMS
+    return digests.read(sums) | {digests.SUMS: sha256_file(sums)} if sums.is_file() else digests.of_folder(folder)
+
+
+def _inputs(tree: Tree) -> dict[str, dict[str, Any]]:
+    entries: dict[str, dict[str, Any]] = {
+        f"{base}/{name}": {"sha256": digest, "kind": "base model"}
+        for base in bases(tree)
+        for name, digest in listed(located(tree, base)).items()
+    }
+    entries |= {name: {"sha256": next(iter(named)), "kind": kind} for name, (kind, named) in single_files(tree).items()}
+    for name, entry in entries.items():
+        path = located(tree, name)
+        if not path.is_file():
+            raise MissingInputError(f"{path}: missing, though {tree.root} was made from it")
+        entry["bytes"] = path.stat().st_size
+    return dict(sorted(entries.items()))
+
+
 # The chain: does each file follow from the one before it? run.json -> samples.json -> grades.json -> scores.csv.
 # Every link is a hash that the later file holds of the earlier one; scores are computed again. A link whose earlier end
 # was left out of the tree (a reference has no samples) is not checked. Needs no manifest.
@@ -200,6 +259,8 @@ def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here."""
     lists = [path for path in walk(tree.root) if path.suffix == digests.SUFFIX]
     lines = [str(error) for path in lists for error in digests.check_list(path)]
+    if "inputs" not in left_out:
+        lines += _check_inputs(tree)
     lines += [line for run in tree.finished for line in _check_curve(tree, run)]
     sound = []
     for checkpoint in tree.checkpoints:
@@ -210,6 +271,41 @@ def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     if tree.layout.scores.is_file():
         lines += _check_scores(tree, sound, left_out)
     return lines
+
+
+def _check_inputs(tree: Tree) -> Iterator[str]:
+    """Whether runs and evaluations name the content of an input that its maker wrote; reads lists of hashes only."""
+    for base, runs in bases(tree).items():
+        folder = located(tree, base)
+        if not folder.is_dir():
+            yield f"{folder}: missing, though {tree.layout.run(runs[0]) / 'run.json'} names it"
+            continue
+        try:
+            found = listed(folder)
+        except BenchError as error:
+            yield str(error)
+            continue
+        now = {"base": digests.tree(found, "*.safetensors"), "base_files": digests.beside_weights(found)}
+        for run in runs:
+            inputs = (tree.record(run) or {}).get("inputs") or {}
+            for name, digest in now.items():
+                if inputs.get(name) not in (None, digest):  # None: of a run before there was one
+                    yield f"{folder}: {name}: not what {tree.layout.run(run) / 'run.json'} was trained from"
+    for name, (kind, named) in single_files(tree).items():
+        path = located(tree, name)
+        if not path.is_file():
+            yield f"{path}: missing, though {next(iter(named.values()))} names it"
+            continue
+        try:
+            sums = digests.beside(path)
+            written = digests.read(sums).get(path.name) if sums.is_file() else next(iter(named))
+        except BenchError as error:
+            yield str(error)
+            continue
+        for digest, record in named.items():
+            if digest != written:
+                by = f" (by {sums})" if sums.is_file() else ""
+                yield f"{path}: not the {kind} that {record} was made from{by}"
 
 
 def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
@@ -230,7 +326,9 @@ def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     if run.method == BASE:
         for trained in tree.runs:
             base = ((tree.record(trained) or {}).get("inputs") or {}).get("base")
-            if trained.model == run.model and base not in (None, record.get("weights_sha256")):
+            files = ((tree.record(trained) or {}).get("inputs") or {}).get("base_files")
+            other_files = None not in (files, record.get("files_sha256")) and files != record["files_sha256"]
+            if trained.model == run.model and (base not in (None, record.get("weights_sha256")) or other_files):
                 yield f"{path}: drawn from another base model than {trained.path.as_posix()} was trained from"
     else:
         # Only the end of the path: a tree may have been moved since.
@@ -315,10 +413,9 @@ def main() -> int:
         return 1
     manifest = build(tree)
     write_json(args.results / NAME, manifest)
-    size = sum(entry["bytes"] for part in ("files", "weights") for entry in manifest[part].values())
-    print(
-        f"{args.results / NAME}: {len(manifest['files'])} files, {len(manifest['weights'])} checkpoints, {size:,} bytes"
-    )
+    size = sum(entry["bytes"] for part in PARTS for entry in manifest[part].values())
+    counts = ", ".join(f"{len(manifest[part])} {what}" for part, what in PARTS.items())
+    print(f"{args.results / NAME}: {counts}, {size:,} bytes")
     return 0
 
 

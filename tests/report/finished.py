@@ -12,12 +12,39 @@ from records import digests
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_file, sha256_tree
 from records.results_tree import Tree
+from tests.report import synthetic
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+BASE_FOLDER, PROMPTS, DATA = (
+    "results/cache/models/invented",
+    "results/cache/prompts/p.jsonl",
+    "results/cache/benchmarks",
+)
+
+
+def write_inputs(checkout: Path) -> dict[str, str]:
+    """A base model, prompts and benchmarks, as their makers leave them; what run.json says of them."""
+    base = checkout / BASE_FOLDER
+    (base / "clean").mkdir(parents=True, exist_ok=True)
+    for name in ("model.safetensors", "clean/model.safetensors", "config.json", "tokenizer.json", "base.json"):
+        (base / name).write_text(f"invented {name}")
+    digests.write_folder(base)
+    digests.write(checkout / PROMPTS, "invented prompts")
+    for benchmark in synthetic.BENCHMARKS:
+        digests.write(checkout / DATA / f"{benchmark['key']}.jsonl", f"invented items of {benchmark['key']}")
+    found = digests.check_folder(base)
+    return {
+        "base": digests.tree(found, "*.safetensors"),
+        "base_files": digests.beside_weights(found),
+        "prompts": digests.check(checkout / PROMPTS),
+    }
+
+
 def finish(tree: Tree) -> Tree:
-    """Give the runs of a synthetic tree checkpoints, and their records and those of the samples true hashes."""
+    """Give a synthetic tree inputs and checkpoints, and the records of its runs and samples true hashes."""
+    inputs = write_inputs(tree.root.parent.parent)
     for run in tree.runs:
         folder = tree.layout.run(run)
         outputs = {"curve.csv": sha256_file(folder / "curve.csv")}
@@ -26,8 +53,16 @@ def finish(tree: Tree) -> Tree:
             weights.mkdir(parents=True)
             (weights / "model.safetensors").write_text(f"invented weights of {checkpoint.path}")
             (weights / "config.json").write_text("{}")
+            digests.write_folder(weights)
             outputs[f"checkpoints/{weights.name}"] = sha256_tree(weights)
-        edit(folder / "run.json", outputs=outputs, finished_at="2026-01-02T03:04:05Z")
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        edit(
+            folder / "run.json",
+            outputs=outputs,
+            finished_at="2026-01-02T03:04:05Z",
+            spec=record["spec"] | {"base": BASE_FOLDER, "prompts": PROMPTS},
+            inputs=record["inputs"] | inputs,
+        )
         (folder / "state").mkdir()
         (folder / "state/events.jsonl").write_text("{}\n")
     environment = json.loads((folder / "run.json").read_text())["environment"]
@@ -35,7 +70,9 @@ def finish(tree: Tree) -> Tree:
         edit(
             tree.layout.samples(checkpoint) / "samples.json",
             model=_model(tree, checkpoint),
-            weights_sha256=_weights(tree, checkpoint),
+            weights_sha256=inputs["base"] if checkpoint.run.method == BASE else _weights(tree, checkpoint),
+            files_sha256=inputs["base_files"] if checkpoint.run.method == BASE else None,
+            benchmarks=_with_data(tree, checkpoint),
             environment=environment,
             engine={"backend": "hf", "device": "cpu"},
             seed=1234,
@@ -63,11 +100,19 @@ def rehash(root: Path) -> None:
 
 def _model(tree: Tree, checkpoint: Checkpoint) -> str:
     if checkpoint.run.method == BASE:
-        return "results/cache/models/invented"
+        return BASE_FOLDER
     return f"results/{tree.root.name}/{tree.layout.weights(checkpoint).relative_to(tree.root)}"
 
 
+def _with_data(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The benchmarks of a samples.json, each with the file of its items."""
+    path = tree.layout.samples(checkpoint) / "samples.json"
+    entries = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
+    for key, entry in entries.items():
+        file = f"{DATA}/{key}.jsonl"
+        entry["data"] = {"file": file, "sha256": digests.check(tree.root.parent.parent / file)}
+    return entries
+
+
 def _weights(tree: Tree, checkpoint: Checkpoint) -> str:
-    if checkpoint.run.method == BASE:
-        return "a" * 64  # what the synthetic runs name as their base
     return sha256_tree(tree.layout.weights(checkpoint), "*.safetensors")

@@ -29,12 +29,12 @@ TEPO, BASE = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12), Checkpoint.base("tiny
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("one") / "quick")))
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("one") / "results/quick")))
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("two") / "quick", seeds=(1, 2))))
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("two") / "results/quick", seeds=(1, 2))))
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from records import digests
 from records.files import write_json
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
 from report import verify
 from report.provenance import manifest
+from tests.records.test_digests import flip
 from tests.report import synthetic
 from tests.report.finished import COMMIT, edit, finish, replace
 from tests.workflow.conftest import copy_of, run_snakemake
@@ -26,7 +28,7 @@ RUN = f"runs/{TEPO.run.path.as_posix()}"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A complete tree with its manifest."""
-    root = tmp_path_factory.mktemp("finished") / "quick"
+    root = tmp_path_factory.mktemp("finished") / "results/quick"
     tree = finish(Tree(synthetic.write_tree(root)))
     tree.layout.tables.mkdir()
     (tree.layout.tables / "table1.md").write_text("| a table |\n")
@@ -37,8 +39,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture
 def broken(finished: Tree, tmp_path: Path) -> Path:
     """The root of a copy to break."""
-    shutil.copytree(finished.root, tmp_path / "quick")
-    return tmp_path / "quick"
+    shutil.copytree(finished.root.parent, tmp_path / "results")
+    return tmp_path / "results/quick"
 
 
 def flip_a_byte(root: Path) -> None:
@@ -94,7 +96,7 @@ BROKEN = {
         [f"missing: {RUN}/run.json", f"missing: {RUN}/curve.csv", f"missing: {RUN}/checkpoints/step12"],
     ),
     "a score edited": (edit_a_score, ["differs: scores.csv: ", "chain: "]),
-    "weights cut short": (cut_the_weights, [f"differs: {RUN}/checkpoints/step12: 2 files, 3 bytes; "]),
+    "weights cut short": (cut_the_weights, [f"differs: {RUN}/checkpoints/step12: 3 files, "]),
     "a checkpoint added": (
         lambda root: shutil.copytree(root / RUN / "checkpoints/step12", root / RUN / "checkpoints/step9"),
         [f"extra: {RUN}/checkpoints/step9"],
@@ -107,10 +109,10 @@ BROKEN = {
 
 
 def test_a_finished_tree_stands(finished: Tree, command: Command) -> None:
-    assert verify.problems(finished, weights=True) == []
-    code, out, err = command(verify.main, "--results", finished.root, "--weights")
+    assert verify.problems(finished) == []
+    code, out, err = command(verify.main, "--results", finished.root)
     assert (code, err) == (0, "")
-    assert out.rstrip().endswith("everything stands (92 files, 4 checkpoints listed)")
+    assert out.rstrip().endswith("everything stands (92 files, 4 checkpoints, 14 input files listed)")
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -123,13 +125,59 @@ def test_what_was_done_to_a_tree_is_named(case: str, broken: Path, command: Comm
         assert any(words in line for line in out.splitlines()), f"{words!r} not in:\n{out}"
 
 
-def test_weights_of_the_right_size_are_read_only_when_asked(broken: Path) -> None:
-    path = broken / RUN / "checkpoints/step12/model.safetensors"
-    path.write_text(path.read_text().swapcase())
+def unlisted(root: Path) -> list[Path]:
+    """Every file behind the results that `files` does not list: checkpoints, base model, prompts, benchmarks."""
+    cache = [path for path in (root.parent / "cache").rglob("*") if path.is_file()]
+    return sorted([*cache, *(path for path in root.glob("runs/*/*/*/checkpoints/**/*") if path.is_file())])
+
+
+@pytest.mark.parametrize("how", ["a bit flipped", "emptied", "gone"])
+def test_damage_of_any_input_or_checkpoint_is_named_by_default(
+    how: str, broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "_check_scores", lambda *_: iter(()))  # slow, and looks at none of them
+    paths = unlisted(broken)
+    assert {path.name for path in paths} >= {"tokenizer.json", "SHA256SUMS", "syn_as3.jsonl", "p.jsonl", "base.json"}
+    for path in paths:
+        if how == "gone" and path.suffix == ".sha256":
+            continue  # a file from elsewhere has none either
+        content = path.read_bytes()
+        flip(path, 0.4) if how == "a bit flipped" else path.write_bytes(b"") if how == "emptied" else path.unlink()
+        lines = verify.problems(Tree(broken))
+        folder = path.parent if path.parent.name.startswith("step") else path
+        assert any(folder.relative_to(broken.parent).as_posix().removeprefix("quick/") in line for line in lines), path
+        assert all("\n" not in line for line in lines)
+        path.write_bytes(content)
     assert verify.problems(Tree(broken)) == []
-    (line,) = verify.problems(Tree(broken), weights=True)
-    assert line.startswith("differs: ")
-    assert f"{RUN}/checkpoints/step12: differs from its sha256 in " in line
+
+
+def test_sizes_only_reads_neither_checkpoints_nor_inputs(broken: Path, command: Command) -> None:
+    weights = (
+        broken / RUN / "checkpoints/step12/model.safetensors",
+        broken.parent / "cache/models/invented/config.json",
+    )
+    for path in weights:
+        flip(path, 0.5)
+    assert command(verify.main, "--results", broken, "--sizes-only")[0] == 0
+    code, out, _ = command(verify.main, "--results", broken)
+    assert code == 1
+    assert f"{RUN}/checkpoints/step12/model.safetensors: differs from its sha256 in " in out
+    assert "differs: results/cache/models/invented/config.json (base model): sha256 " in out
+
+
+def test_a_file_added_to_a_base_model_is_named(broken: Path) -> None:
+    (broken.parent / "cache/models/invented/chat_template.jinja").write_text("{{ x }}")
+    assert verify.problems(Tree(broken)) == ["extra: results/cache/models/invented/chat_template.jinja"]
+
+
+def test_a_manifest_without_inputs_says_that_they_are_not_checked(broken: Path, command: Command) -> None:
+    content = manifest.read(broken)
+    del content["inputs"]
+    write_json(broken / manifest.NAME, content | {"schema": 1})
+    flip(broken.parent / "cache/models/invented/config.json", 0.5)
+    code, out, _ = command(verify.main, "--results", broken)
+    assert (code, out.count("\n")) == (0, 2)
+    assert "so not checked: inputs" in out
 
 
 UNCHAINED = {
@@ -138,6 +186,21 @@ UNCHAINED = {
     "samples and grades of two checkpoints swapped": (
         lambda root: swap(root, "samples", "grades"),
         r"tepo/seed1/step12/samples\.json: model: drawn from .*grpo.*, expected .*tepo/seed1/checkpoints/step12",
+    ),
+    "another base model than the one trained from": (
+        lambda root: (
+            (root.parent / "cache/models/invented/config.json").write_text("other"),
+            digests.write_folder(root.parent / "cache/models/invented"),
+        ),
+        r"models/invented: base_files: not what .*run\.json was trained from",
+    ),
+    "other items than those answered": (
+        lambda root: digests.write(root.parent / "cache/benchmarks/syn_as3.jsonl", "other"),
+        r"syn_as3\.jsonl: not the benchmark that .*samples\.json was made from",
+    ),
+    "samples of another base model's tokenizer": (
+        lambda root: edit(root / "samples/tiny_qwen2/base/seed0/step0/samples.json", files_sha256="b" * 64),
+        r"base/seed0/step0/samples\.json: drawn from another base model than tiny_qwen2/grpo/seed1 was trained from",
     ),
     "samples of another base model": (
         lambda root: edit(root / "samples/tiny_qwen2/base/seed0/step0/samples.json", weights_sha256="b" * 64),

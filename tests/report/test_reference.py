@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture
 def source(whole: Tree, tmp_path: Path) -> Path:
     """The root of a copy to change."""
-    return Path(shutil.copytree(whole.root, tmp_path / "results/quick"))
+    return Path(shutil.copytree(whole.root.parent, tmp_path / "results")) / "quick"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path
 
 def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:
     content = manifest.read(made)
-    assert set(content["left_out"]) == {"weights", "samples", "samples record", "grades", "grades record"}
+    assert set(content["left_out"]) == {"weights", "inputs", "samples", "samples record", "grades", "grades record"}
     assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]["sha256"]
     assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["benchmarks"]["syn_as3"]["samples"]
     code, out, _ = command(verify.main, "--results", made)
