@@ -21,12 +21,14 @@ import pytest
 
 from methods.adapters.verl import processes
 from methods.train import STOPPED
+from records.digests import SUMS
 from records.files import read_growing_csv
 from records.layout import Results, Run
 from records.provenance import ROOT
 from tests import planted
 from tests.adapters import worlds
 from tests.adapters.test_trl_resume import events
+from tests.records.test_digests import flip
 
 pytestmark = pytest.mark.slow
 DEMO = Results(ROOT / "results/quick").run(Run("tiny_qwen2", "tepo", 1)) / "run.json"
@@ -138,13 +140,13 @@ def untimed(row: dict[str, str]) -> dict[str, str]:
 
 
 def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]) -> None:
-    """Four rollouts of TEPO. Killed after the third, whose rows it leaves behind; goes on from the second's state.
+    """Four rollouts of TEPO. Killed after the third, and the newest state damaged: goes on from the one before it.
 
     Meanwhile: nothing listens to another machine, a stranger on this one is not heard, no secret is told.
     """
     assert DEMO.is_file(), "results/quick is missing: run make demo"
     spec = json.loads(DEMO.read_text())["spec"]
-    sizes = {"rollouts": 4, "prompts_per_rollout": 8, "samples_per_prompt": 4, "minibatches": 2, "save_every": 2}
+    sizes = {"rollouts": 4, "prompts_per_rollout": 8, "samples_per_prompt": 4, "minibatches": 2, "save_every": 1}
     spec |= {"trainer": "verl", "checkpoints": [4], "training": spec["training"] | sizes}
     out = tmp_path / "runs" / "tiny_qwen2" / "tepo" / "seed1"
     out.parent.mkdir(parents=True)
@@ -156,6 +158,9 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
     first.kill()
     first.wait()
     assert not (out / "run.json").exists()
+    older, newest = sorted((out / "state").glob(f"checkpoint-*/{SUMS}"), key=lambda p: int(p.parent.name[11:]))[-2:]
+    (moments,) = newest.parent.glob("global_step_*/actor/optim_world_size_1_rank_0.pt")
+    flip(moments, 0.5)
 
     second = command(spec, out)
     no_stray_processes.append(second)
@@ -188,7 +193,9 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
     assert len(own) > 5, "Ray's processes were not seen"
     assert left_over(list(own.values()), 30) == []
     assert left_over(children, 90) == []
-    assert events(out).count("resume") == 1
+    assert f"{newest.parent}: not resumed from: {moments}: differs from its sha256 in {newest}" in said(out)
+    assert f"{out}: resuming from {older.parent}" in said(out)
+    assert (events(out).count("resume"), events(out).count("damaged")) == (1, 1)
 
     after = read_growing_csv(out / "curve.csv")
     for one, other in zip(before, after, strict=False):
