@@ -14,7 +14,7 @@ FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
     "tepo_bench": ("records", "methods"),
     "evals": ("records",),
     "models": ("records", "evals"),
-    "paper": ("records", "evals"),
+    "paper": ("records", "methods", "evals"),
     "report": ("records", "methods", "evals", "paper"),
     "workflow": ("records", "methods", "evals", "models", "paper", "report"),
 }
