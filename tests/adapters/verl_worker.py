@@ -17,11 +17,11 @@ import torch
 
 from methods import catalog
 from methods.adapters.verl import checkpoint
-from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.replay import training_worker
 from methods.adapters.verl.worker import RESULT, MethodLoss
 from methods.batch import Batch
 from methods.training.rollouts import derive
-from methods.training.spec import Spec, check
+from methods.training.spec import check
 from tests.adapters import worlds
 from tests.adapters.test_verl_loss import KEYS
 from tests.adapters.verl_conformance import as_verl
@@ -29,17 +29,6 @@ from tests.adapters.verl_conformance import as_verl
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
 MAX_TOKENS = 10  # a limit that no response reaches
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-
-def worker(world: Path, spec: Spec) -> Any:
-    """verl's actor, as `ActorRolloutRefWorker` builds it out of our configuration."""
-    from verl.workers.engine_workers import ActorRolloutRefWorker
-
-    here = world / "run"
-    files = Files(train_parquet=here, val_parquet=here, checkpoints=here, log=here, reward_module=here)
-    made = ActorRolloutRefWorker(compose(overrides(spec, files)).actor_rollout_ref, role="actor")
-    made.init_model()
-    return made.actor
 
 
 def sequences() -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -125,7 +114,7 @@ def main(world: Path, out: Path) -> None:
     from verl.utils import tensordict_utils as tu
 
     spec = check(worlds.spec(world, trainer="verl"))
-    actor = worker(world, spec)
+    actor = training_worker(spec, world / "run")
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
     rows, mask = sequences()
     found: dict[str, Any] = {"gradient": {}, "loss": {}}

@@ -360,8 +360,16 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
     }
 
 
-def build_trainer(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, reward: Reward) -> MethodTrainer:
-    """The trainer, ready to go."""
+def build_trainer(
+    spec: Spec,
+    run: RunFolder,
+    stop: Callable[[], bool],
+    sizes: Plan,
+    reward: Reward,
+    trainer_class: type[MethodTrainer] = MethodTrainer,
+    recorder_class: type[Recorder] = Recorder,
+) -> MethodTrainer:
+    """The trainer, ready to go. Replay brings classes of its own."""
     t, method = spec.training, catalog.parse(spec.method)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -375,9 +383,9 @@ def build_trainer(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: P
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
     rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
-    recorder = Recorder(run, method, stop)
+    recorder = recorder_class(run, method, stop)
     drawn = rollouts.order(len(prompts), t.rollouts * sizes.prompts_drawn, spec.seed)
-    trainer = MethodTrainer(
+    trainer = trainer_class(
         method=method,
         training=t,
         recorder=recorder,

@@ -16,8 +16,8 @@ by tests/adapters/test_verl_canary.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from transfer_queue import KVBatchMeta
 
     from methods.adapters.verl.processes import Watchdog
+
+Key = TypeVar("Key")
 
 
 class MethodTrainer(PPOTrainerSync):
@@ -74,15 +76,7 @@ class MethodTrainer(PPOTrainerSync):
 
     def on_init_end(self) -> None:
         """The workers exist from here on: they get our loss in the place of the one that verl's configuration names."""
-        t = self.spec.training
-        loss = MethodLoss(
-            self.method.key,
-            self.spec.seed,
-            t.updates_per_rollout,
-            t.max_completion_tokens,
-            whole_minibatch=t.cov_scope == "minibatch",
-        )
-        self.actor_rollout_wg.set_loss_fn(loss)
+        self.actor_rollout_wg.set_loss_fn(method_loss(self.spec, self.method))
         self.actor_rollout_wg.update_actor = self._keeping_results(self.actor_rollout_wg.update_actor)
         super().on_init_end()
 
@@ -187,9 +181,7 @@ class MethodTrainer(PPOTrainerSync):
         for members in self._minibatches():
             groups = {number: rollout.group(rollout.kept_groups[number]) for number in members}
             rows = sum(map(len, groups.values()))
-            for number, group in groups.items():
-                totals = tensors.MinibatchTotals(number, sum(row.tokens for row in group), len(groups), rows)
-                placed += [(row.key, totals) for row in group]
+            placed += with_totals({n: [(row.key, row.tokens) for row in group] for n, group in groups.items()})
             fill = tensors.MinibatchTotals(-1, 0, len(groups), rows)
             placed += [(next(filling), fill) for _ in range(size - rows)]
         placed = [placed[index] for index in by_rank(len(placed), size, self._ranks)]
@@ -240,6 +232,28 @@ class MethodTrainer(PPOTrainerSync):
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
         if self.replay_buffer.rollout.kept_groups:  # without an update there is nothing to compute them from
             super()._compute_metrics(batch, metrics, *args, **options)
+
+
+def method_loss(spec: Spec, method: Method) -> MethodLoss:
+    """The loss that the workers get."""
+    t = spec.training
+    return MethodLoss(
+        method.key,
+        spec.seed,
+        t.updates_per_rollout,
+        t.max_completion_tokens,
+        whole_minibatch=t.cov_scope == "minibatch",
+    )
+
+
+def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[Key, tensors.MinibatchTotals]]:
+    """The rows of one minibatch, each with its totals. groups: by number, the key and the tokens of each row."""
+    sequences = sum(map(len, groups.values()))
+    placed = []
+    for number, rows in groups.items():
+        totals = tensors.MinibatchTotals(number, sum(tokens for _, tokens in rows), len(groups), sequences)
+        placed += [(key, totals) for key, _ in rows]
+    return placed
 
 
 def by_rank(rows: int, size: int, ranks: int) -> list[int]:

@@ -1,0 +1,283 @@
+"""One rollout through both trainers: equal without a fault; with one, the right tensor is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import replay
+from methods.training import record
+from records.errors import BenchError
+from records.files import read_growing_csv
+from records.provenance import ROOT
+from tests.adapters import worlds
+from tests.adapters.replay_faults import FAULTS, line, replays
+
+# --- Both trainers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def records(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of two records, `grpo` and `tepo`: two minibatches, two passes."""
+    folder = tmp_path_factory.mktemp("records")
+    for key in ("grpo", "tepo"):
+        spec = json.dumps(worlds.spec(world, key))
+        assert replay.main(["record", "--spec", spec, "--out", str(folder / key)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of all replays of both trainers, see `replays`."""
+    out = tmp_path_factory.mktemp("replays")
+    replays("trl", records, out)
+    command = [sys.executable, "-m", "tests.adapters.replay_faults", str(records), str(out)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, encoding="utf-8", timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["grpo", "tepo"])
+def test_the_two_trainers_agree(key: str, both: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay.main([str(both / f"trl-{key}"), str(both / f"verl-{key}")]) == 0
+    assert capsys.readouterr().out.endswith(
+        f"{key}, 4 updates of one rollout; A: trl 1.16.0, B: verl 0.9.1\nno difference\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["trl", "verl"])
+@pytest.mark.parametrize("plant", FAULTS)
+def test_a_fault_in_one_trainer_is_named(plant: Any, trainer: str, both: Path) -> None:
+    other = {"trl": "verl", "verl": "trl"}[trainer]
+    faulty, right = (replay.replayed(both / name) for name in (f"{trainer}-{plant.__name__}", f"{other}-grpo"))
+    for a, b in ((faulty, right), (right, faulty)):
+        found = replay.compare(a, b)
+        assert found is not None
+        assert (found.update + 1, found.name) == FAULTS[plant]
+        assert found.largest > found.tolerance
+        assert found.differing > 0
+
+
+@pytest.mark.slow
+def test_a_replay_is_what_the_run_did(records: Path, both: Path, train: Callable[..., int], tmp_path: Path) -> None:
+    """Bit for bit: the first rollout of the run that the record was made from."""
+    assert train(tmp_path / "run", "tepo") == 0
+    curve = read_growing_csv(tmp_path / "run" / "curve.csv")[:4]
+    replayed = replay.replayed(both / "trl-tepo")
+    assert [float(replayed.update(u)["loss"]) for u in range(4)] == [float(row["loss"]) for row in curve]
+
+
+@pytest.mark.slow
+def test_a_changed_model_or_record_is_not_replayed(records: Path, world: Path, tmp_path: Path) -> None:
+    weights = world / "base" / "model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before + b" ")
+    with pytest.raises(BenchError, match=r"base: is not the model that .*record.json names"):
+        replay.main(line("trl", records / "grpo", tmp_path / "out"))
+    weights.write_bytes(before)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in (records / "grpo").iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    (copy / "rollout.safetensors").write_bytes((copy / "rollout.safetensors").read_bytes() + b" ")
+    with pytest.raises(BenchError, match=r"rollout.safetensors"):
+        replay.main(line("trl", copy, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+# --- The comparison ---------------------------------------------------------------------------------------------------
+
+
+def made(folder: Path, change: Callable[[dict[str, Any]], object] = lambda tensors: None, update: int = 0) -> Path:
+    """A replay of four updates with tensors out of a generator; `change` acts on those of one update."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    draw = torch.Generator().manual_seed(0)
+    for number in range(4):
+        mask = torch.arange(3) < torch.tensor([[3], [1], [2], [3]])
+        tensors = {
+            "mask": mask,
+            "group": torch.tensor([0, 0, 1, 1]),
+            "advantage": torch.randn(4, generator=draw),
+            **{name: torch.randn(4, 3, generator=draw) for name in ("old_logp", "old_entropy", "logp", "entropy")},
+            "loss": torch.tensor(0.25, dtype=torch.float64),
+            "gradient/a": torch.randn(5, generator=draw),
+            "gradient/b": torch.randn(2, 2, generator=draw),
+            "weights/a": torch.randn(5, generator=draw),
+            "weights/b": torch.randn(2, 2, generator=draw),
+        }
+        if number == update:
+            change(tensors)
+        save_file(tensors, folder / f"update{number}.safetensors")
+    spec = worlds.spec(Path("/nowhere"), "grpo", checkpoints=(1,), rollouts=1)
+    values = {"trainer": "trl 0", "record": "0", "spec": spec}
+    (folder / "replay.json").write_text(json.dumps(values), encoding="utf-8")
+    return folder
+
+
+def difference(tmp_path: Path, change: Callable[[dict[str, Any]], object], update: int = 0) -> replay.Difference | None:
+    a, b = made(tmp_path / "a"), made(tmp_path / "b", change, update)
+    return replay.compare(replay.replayed(a), replay.replayed(b))
+
+
+STAGES = ("mask", "group", "advantage", "old_logp", "old_entropy", "logp", "entropy", "loss", "gradient/b", "weights/a")
+
+
+@pytest.mark.parametrize("nth", range(len(STAGES)))
+def test_the_first_of_several_differences_is_named_with_its_size(nth: int, tmp_path: Path) -> None:
+    def change(tensors: dict[str, Any]) -> None:
+        for name in STAGES[nth:]:
+            at = (0,) * tensors[name].ndim
+            tensors[name][at] = not tensors[name][at] if name == "mask" else tensors[name][at] + 1
+
+    found = difference(tmp_path, change, update=2)
+    kinds = [name.partition("/")[0] + "/" * ("/" in name) for name in STAGES]
+    assert found is not None
+    assert (found.update, found.name, found.equal) == (
+        2,
+        replay.NAMES[kinds[nth]],
+        tuple(replay.NAMES[kind] for kind in kinds[:nth]),
+    )
+    assert (round(found.largest, 5), found.differing) == (1.0, 1)
+    named = STAGES[nth].partition("/")[2]
+    assert (f" of {named}" in found.where) is bool(named)
+    lines = [line.strip().split(":")[0] for line in found.lines(4)]
+    assert (lines[0], *lines[2:]) == ("first difference", "updates before it", "equal before it in this update")
+
+
+def scaled(name: str, roundings: float) -> Callable[[dict[str, Any]], None]:
+    """Add so many roundings of the tensor's largest value to its largest value."""
+
+    def change(tensors: dict[str, Any]) -> None:
+        x = tensors[name].double().flatten()
+        at = int(x.abs().argmax())
+        tensors[name].view(-1)[at] += float(x[at]) * roundings * 2**-23
+
+    return change
+
+
+@pytest.mark.parametrize(("roundings", "differs"), [(32, False), (128, True)])
+@pytest.mark.parametrize("name", ["advantage", "logp"])
+def test_rounding_is_no_difference(name: str, roundings: float, differs: bool, tmp_path: Path) -> None:
+    # the largest log-prob of these lies on a token; what lies on padding is no difference, see below
+    assert (difference(tmp_path, scaled(name, roundings)) is not None) is differs
+
+
+def test_padding_is_no_difference(tmp_path: Path) -> None:
+    import torch
+
+    def change(tensors: dict[str, Any]) -> None:
+        for name in ("old_logp", "old_entropy", "logp", "entropy"):
+            tensors[name] = torch.nn.functional.pad(tensors[name].where(tensors["mask"], torch.nan), (0, 2), value=9.0)
+        tensors["mask"] = torch.nn.functional.pad(tensors["mask"], (0, 2))
+
+    assert difference(tmp_path, change) is None
+
+
+def test_a_weight_is_compared_as_far_as_its_gradient_is_known(tmp_path: Path) -> None:
+    """Where the gradient is rounding, AdamW's step may have either sign; elsewhere a hundredth of a step counts."""
+    rate = worlds.TRAINING["learning_rate"]
+
+    def noise(tensors: dict[str, Any], gradient: float) -> None:
+        tensors["gradient/a"][0] = gradient
+        tensors["weights/a"][0] = 1.0
+
+    def moved(step: float, gradient: float) -> Callable[[dict[str, Any]], None]:
+        def change(tensors: dict[str, Any]) -> None:
+            noise(tensors, gradient)
+            tensors["weights/a"][0] += step * rate
+
+        return change
+
+    for nth, (gradient, step, differs) in enumerate([(1e-9, 1.9, False), (1e-9, 2.5, True), (0.5, 0.01, True)]):
+        a = made(tmp_path / f"a{nth}", moved(0.0, gradient))
+        b = made(tmp_path / f"b{nth}", moved(step, gradient))
+        found = replay.compare(replay.replayed(a), replay.replayed(b))
+        assert (found is not None) is differs
+        assert found is None or found.name == "weights after the step"
+
+
+@pytest.mark.parametrize("name", ["entropy", "gradient/a"])
+def test_nan_and_a_missing_tensor_are_differences(name: str, tmp_path: Path) -> None:
+    def broken(tensors: dict[str, Any]) -> None:
+        tensors[name].view(-1)[0] = float("nan")
+
+    a, b = made(tmp_path / "a"), made(tmp_path / "b", broken)
+    c = made(tmp_path / "c", lambda tensors: tensors.pop(name))
+    for one, other in ((a, b), (b, a), (a, c), (c, a)):
+        found = replay.compare(replay.replayed(one), replay.replayed(other))
+        assert found is not None
+        assert found.name == replay.NAMES[name.removesuffix("a")]
+
+
+# --- Bad input --------------------------------------------------------------------------------------------------------
+
+
+def _replaced(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda b: (b / "replay.json").unlink(), "b/replay.json"),
+        (lambda b: _replaced(b / "replay.json", '"record"', '"recrod"'), "recrod"),
+        (lambda b: _replaced(b / "replay.json", '"grpo"', "7"), "method"),
+        (lambda b: _replaced(b / "replay.json", '"record": "0"', '"record": "1"'), "is a replay of another record"),
+        (lambda b: (b / "update3.safetensors").unlink(), "update3.safetensors: is missing"),
+        (lambda b: (b / "update1.safetensors").write_bytes(b"no"), "update1.safetensors: cannot be read"),
+    ],
+)
+def test_a_spoiled_replay_is_one_line(spoil: Callable[[Path], object], words: str, tmp_path: Path) -> None:
+    a, b = made(tmp_path / "a"), made(tmp_path / "b")
+    spoil(b)
+    with pytest.raises(BenchError) as error:
+        replay.main([str(a), str(b)])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "--trainer", "trll", "--record", "r", "--out", "o"], "unknown value 'trll'; allowed: trl, verl"),
+        (["run", "--trainer", "trl", "--record", "nowhere", "--out", "o"], "nowhere"),
+        (["only_a"], "command line: "),
+        (["a", "b", "--roundings", "0"], "--roundings: must be a whole number from 1"),
+        (["record", "--spec", "{}", "--out", "o"], "spec"),
+    ],
+)
+def test_a_wrong_command_is_one_line(words: list[str], expected: str) -> None:
+    with pytest.raises(BenchError) as error:
+        replay.main(words)
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"device": "cuda", "gpus_per_node": 2}, "training.gpus_per_node"),
+        ({"device": "cuda", "precision": "bfloat16"}, "training.precision: 'bfloat16'"),
+    ],
+)
+def test_what_is_not_replayed_is_refused(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match=expected):
+        record.one_rollout(worlds.spec(tmp_path, **change))
+
+
+def test_an_output_that_is_there_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(BenchError, match="is there already"), record.new_folder(tmp_path / "out"):
+        pass
