@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import urllib.request
 from collections import Counter, defaultdict
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from evals.generation.engine import Engine, Observations, Settings, per_sample_seed
 from records import digests
@@ -20,6 +22,10 @@ from records.errors import ConfigError, MissingInputError, unknown
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
+
+
+KEY = "OPENAI_API_KEY"  # the environment variable that lm-eval reads the key from
+_WITH_A_KEY = ("header", "auth_token", "api_key")  # arguments of lm-eval's model class, as --engine would take them
 
 
 class Endpoint(Engine):
@@ -31,6 +37,11 @@ class Endpoint(Engine):
         super().__init__(settings)
         if not settings.endpoint:
             raise ConfigError("generate: --endpoint: backend openai needs the server's address (http://host:port/v1)")
+        _check_address(settings.endpoint)
+        for name in _WITH_A_KEY:
+            if name in settings.more:
+                raise ConfigError(f"generate: --engine: {name}: would be recorded; give the key as variable {KEY}")
+        _check_key(os.environ.get(KEY, ""))
         if not settings.chat and not settings.tokenizer:
             raise ConfigError(
                 "generate: --tokenizer: give a folder, prompts are built here; or --chat, to leave that to the server"
@@ -74,8 +85,12 @@ class Endpoint(Engine):
     def _check_served(self) -> None:
         """Raises MissingInputError when nothing answers, ConfigError when the server has another model."""
         url = f"{str(self.settings.endpoint).rstrip('/')}/models"
+        request = urllib.request.Request(url)
+        if key := os.environ.get(KEY):
+            # unredirected: urllib would send an ordinary header to whatever host a redirect names
+            request.add_unredirected_header("Authorization", f"Bearer {key}")
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 served = [entry["id"] for entry in json.load(answer)["data"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise MissingInputError(f"{url}: no OpenAI-compatible server answers there ({error})") from error
@@ -97,6 +112,31 @@ class Endpoint(Engine):
             timeout=3600,  # seconds; a busy server queues requests, and a long response is no error
             **self.settings.more,
         )
+
+
+def _check_address(address: str) -> None:
+    """ConfigError for what is no address, or one that may hold a secret: it stands in samples.json and in errors.
+
+    Such an address is not shown. An @ anywhere counts: without http://, a parser finds no user in `user:key@host`.
+    """
+    if any(sign in address for sign in "@?#"):
+        raise ConfigError(
+            f"generate: --endpoint: a user, a password or a query would be recorded; give http://host:port/v1 alone,"
+            f" and the key as variable {KEY}"
+        )
+    try:
+        parts = urlsplit(address)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket without its other, a port that is no number
+        valid = False
+    if not valid:
+        raise ConfigError(f"generate: --endpoint: not an address like http://host:port/v1: {address!r}")
+
+
+def _check_key(key: str) -> None:
+    """ConfigError for a key that no header can hold: the libraries' own errors would quote it."""
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"generate: variable {KEY}: holds a line break or another sign that no HTTP header can hold")
 
 
 @cache

@@ -1,8 +1,9 @@
-"""A small OpenAI-compatible server around a tiny model, run as a process of its own: `python server.py FOLDER`.
+"""A small OpenAI-compatible server around a tiny model: `python -m tests.evals.generation.server FOLDER`.
 
-Prints its port. Knows `/v1/models`, `/v1/completions` (text or token ids) and `/v1/chat/completions`; honours seed,
+A process of its own. Prints its port.
+Knows `/v1/models`, `/v1/completions` (text or token ids) and `/v1/chat/completions`; honours seed,
 temperature, max_tokens, finish_reason and usage; writes every request body to stdout, so that a test can read what
-was asked.
+was asked. Below `/guarded/` it answers only who sends the key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests import planted
+
 NAME = "served-tiny"
+KEY = planted.ENVIRONMENT["OPENAI_API_KEY"]
 FOLDER = sys.argv[1]
 MODEL, TOKENIZER = AutoModelForCausalLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
 LOCK = threading.Lock()
@@ -51,11 +55,21 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _refused(self) -> bool:
+        refused = self.path.startswith("/guarded/") and self.headers["Authorization"] != f"Bearer {KEY}"
+        if refused:
+            self.send_error(401)
+        return refused
+
     def do_GET(self) -> None:
+        if self._refused():
+            return
         self._send({"data": [{"id": NAME}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._refused():
+            return
         with LOCK:
             print(json.dumps({"path": self.path, **body}), flush=True)
         if self.path.endswith("/chat/completions"):

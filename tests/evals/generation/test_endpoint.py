@@ -17,9 +17,11 @@ from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.store import Response
 from records.errors import BenchError, ConfigError, MissingInputError
+from records.provenance import ROOT
+from tests import planted
 from tests.evals.generation.conftest import few, read_responses
 
-SERVER = Path(__file__).parent / "server.py"
+SERVER = "tests.evals.generation.server"
 NAME = "served-tiny"
 SAMPLES = 5
 
@@ -37,7 +39,9 @@ class Served:
 def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     log = tmp_path_factory.mktemp("server") / "asked.jsonl"
     with open(log, "wb") as stream:
-        process = subprocess.Popen([sys.executable, str(SERVER), str(tiny)], stdout=stream, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sys.executable, "-m", SERVER, str(tiny)], cwd=ROOT, stdout=stream, stderr=subprocess.DEVNULL
+        )
     try:
         while not (text := log.read_text()).endswith("\n"):
             assert process.poll() is None, "the server ended"
@@ -134,3 +138,67 @@ def test_a_wrong_endpoint_is_one_clear_line(
 ) -> None:
     with pytest.raises(kind, match=said):
         drawn(served, tiny, quick_data, tmp_path, "syn_as3", 1, **given)
+
+
+SECRET = "plantedU5z4"
+
+
+def test_the_key_reaches_the_server_and_no_file(
+    served: Served, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The server answers nobody without the key: neither the list of its models nor a request."""
+    guarded = served.url.replace("/v1", "/guarded/v1")
+    chat: dict[str, Any] = {"chat": True, "reading": "system"}
+    monkeypatch.setenv("OPENAI_API_KEY", planted.ENVIRONMENT["OPENAI_API_KEY"])
+    own = drawn(served, tmp_path, quick_data, tmp_path / "out", "syn_as3", 2, endpoint=guarded, **chat)
+    assert len(own) == 2
+    said = capfd.readouterr()
+    assert planted.told((said.out + said.err).encode(), planted.WORDS) == set()
+    assert planted.told_by_files(tmp_path) == set()
+
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(MissingInputError, match="401"):
+        drawn(served, tmp_path, quick_data, tmp_path / "other", "syn_as3", 2, endpoint=guarded, **chat)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        f"http://someone:{SECRET}@127.0.0.1:9/v1",
+        f"http://{SECRET}@127.0.0.1:9/v1",
+        f"someone:{SECRET}@127.0.0.1:9/v1",
+        f"http://127.0.0.1:9/v1?api_key={SECRET}",
+        f"http://127.0.0.1:9/v1#{SECRET}",
+        f"http://someone:{SECRET}@[::1/v1",
+        f"http://someone:{SECRET}@127.0.0.1:nine/v1",
+    ],
+)
+def test_an_address_with_a_secret_is_refused_and_not_shown(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match=r"^generate: --endpoint: .*OPENAI_API_KEY$") as caught:
+        engine("openai", Settings(NAME, 1, endpoint=endpoint, chat=True))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:8000/v1", "http:///v1", "http://[::1/v1", "http://h:nine/v1", "ftp://h"]
+)
+def test_what_is_no_address_is_named(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="not an address like") as caught:
+        engine("openai", Settings(NAME, 1, endpoint=endpoint, chat=True))
+    assert repr(endpoint) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["header", "auth_token", "api_key"])
+def test_a_key_among_the_engines_arguments_is_refused(name: str) -> None:
+    """They are recorded."""
+    with pytest.raises(ConfigError, match=rf"--engine: {name}: .*OPENAI_API_KEY$") as caught:
+        engine("openai", Settings(NAME, 1, endpoint="http://127.0.0.1:9/v1", chat=True, more={name: SECRET}))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\nX: 1", "\u0142"])
+def test_a_key_that_no_header_can_hold_is_not_shown(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET + end)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY: holds") as caught:
+        engine("openai", Settings(NAME, 1, endpoint="http://127.0.0.1:9/v1", chat=True))
+    assert SECRET not in str(caught.value)
