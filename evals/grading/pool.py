@@ -34,6 +34,11 @@ WALL_SECONDS = 120.0
 TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
+# Variables that a worker gets, so that its Python starts, and no other: it reads text that a model wrote, and the
+# caller's may hold tokens and keys. None of the caller's Python: they could change what is imported.
+PASSED_ON = frozenset(
+    ("PATH", "HOME", "TMPDIR", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
+)
 TASKS_PER_START = 8  # one more worker per so many tasks: for a handful, starting it takes longer than comparing
 
 
@@ -131,9 +136,9 @@ class _Worker:
     """One worker (two processes, one group) and what the parent knows of it."""
 
     def __init__(self, module: str, limits: dict[str, Any]):
-        # No variable of the caller's Python, one hash seed, and integers in Python: equal verdicts wherever it runs.
+        # One hash seed, and integers in Python: equal verdicts wherever it runs.
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+            **{name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")},
             "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
             "SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip

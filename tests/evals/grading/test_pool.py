@@ -10,12 +10,14 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from evals.grading.decide import gold
 from evals.grading.pool import Answer, Pool, Task
 from records.errors import BenchError
 from records.provenance import ROOT
+from tests import planted
 
 FRAGILE = "tests.evals.grading.fragile_worker"
 GOLD = gold("7")
@@ -174,3 +176,18 @@ def test_fast_integer_libraries_are_hidden_from_the_algebra(tmp_path: Path) -> N
         [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.splitlines()[-1] == "python None"
+
+
+def test_workers_get_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in planted.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LC_TIME", "C")
+    with Pool(workers=1, module=FRAGILE) as pool:
+        compare(["fine 1"], pool)
+        worker = psutil.Process(pool.workers[0].process.pid)
+        processes = [worker, *worker.children(recursive=True)]
+        given = [Path(f"/proc/{process.pid}/environ").read_bytes() for process in processes]
+    assert len(given) == 2
+    for variables in given:
+        assert planted.told(variables, planted.WORDS) == set()
+        assert {b"LC_TIME=C", f"PATH={os.environ['PATH']}".encode()} <= set(variables.split(b"\0"))
