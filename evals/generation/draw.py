@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import random
-import shutil
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -128,8 +128,6 @@ def room(decoding: Decoding, prompt_limit: int, positions: int | None) -> tuple[
 # Any lm-eval of the pinned version can run it (`lm_eval run --tasks FOLDER/KEY.yaml`). It holds no grading: the only
 # metric is lm-eval's own placeholder `bypass`, the only filter keeps all k responses.
 
-CACHE = "datasets"  # where the datasets library keeps its copy, beside the task file
-
 
 def task_config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
     """The task as lm-eval reads it. extras: generation arguments that only some engines know (`top_k`)."""
@@ -137,7 +135,8 @@ def task_config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, An
     return {
         "task": plan.benchmark.key,
         "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(items)}, "cache_dir": str(items.parent / CACHE)},
+        # in memory, because `load_task` removes the copy on disk
+        "dataset_kwargs": {"data_files": {"test": str(items)}, "keep_in_memory": True},
         "test_split": "test",
         "output_type": "generate_until",
         "doc_to_text": "prompt",
@@ -170,7 +169,16 @@ def load_task(path: Path) -> ConfigurableTask:
     from lm_eval.tasks import TaskManager
 
     datasets.disable_progress_bars()
-    tasks = TaskManager(include_defaults=False).load([str(path)])["tasks"]
+    # The datasets library keeps a copy of the prompts while it reads them, and names a lock after the whole path of the
+    # copy: beside the task file that name is too long for a file where the project's own path has 100 letters.
+    usual = datasets.config.HF_DATASETS_CACHE, datasets.config.DOWNLOADED_DATASETS_PATH
+    with tempfile.TemporaryDirectory(prefix="tepo-prompts-") as copy:
+        try:
+            datasets.config.HF_DATASETS_CACHE = Path(copy)
+            datasets.config.DOWNLOADED_DATASETS_PATH = Path(copy, "downloads")
+            tasks = TaskManager(include_defaults=False).load([str(path)])["tasks"]
+        finally:
+            datasets.config.HF_DATASETS_CACHE, datasets.config.DOWNLOADED_DATASETS_PATH = usual
     if len(tasks) != 1:
         raise CorruptInputError(f"{path}: lm-eval reads {len(tasks)} tasks from it, expected 1")
     return next(iter(tasks.values()))
@@ -198,7 +206,6 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
     engine.seen.report = report
     task = load_task(write_task(plan, folder, engine.extras))
     texts = ask(lm, task, plan)
-    shutil.rmtree(folder / CACHE)  # a copy of the prompts in another format
     return _responses(engine, plan, texts)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import yaml
 
@@ -105,3 +107,19 @@ def test_lm_eval_itself_reads_the_task_file(tiny: Path, items: list[data.Item], 
     docs = list(task.test_docs())
     assert [task.doc_to_text(doc) for doc in docs] == [prompt.text for prompt in found.prompts]
     assert task.config.repeats == 8
+
+
+def test_a_task_is_read_at_a_long_path_and_leaves_nothing(
+    tiny: Path, items: list[data.Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The datasets library makes one file name of the whole path of its copy; 255 bytes are the most a name has."""
+    temporary, home = tmp_path / "tmp", datasets.config.HF_DATASETS_CACHE
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    found = make_plan(engine("hf", Settings(str(tiny), seed=1)), few("syn_mix3"), items, seed=1)
+    folder = tmp_path.joinpath(*["a long name in a path" * 8] * 3)
+    task = load_task(write_task(found, folder, {}))
+    assert len(list(task.test_docs())) == len(items)
+    assert sorted(path.name for path in folder.iterdir()) == ["prompts.jsonl", "syn_mix3.yaml"]
+    assert list(temporary.iterdir()) == []
+    assert home == datasets.config.HF_DATASETS_CACHE
