@@ -27,7 +27,7 @@ from typing import TypeAlias
 from records.provenance import ROOT, sha256_file
 
 DECIDES_NO_NUMBER = "its own result, the hash, changes when it matters"
-OUTPUTS = ("results", "docs", ".cache", "logs")  # folders that the project writes: no input, though found by ROOT
+OUTPUTS = ("results", "docs", "logs")  # folders that the project writes: no input, though found by ROOT
 ROOMS = ("records", "methods", "evals", "models", "paper", "report", "workflow")
 
 Word: TypeAlias = "str | list[Word]"
