@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,12 +29,31 @@ from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
 from records import digests, errors
-from records.errors import ConfigError, Parser, whole
+from records.declared import Recorded, validated
+from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, whole
 from records.files import atomic, read_json, write_json
 from records.provenance import environment, sha256_file
 
 SCHEMA = 1
 DONE = "done.json"
+
+
+class Done(Recorded):
+    """done.json: what `_fill` records of the responses in a slot, which becomes their entry in samples.json."""
+
+    sha256: str
+    rows: int
+    items: int
+    decoding: dict[str, Any]
+    task_hash: str
+    seed: int
+    prompt: list[str]
+    prompts_cut: int
+    deviations: list[str]
+    distinct_fraction: float | None
+    cut_at_limit: int
+    response_tokens: int | None
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -57,16 +77,30 @@ class Slot:
         return self.folder / "samples.parquet"
 
     def finished(self) -> dict[str, Any] | None:
-        """The record of a finished slot; None when it was never finished or its parquet is not the recorded one."""
-        if not (self.folder / DONE).is_file() or not self.parquet.is_file():
+        """The record of a finished slot; None when it was never finished or is damaged, which is said in a line."""
+        path = self.folder / DONE
+        for own in (path, digests.beside(path), self.parquet):
+            if own.is_dir():  # said now: it could not be replaced either, after hours of drawing
+                raise CorruptInputError(f"{own}: is a folder, a file is meant; move it away")
+        if not path.is_file():
             return None
-        record: dict[str, Any] = read_json(self.folder / DONE, "record of finished samples")
-        return record if record["sha256"] == sha256_file(self.parquet) else None
+        try:
+            digests.check(path)
+            record = read_json(path, "record of finished samples")
+            done = validated(Done, record, str(path), error=CorruptInputError)
+            if not self.parquet.is_file():
+                raise MissingInputError(f"{self.parquet}: missing, though {path} says it is finished")
+            if sha256_file(self.parquet) != done.sha256:
+                raise CorruptInputError(f"{self.parquet}: differs from its sha256 in {path}")
+        except (MissingInputError, CorruptInputError) as error:
+            print(f"drawn again: {error}", file=sys.stderr)
+            return None
+        return dict(record)
 
     def finish(self, responses: Sequence[store.Response], record: dict[str, Any]) -> dict[str, Any]:
         """Store the responses, then the record: its presence means finished, so it must be written last."""
         entry = {"sha256": store.write_samples(self.parquet, responses), "rows": len(responses), **record}
-        write_json(self.folder / DONE, entry)
+        digests.write_json(self.folder / DONE, entry)
         return entry
 
     def publish(self, target: Path) -> None:

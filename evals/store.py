@@ -162,6 +162,10 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
     return dict(entries[benchmark])
 
 
+_WHOLE = frozenset(("sample", "tokens", "seed"))  # columns of whole numbers; all others are text
+_WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold what is no UTF-8
+
+
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:
     """Some columns of a samples or grades file whose sha256 and row count are those of its entry.
 
@@ -180,8 +184,16 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
         if missing := [name for name in columns if name not in names]:
             raise CorruptInputError(f"{path}: no column {missing[0]!r}; there: {', '.join(names)}")
         table = pq.read_table(path, columns=list(columns))
+        table.select([name for name in columns if name not in _WRITTEN_BY_MODELS]).validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise CorruptInputError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from error
+    for name in columns:
+        of, kind = table[name].type, "whole numbers" if name in _WHOLE else "text"
+        of = (
+            of.value_type if pa.types.is_dictionary(of) else of
+        )  # each text once and numbers for it: pandas' categories
+        if not (pa.types.is_integer(of) if name in _WHOLE else pa.types.is_string(of) or pa.types.is_large_string(of)):
+            raise CorruptInputError(f"{path}: column {name!r} holds {of}, {kind} is meant")
     if table.num_rows == 0 or table.num_rows != entry.get("rows"):
         raise CorruptInputError(f"{path}: {table.num_rows} rows, recorded are {entry.get('rows')!r}")
     return table

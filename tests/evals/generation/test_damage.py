@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evals import data, fetch, generate
+from evals import data, fetch, generate, store
 from evals.benchmark import benchmark
 from evals.generation.engine import Settings, engine
 from records import digests
 from records.errors import BenchError, CorruptInputError
 from records.files import write_json
+from records.provenance import sha256_file
 from tests.records.test_digests import flip
+from tests.records.test_readers import damages
 
 FILES = {
     "model.safetensors": b"weights",
@@ -114,3 +120,115 @@ def test_a_file_from_elsewhere_is_held_against_the_registry(items: Path, tmp_pat
     theirs = tmp_path / items.name
     theirs.write_text("".join(json.dumps({**row, "level": 3}) + "\n" for row in rows))
     assert len(data.load(benchmark("syn_as3"), tmp_path)) == len(rows)
+
+
+RESPONSES = [store.Response(f"i{i}", sample, "p", "h", "r", "stop", 3, 1) for i in range(3) for sample in range(4)]
+RECORD = {
+    "items": 3, "decoding": {"samples": 4}, "task_hash": "t", "seed": 1, "prompt": ["arithmetic"], "prompts_cut": 0,
+    "deviations": [], "distinct_fraction": 0.5, "cut_at_limit": 0, "response_tokens": 36, "seconds": 1.5,
+}  # fmt: skip
+
+
+def put(path: Path, content: bytes | None) -> None:
+    """Put a file there, or for None a folder, whatever is there now."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    path.mkdir() if content is None else path.write_bytes(content)
+
+
+@pytest.mark.parametrize("hashed", [False, True], ids=["damaged", "written so"])
+def test_a_damaged_record_of_a_slot_is_never_finished(
+    hashed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Drawn again, which is said in one line; a folder in its place is an error, since it could not be replaced.
+
+    "written so": by somebody else's program, with its hash beside it.
+    """
+    slot = generate.Slot(tmp_path / "slot")
+    entry = slot.finish(RESPONSES, dict(RECORD))
+    assert slot.finished() == entry
+    path = slot.folder / generate.DONE
+    before, sums = path.read_bytes(), digests.beside(path).read_bytes()
+
+    @settings(max_examples=60, derandomize=True, database=None, deadline=None)
+    @given(damages(before, ".json", json.loads(before)))
+    def damaged(content: bytes | None) -> None:
+        put(path, content)
+        if hashed and content is not None:
+            digests.write_list(digests.beside(path), [path])
+        capsys.readouterr()
+        if content is None:
+            with pytest.raises(CorruptInputError, match=r"done\.json: is a folder") as caught:
+                slot.finished()
+            assert "\n" not in str(caught.value)
+            return
+        found, said = slot.finished(), capsys.readouterr().err
+        if found is None:
+            assert said.startswith("drawn again: ")
+            assert said.count("\n") == 1
+            assert str(slot.folder) in said
+            refused.append(said)
+        else:
+            assert found == entry or hashed  # the damage may be none: a byte replaced by itself
+
+    refused: list[str] = []
+    try:
+        damaged()
+    finally:
+        put(path, before)
+        put(digests.beside(path), sums)
+    assert refused
+    assert slot.finished() == entry
+
+
+def other_type(column: Any) -> Any:
+    return pa.array([[None]] * len(column))
+
+
+TABLES: list[Any] = [
+    lambda table, name: table.drop_columns([name]),
+    lambda table, name: table.rename_columns([f"{own}x" if own == name else own for own in table.column_names]),
+    lambda table, name: table.set_column(table.column_names.index(name), name, other_type(table[name])),
+    lambda table, name: table.set_column(
+        table.column_names.index(name), name,
+        pa.array(["x"] * len(table)) if pa.types.is_integer(table[name].type) else pa.array([2.5] * len(table)),
+    ),
+    lambda table, name: table.set_column(
+        table.column_names.index(name), name, pa.nulls(len(table), table[name].type)
+    ),
+    lambda table, name: table.slice(0, 0),
+    lambda table, name: table.slice(1),
+    lambda table, name: pa.concat_tables([table, table]),
+]  # fmt: skip
+
+
+def test_a_samples_file_is_read_or_named(tmp_path: Path) -> None:
+    """Cut, flipped, a folder, and whole files of other columns, types and rows, as another program may write them."""
+    path = tmp_path / "b.parquet"
+    entry = {"sha256": store.write_samples(path, RESPONSES), "rows": len(RESPONSES)}
+    before, table = path.read_bytes(), pq.read_table(path)
+    columns = ("item_id", "sample", "response", "stop")
+    store.read_samples(tmp_path, "b", entry)
+
+    def refused(entry: dict[str, Any]) -> None:
+        with pytest.raises(BenchError) as caught:
+            store.read_samples(tmp_path, "b", entry)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    @settings(max_examples=60, derandomize=True, database=None, deadline=None)
+    @given(place=st.integers(0, len(before) - 1), bit=st.integers(0, 7), cut=st.booleans())
+    def damaged(place: int, bit: int, cut: bool) -> None:
+        changed = bytes([before[place] ^ 1 << bit])
+        put(path, before[:place] if cut else before[:place] + changed + before[place + 1 :])
+        refused(entry)
+        if cut:
+            refused({**entry, "sha256": sha256_file(path)})
+
+    damaged()
+    put(path, None)
+    refused(entry)
+    put(path, before)
+    for change in TABLES:
+        for name in columns:
+            pq.write_table(change(table, name), path)
+            refused({**entry, "sha256": sha256_file(path)})
