@@ -27,8 +27,9 @@ from tests.adapters.replay_faults import FAULTS, line, replays
 def records(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of two records, `grpo` and `tepo`: two minibatches, two passes."""
     folder = tmp_path_factory.mktemp("records")
-    for key in ("grpo", "tepo"):
-        spec = json.dumps(worlds.spec(world, key))
+    # decay of weights is an input of the step that one trainer may apply to fewer parameters than the other
+    for key, decay in (("grpo", 0.1), ("tepo", 0.0)):
+        spec = json.dumps(worlds.spec(world, key, weight_decay=decay))
         assert replay.main(["record", "--spec", spec, "--out", str(folder / key)]) == 0
     return folder
 

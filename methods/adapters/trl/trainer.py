@@ -1,4 +1,4 @@
-"""GRPOTrainer with our loss in it. Every override calls `super()`, except `_compute_loss`, which is ours.
+"""GRPOTrainer with our loss in it. Every override calls `super()`, except those of the loss and of weight decay.
 
 Imported only when a run starts: it imports TRL. What differs from stock TRL:
 
@@ -6,6 +6,7 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
 - old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
   first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped;
+- weight decay acts on all parameters;
 - each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
 
 TRL has no public interface for any of this: overriding private methods is the way it recommends. Their signatures, and
@@ -232,6 +233,10 @@ class MethodTrainer(GRPOTrainer):
         return loss
 
     # --- 6. what the curve and a resumed run need -----------------------------------------------------------------
+
+    def get_decay_parameter_names(self, model: Any) -> list[str]:
+        """All parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
+        return [name for name, _ in model.named_parameters()]
 
     def _clip_grad_norm(self, model: Any) -> Any:
         norm = super()._clip_grad_norm(model)
