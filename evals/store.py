@@ -187,15 +187,14 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
         table.select([name for name in columns if name not in _WRITTEN_BY_MODELS]).validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise CorruptInputError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from error
-    for name in columns:
-        of, kind = table[name].type, "whole numbers" if name in _WHOLE else "text"
-        of = (
-            of.value_type if pa.types.is_dictionary(of) else of
-        )  # each text once and numbers for it: pandas' categories
-        if not (pa.types.is_integer(of) if name in _WHOLE else pa.types.is_string(of) or pa.types.is_large_string(of)):
-            raise CorruptInputError(f"{path}: column {name!r} holds {of}, {kind} is meant")
     if table.num_rows == 0 or table.num_rows != entry.get("rows"):
         raise CorruptInputError(f"{path}: {table.num_rows} rows, recorded are {entry.get('rows')!r}")
+    for name in columns:
+        of, kind = table[name].type, "whole numbers" if name in _WHOLE else "text"
+        if pa.types.is_dictionary(of):  # each text once and numbers for it, as pandas writes categories
+            of = of.value_type
+        if not (pa.types.is_integer(of) if name in _WHOLE else pa.types.is_string(of) or pa.types.is_large_string(of)):
+            raise CorruptInputError(f"{path}: column {name!r} holds {of}, {kind} is meant")
     return table
 
 
