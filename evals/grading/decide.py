@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading import structure
-from evals.grading.normalise import LONGEST_ANSWER, balanced, last_box, normalise, words
+from evals.grading.normalise import LONGEST_ANSWER, balanced, choice, last_box, normalise, words
 from evals.grading.numbers import Number, is_plain, number
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError, unknown
@@ -21,7 +21,7 @@ KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symboli
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 2,500 and 1,234,567; not 1,25
-_NUMERAL = re.compile(r"(-?[0-9A-F]+)_\{?(-?\d+)\}?")  # 52_8: digits with their base
+_NUMERAL = re.compile(r"\(?(-?[0-9A-F]+)\)?_\{?(-?\d+)\}?")  # 52_8: digits with their base
 _LETTER = re.compile(r"[A-Za-z!]")  # a side of an equation that is not only numbers and signs; `!` for 5!=120
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")  # how `normalise` writes an answer in words
 _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")  # no single e, E, i, I: they may be numbers
@@ -34,6 +34,14 @@ _BEHEADED = re.compile(
 )
 _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?([ap]m)?")  # 4:30, 4:30pm, 4pm
+_RESIDUE = re.compile(  # N\equiv907\pmod{1000}, 907(\bmod1000)
+    r"(?:(?P<left>.+)\\equiv ?)?(?P<residue>-?\d+)\(?\\?[pb]?mod ?\{?(?P<modulus>\d+)\}?\)?"
+)
+_CHOICE = re.compile("[A-E]")
+# Units of bare letters, and seconds of arc. Not in `normalise`: beside a symbolic gold `3m/s` is a quotient of letters.
+_BARE_UNIT = re.compile(
+    r"(?<=\d)''?|(?<=[\d})])(?:(?:[kcmn]?m|k?g|k?J|k?N|rad)/(?:s|hr?|mol|kg|g|K|m|cm|L)(?:\^[23])?|[kMG]?(?:Hz|eV|Pa))"
+)
 _HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
 _SYMBOL = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _ONE = Fraction(1)
@@ -141,7 +149,9 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     gold_text, answer = as_intervals(gold.text, answer)
     expected = structure.Leaf(gold_text) if numeric else structure.parse(gold_text)
     undecided = False
-    for reading in _readings(answer):
+    unit = _BARE_UNIT.search(answer) if numeric else None
+    bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
+    for reading in (*_readings(answer), *bare):
         one_number = numeric and number(reading) is not None
         parsed = structure.Leaf(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
@@ -179,6 +189,8 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(True, Rule.STRING)
     if (clock := _same_time(gold, answer)) is not None:
         return Decision(clock, Rule.STRING)
+    if (residue := _same_residue(gold, answer)) is not None:
+        return Decision(residue, Rule.NUMBER)
     bare = behind_signs(gold, answer)
     if bare is None:
         # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
@@ -236,6 +248,25 @@ def _same_time(gold: str, answer: str) -> bool | None:
         return expected[3] is None  # the hour on a dial
     minutes = [(hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute for hour, minute, half in times]
     return minutes[0] == minutes[1]
+
+
+def _same_residue(gold: str, answer: str) -> bool | None:
+    """Whether two statements of a residue are equal, or one and a number; None where neither text is one.
+
+    Beside a number only the residue counts: the problem states the modulus.
+    """
+    if "mod" not in gold and "mod" not in answer:
+        return None
+    expected, found = _RESIDUE.fullmatch(gold), _RESIDUE.fullmatch(answer)
+    if expected and found:
+        lefts = {match["left"] for match in (expected, found)} - {None}
+        if len(lefts) > 1 and not all(_WORD.fullmatch(left) for left in lefts):
+            return None  # 2n and n
+        modulus = int(expected["modulus"])
+        return modulus == int(found["modulus"]) and (int(expected["residue"]) - int(found["residue"])) % modulus == 0
+    residue = expected or found
+    other = number(structure.sides(answer if expected else gold)[-1])
+    return other.value == int(residue["residue"]) if residue and other else None
 
 
 def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
@@ -329,6 +360,8 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
     The sign for degrees is dropped, as all units are, so that 120 and 120 degrees are equal. Where the other text has
     a pi, and where an angle stands in a function, degrees become radians.
     """
+    if _CHOICE.fullmatch(gold.text) and (letter := choice(answer)):
+        return gold, letter
     text = normalise(answer)
     degrees = _TURN.search(answer) is not None and in_degrees(answer)
     if not degrees and gold.radians is None:

@@ -60,9 +60,14 @@ _SYMBOLS = str.maketrans(
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
         "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "％": "%", "，": ",", "（": "(", "）": ")", "\u00a0": " ",
         "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ",
+        "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∨": r"\lor ", "∧": r"\land ",
     }
 )  # fmt: skip
+# 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, where TeX would end a bare root after its first digit
+_SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_ROOT_SIGN = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 # Commands that mean the same as another one, or only change size or font. Each is looked up whole, so `\le` does not
 # match inside `\left`.
 _SPELLINGS = {
@@ -75,7 +80,7 @@ _SPELLINGS = {
     r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "", r"\displaystyle": "",
     r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
     r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "",
-    r"\bf": "",
+    r"\bf": "", r"\underline": "",
 }  # fmt: skip
 # One pattern per rule, with an example of what it takes. `normalise` below applies them, and their order matters.
 _COMMAND = re.compile(r"\\[A-Za-z]+")
@@ -105,10 +110,34 @@ _WRAPPER = (
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
-# 6\text{ p.m.}
-_NOON = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*([ap])\.?\s*m\.?\s*\}", re.IGNORECASE)
+# 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
+_HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
+_NOON = re.compile(rf"(?<![\d.:,])({_HOUR})\s*\\(?:text|mathrm|mbox)\s*\{{\s*([ap])\.?\s*m\.?\s*\}}", re.IGNORECASE)
 # 4:30 p.m. as a whole, without a command around it
-_CLOCK = re.compile(r"(\d{1,2}(?::\d{2})?)\s*([ap])\.?\s*m\.?", re.IGNORECASE)
+_CLOCK = re.compile(rf"({_HOUR})\s*([ap])\.?\s*m\.?", re.IGNORECASE)
+# The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not where more than one letter
+# is named, and without a command not before a letter or sign: it may then be a factor.
+_CHOICE = re.compile(
+    rf"(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
+    r"|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
+    r"(?![\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z]))(?=.)"
+    r"(?!.*\([A-E]\))",
+    re.DOTALL,
+)
+# Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}. Not a condition, a
+# bound or a negation.
+_ANNOUNCED = r"[A-Za-z' ]*?(?::|(?<![A-Za-z])(?:is|are|equals)(?![A-Za-z]))\s*"
+_NO_ANNOUNCEMENT = (
+    r"(?![^{}]*(?<![A-Za-z])(?:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
+)
+_LEAD = re.compile(
+    rf"{_WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"|({_WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
+    r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S)"
+)
+_ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
+# A sign in front of a value, which has no left side, or a single letter there: `= 211`, `x \approx 468`
+_LEADING_RELATION = re.compile(r"(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])")
 # 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, no unit
 _FACTORS = {
     "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
@@ -119,6 +148,7 @@ _FACTOR = re.compile(
     rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?(?![A-Za-z])",
     re.IGNORECASE,
 )
+_THOUSAND = re.compile(r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}")  # 540\text{k}; K is a unit
 # 12^{th}, 12^{\text{th}} as a whole
 _ORDINAL = re.compile(rf"(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*")
 # 2.5 M_\odot: a mass, luminosity or radius in units of the sun's, behind a number alone
@@ -140,7 +170,10 @@ _MIXED = re.compile(r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])")
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
     r"(?:\\(?:text|textrm|textnormal|mbox|hbox)\s*\{[^{}]*\}"
-    r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\})"  # \mathrm{e} and \mathrm{i} are numbers
+    r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\}"  # \mathrm{e} and \mathrm{i} are numbers
+    # m s^{-2}: with an exponent in braces; not of a letter that is no unit alone
+    r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
+    r"(?:[A-Za-z\s/.*]|\\cdot|\\mu|\^\{\s*-?\d\s*\}|\^-?\d)+\})"
     r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*$",
 )
 # A unit written as a bare word at the end. None of one letter: `5 m` may be a product with a variable.
@@ -190,7 +223,10 @@ def normalise(text: str, radians: bool = False) -> str:
     >>> normalise(r"90^{\circ}", radians=True)
     '\\frac{90\\pi}{180}'
     """
-    text = clean(text).translate(_SYMBOLS).strip()
+    text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
+    text = _ROOT_SIGN.sub(r"\\sqrt{\1}", text).translate(_SYMBOLS).strip()
+    if text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
         text = last_box(text) or text
     if "\\begin" not in text:  # doubled backslashes are an escaped command, except as row breaks of a matrix
@@ -224,7 +260,14 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _MIXED.sub(_mixed, text)
     text = _SHORT_SCRIPT.sub(r"\1\2", text)
     text = _unwrapped(text.rstrip(_TRAILING))
+    text = _unwrapped(_LEADING_RELATION.sub("", text, count=1)) if _LEADING_RELATION.match(text) else text
     return "\\emptyset" if text == "\\{\\}" else text
+
+
+def choice(answer: str) -> str | None:
+    """The letter of a choice that stands before its content, in an answer as it was written; None without one."""
+    match = _CHOICE.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
+    return match and (match[1] or match[3] or match[4])
 
 
 def words(text: str) -> str:
@@ -255,9 +298,13 @@ def _function(match: re.Match[str]) -> str:
 
 def _without_text(text: str) -> str:
     r"""`text` without units. An answer wholly in words becomes `\text{words}`; other wrappers leave their content."""
+    if match := _CHOICE.match(text):
+        text = (match[2] or "") + text[match.end() :]
+    if match := _LEAD.match(text):
+        text = (match[1] or "") + text[match.end() :]
     whole = _TEXT.fullmatch(text)
     if whole and not _STARTS_NUMBER.match(whole.group(1)):
-        inner = words(text)
+        inner = words(_ARTICLE.sub("", whole.group(1)) if _ARTICLE.match(whole.group(1)) else text)
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
         text = whole.group(1).strip()
@@ -265,11 +312,12 @@ def _without_text(text: str) -> str:
         return f"{clock[1]}{clock[2].lower()}m"
     if ordinal := _ORDINAL.fullmatch(text):
         return ordinal[1] + ordinal[2]
+    text = _THOUSAND.sub(r"\\cdot1000", text)
     while factor := _FACTOR.search(text):
         value = _FACTORS[factor[2].lower()]
         text = f"{text[: factor.start()]}\\cdot{value}{factor[1] or ' '}{text[factor.end() :]}"
     text = _joined(text)
-    text = _NOON.sub(lambda m: f"{m.group(1).lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
+    text = _NOON.sub(lambda m: f"{m[1]}{m[2].lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
         shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
         shorter = shorter.removesuffix("/").rstrip()

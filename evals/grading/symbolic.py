@@ -293,6 +293,8 @@ def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Frac
             same = _same_value(expected, value, gold_number, tolerance)
             if same is not None:
                 return same
+            if not (_is_writable(expected) and _is_writable(value)):
+                return False  # math-verify would compute them too
             if any(_is_undefined(_attempt(side.doit)) for side in (expected, value)):
                 return False  # 1/(1-1), which the grammar leaves as it is
         same = _same_at_points(expected, value)
@@ -303,6 +305,28 @@ def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Frac
             return True
     # The gold comes first: math-verify is not symmetric. No timeout: its alarm could not interrupt C code anyway.
     return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
+
+
+def _is_writable(expression: Any) -> bool:
+    """Whether a closed expression surely is small enough for `doit`: `((1000!)!)!` would use up the worker's time."""
+    # The innermost first: what stands around something too large is not asked.
+    parts = expression.atoms(sympy.Pow, sympy.factorial, sympy.factorial2, sympy.binomial, sympy.gamma)
+    for part in sorted(parts, key=lambda part: part.count_ops()):
+        digits = _attempt(partial(_digits_of, part))
+        if digits is None:  # 1/(1-1) has no value, and is quickly computed
+            if isinstance(part, sympy.Pow) and part.exp.is_Integer and abs(part.exp) < _DIGITS:
+                continue
+            return False
+        if digits > _WRITABLE:
+            return False
+    return True
+
+
+def _digits_of(expression: Any) -> float:
+    """How many digits the value of a closed expression has, before or behind the point."""
+    real, imaginary = expression.evalf(5).as_real_imag()
+    size = abs(mpmath.mpc(_float(real), _float(imaginary)))
+    return float(abs(mpmath.log10(size))) if size else 0.0
 
 
 def _is_undefined(expression: Any) -> bool:
@@ -350,7 +374,9 @@ def _same_rational(gold: Any, answer: Any, size: Any) -> bool:
 def _value(expression: Any) -> Any:
     """The complex value (mpmath) of a closed expression to 30 digits, None when it has none."""
     written = _attempt(partial(_evaluate, expression))
-    return _attempt(lambda: _evaluate(expression.doit())) if written is None else written
+    if written is not None or not _is_writable(expression):
+        return written
+    return _attempt(lambda: _evaluate(expression.doit()))
 
 
 def _evaluate(expression: Any) -> Any:
