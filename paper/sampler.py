@@ -12,7 +12,6 @@ responses in a group, B = S K rows of the batch.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from records import errors
-from records.errors import CorruptInputError, MissingInputError
+from records.errors import CorruptInputError, MissingInputError, Parser
 from records.files import read_csv, to_csv, write_text
 
 if TYPE_CHECKING:
@@ -405,9 +404,7 @@ def row_of(study: str, length: int, sampler: str, loss: str) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Bias and variance of every gradient where the sampler is not the policy."
-    )
+    parser = Parser(description="Bias and variance of every gradient where the sampler is not the policy.")
     parser.add_argument(
         "--out", type=Path, default=KEPT, help=f"CSV to write (default: {KEPT.name} beside this module)"
     )

@@ -6,7 +6,6 @@ Writes docs/atlas.csv, one line for each framework and name, and says what moved
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from benchmarks.atlas import explain
 from benchmarks.atlas.batches import batches, packed
 from benchmarks.atlas.explain import SAME, Answer, Ingredients
 from records import errors
-from records.errors import BenchError, unknown
+from records.errors import BenchError, Parser, unknown
 from records.files import read_csv, read_json, read_yaml, to_csv, write_text
 from records.provenance import ROOT
 
@@ -141,7 +140,7 @@ def moved(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run every framework's own loss code on the same batches.")
+    parser = Parser(description="Run every framework's own loss code on the same batches.")
     parser.add_argument("--out", type=Path, default=KEPT)
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="a framework of frameworks.yaml; may be repeated"

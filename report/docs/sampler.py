@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from paper.sampler import (
     Row,
 )
 from records import errors
+from records.errors import Parser
 from records.files import atomic, write_text
 from report.docs import table
 from report.figures.draw import SETTINGS, TEXT, WIDTH
@@ -212,7 +212,7 @@ def picture(rows: Sequence[Row]) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the page about samplers, and its picture beside it.")
+    parser = Parser(description="Write the page about samplers, and its picture beside it.")
     parser.add_argument("--out", type=Path, default=Path("docs/sampler.md"))
     args = parser.parse_args()
     rows = sampler.read()

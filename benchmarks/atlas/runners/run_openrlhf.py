@@ -32,5 +32,7 @@ def loss(**changes):
 
 answers = Answers()
 answers.add("GRPO", "openrlhf.models.loss.PolicyLoss", DEFAULTS, loss())
-answers.add("GSPO", "openrlhf.models.loss.PolicyLoss", DEFAULTS | {"policy_loss_type": "gspo"}, loss(policy_loss_type="gspo"))
+answers.add(
+    "GSPO", "openrlhf.models.loss.PolicyLoss", DEFAULTS | {"policy_loss_type": "gspo"}, loss(policy_loss_type="gspo")
+)
 answers.write()
