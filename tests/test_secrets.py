@@ -1,6 +1,7 @@
-"""No secret of the environment reaches a file or a command line: a small pipeline, and a request to an endpoint.
+"""No secret of the environment reaches a file or a command line: a small pipeline.
 
-Runs of verl have the same search in tests/adapters/test_verl_run.py, because it takes as long as the run itself.
+Runs of verl have the same search in tests/adapters/test_verl_run.py, because it takes as long as the run itself, and
+requests to an endpoint in tests/evals/generation/test_endpoint.py.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from evals import data, fetch, generate, store
 from evals.benchmark import benchmark
 from evals.generation.engine import Settings, engine
+from evals.grading.verdict import Grade, Verdict
+from evals.stats import responses
 from records import digests
 from records.errors import BenchError, CorruptInputError
 from records.files import write_json
@@ -232,3 +234,21 @@ def test_a_samples_file_is_read_or_named(tmp_path: Path) -> None:
         for name in columns:
             pq.write_table(change(table, name), path)
             refused({**entry, "sha256": sha256_file(path)})
+
+
+def test_a_grades_file_of_other_columns_or_types_is_named(tmp_path: Path) -> None:
+    """As the reader of scores takes it, with the hash and the row count that its record gives."""
+    (tmp_path / "samples").mkdir()
+    samples, path = tmp_path / "samples/b.parquet", tmp_path / "b.parquet"
+    asked = {"sha256": store.write_samples(samples, RESPONSES), "rows": len(RESPONSES)}
+    read = store.read_samples(tmp_path / "samples", "b", asked)
+    entry = store.write_grades(path, read, [Grade(Verdict.CORRECT, "1", "1", "string")] * len(RESPONSES), "v")
+    responses._benchmark(path, entry, samples, asked)
+    table = pq.read_table(path)
+    for change in TABLES:
+        for name in ("item_id", "sample", "verdict"):
+            pq.write_table(change(table, name), path)
+            with pytest.raises(BenchError) as caught:
+                responses._benchmark(path, {**entry, "sha256": sha256_file(path)}, samples, asked)
+            assert str(path) in str(caught.value)
+            assert "\n" not in str(caught.value)
