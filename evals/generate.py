@@ -160,19 +160,17 @@ def generate(
         entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
         slot.publish(out / f"{plan.benchmark.key}.parquet")
     target = out / "samples.json"
-    write_json(
-        target,
-        {
-            "schema": SCHEMA,
-            "model": settings.model,
-            "weights_sha256": model.weights_sha256,
-            "files_sha256": model.files_sha256,
-            "engine": model.describe(),
-            "seed": settings.seed,
-            "benchmarks": entries,
-            "environment": environment(),
-        },
-    )
+    record = {
+        "schema": SCHEMA,
+        "model": settings.model,
+        "weights_sha256": model.weights_sha256,
+        "files_sha256": model.files_sha256,
+        "engine": model.describe(),
+        "seed": settings.seed,
+        "benchmarks": entries,
+        "environment": environment(),
+    }
+    write_json(target, digests.with_own(record))
     return target
 
 

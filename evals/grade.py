@@ -23,7 +23,7 @@ from evals.grading.grader import Grader, Question, grade_by_prime_rules, grader_
 from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
-from records import errors
+from records import digests, errors
 from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
 from records.files import to_csv, write_json, write_text
 from records.progress import Progress
@@ -129,7 +129,7 @@ def _write_record(out: Path, entries: dict[str, Any]) -> None:
         "versions": versions(),
         "benchmarks": entries,
     }
-    write_json(out / "grades.json", record)
+    write_json(out / "grades.json", digests.with_own(record))
 
 
 # Where the two graders disagree: the rows behind a difference between two scores.

@@ -16,9 +16,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from records import digests
 from records.declared import validated
 from records.errors import CorruptInputError, unknown
-from records.files import content, read_csv, read_json, stored, to_csv, write_text
+from records.files import content, read_csv, stored, to_csv, write_text
 from records.layout import REFERENCE, Run
 from records.provenance import sha256_bytes
 from records.results_tree import RunRecord, Tree
@@ -93,9 +94,11 @@ def read_curve(path: Path | str) -> Curve:
 def _check_recorded(path: Path) -> None:
     """A finished run's record has the curve's hash; while a run trains there is no record."""
     record, curve = path.with_name("run.json"), stored(path)
-    if curve is None or not record.is_file():
+    if curve is None or not record.exists():
         return
-    outputs = validated(RunRecord, read_json(record, "run record"), str(record), error=CorruptInputError).outputs
+    outputs = validated(
+        RunRecord, digests.read_record(record, "run record"), str(record), error=CorruptInputError
+    ).outputs
     recorded = outputs.get("curve.csv")
     if recorded is not None and recorded != sha256_bytes(content(curve)):
         raise CorruptInputError(f"{curve}: damaged: its sha256 is not the one in {record}")

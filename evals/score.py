@@ -98,7 +98,7 @@ def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Com
 
     Benchmarks that scores.csv declares as not run are left out.
     """
-    if not all((tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in (a, b)):
+    if not all((tree.layout.grades(checkpoint) / "grades.json").exists() for checkpoint in (a, b)):
         return None
     keys = [str(benchmark["key"]) for benchmark in tree.benchmarks]
     missing = set()

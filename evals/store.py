@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.grading.verdict import Grade, Verdict
+from records import digests
 from records.declared import Recorded, validated
 from records.errors import CorruptInputError, MissingInputError, nearest
-from records.files import atomic, read_json
+from records.files import atomic
 from records.provenance import sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Folder(Recorded):
 
 def read_folder(path: Path) -> dict[str, Any]:
     """`samples.json` or `grades.json`; its keys are those of `Folder`. MissingInputError or CorruptInputError."""
-    value = read_json(path, f"record of the {path.stem}")
+    value = digests.read_record(path, f"record of the {path.stem}")
     validated(Folder, value, str(path), error=CorruptInputError)
     return dict(value)
 

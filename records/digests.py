@@ -3,15 +3,17 @@
     <folder>/SHA256SUMS     every file of a folder: a resumable state, a checkpoint, a base model
     <file>.sha256           one file that is written alone: a benchmark's items, training prompts
     <name>.sha256           what one command writes: tables/table1.sha256, figures/convergence.sha256, report.sha256
+    "record_sha256"         in run.json, samples.json, grades.json and matrix.json: of the record without this key
 
-Both hold lines `<sha256>  <name>`, names relative to the folder, so `sha256sum -c SHA256SUMS` checks them too. Hidden
-files (a hub client's own) are not counted. A reader calls `check_folder`, `check_model` or `check` first and goes on
-with what it returns: the digests of all that was just read, so that no file is read twice for two hashes.
+The first three hold lines `<sha256>  <name>`, names relative to the folder, so `sha256sum -c SHA256SUMS` checks them
+too. Hidden files (a hub client's own) are not counted. A reader calls `check_folder`, `check_model` or `check` first
+and goes on with what it returns: the digests of all that was just read, so that no file is read twice for two hashes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -226,6 +228,31 @@ def check(path: Path, *, advice: str = "") -> str:
                 f"{path}: differs from its sha256 in {beside(path)}" + (f"; {advice}" if advice else "")
             )
     return digest
+
+
+# --- A record that holds its own hash ---------------------------------------------------------------------------------
+
+# Not a second file: a record is written again while others read it, and two files are never replaced in one step.
+OWN = "record_sha256"
+
+
+def with_own(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as it is written: with the sha256 of all of it but this key."""
+    return {**record, OWN: _own(record)}
+
+
+def read_record(path: Path, what: str) -> Any:
+    """The JSON value in `path`; CorruptInputError unless it is what its own hash says, if it has one."""
+    value = read_json(path, what)
+    if isinstance(value, dict) and value.get(OWN, found := _own(value)) != found:
+        raise CorruptInputError(f"{path}: {what} is damaged: its content differs from its {OWN}")
+    return value
+
+
+def _own(record: Mapping[str, Any]) -> str:
+    # As it reads back: keys that are no text are written as text, and sorted as such.
+    rest = json.loads(json_text({key: value for key, value in record.items() if key != OWN}))
+    return sha256_bytes(json_text(rest).encode("utf-8"))
 
 
 # --- What one command writes together, and the <name>.sha256 that lists it --------------------------------------------

@@ -93,6 +93,7 @@ class Matrix(Declared):
     training: TrainingSettings = Field(default_factory=lambda: TrainingSettings())
     seeds: Tuple[int] = ()
     base: str = BASE
+    record_sha256: str | None = None  # its own: `records.digests`
 
 
 MANIFEST = "manifest.json"
@@ -193,7 +194,7 @@ class Tree:
     @cached_property
     def matrix(self) -> dict[str, Any]:
         """The content of matrix.json; its keys are those of `Matrix`."""
-        value = read_json(self.layout.matrix, "the list of planned runs")
+        value = digests.read_record(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
         return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.matrix` sets the same mapping here
 
@@ -213,7 +214,7 @@ class Tree:
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
         scores = {}
-        if self.layout.scores.is_file():
+        if self.layout.scores.exists():
             with written_by("python -m evals.score, or snakemake"):
                 self.check_written(self.layout.scores.name, self.layout.scores.name)
         for row in read_rows(self.layout.scores):
@@ -257,10 +258,14 @@ class Tree:
     def record(self, run: Run) -> dict[str, Any] | None:
         """run.json, or None while the run is not finished (the file is written last)."""
         path = self.layout.run(run) / "run.json"
-        if not path.is_file():
+        if not path.exists():  # a folder in its place is named as one
             return None
-        value = read_json(path, "the run's record")
+        value = digests.read_record(path, "the run's record")
         validated(RunRecord, value, str(path), error=CorruptInputError)
+        names = {"model": run.model, "method": run.key, "seed": run.seed, "variant": run.variant}
+        for name, ours in names.items():  # a record that is whole may be another run's
+            if (theirs := value["spec"].get(name, ours)) != ours:
+                raise CorruptInputError(f"{path}: spec: {name}: {theirs!r}, but this is the folder of {ours!r}")
         return dict(value)
 
     def check_written(self, name: str, *needed: str) -> None:

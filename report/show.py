@@ -120,7 +120,7 @@ class Progress:
 
 def progress(tree: Tree) -> Progress:
     """Of everything that matrix.json plans; before Snakemake has written it, of the run folders that are there."""
-    if tree.layout.matrix.is_file():
+    if tree.layout.matrix.exists():
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
         statuses = tuple(_status(tree, run, _planned_rollouts(tree, run)) for run in tree.runs)
         return Progress(statuses, sum(grades), len(grades))

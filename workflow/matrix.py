@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.training.spec import Training
-from records import errors
+from records import digests, errors
 from records.errors import ConfigError, Parser, unknown
 from records.files import write_json
 from records.layout import BASE, Checkpoint, Run, split
@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
-    write_json(args.out, matrix(configuration.of_argument(args.config)))
+    write_json(args.out, digests.with_own(matrix(configuration.of_argument(args.config))))
 
 
 if __name__ == "__main__":

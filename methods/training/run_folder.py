@@ -261,7 +261,9 @@ class RunFolder:
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        digests.write_json(self.state / "run.json", record)  # first, so that `restore` can make the other again
+        digests.write_json(
+            self.state / "run.json", digests.with_own(record)
+        )  # first, so that `restore` can make the other again
         _copy(self.state / "run.json", self.folder / "run.json")
         for state in self._states():  # optimiser states are large, and nothing resumes from them now
             _remove(state)

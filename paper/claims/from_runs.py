@@ -279,7 +279,7 @@ class Runs:
         if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
             raise Gap(f"not part of this scale: a second look at {folder(run)}", planned=False)
         benchmark = self._benchmark(column)
-        if not self.tree.layout.scores.is_file():
+        if not self.tree.layout.scores.exists():
             raise Gap("missing scores.csv")
         score = self.tree.scores.get((Checkpoint(run, step), benchmark))
         if score is None or score.value is None:

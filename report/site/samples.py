@@ -66,7 +66,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     for checkpoint in tree.checkpoints:
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
-        if not grades.is_file() or not samples.is_file():
+        if not grades.exists() or not samples.exists():
             continue
         graded, sampled = store.read_record(grades), store.read_record(samples)
         for benchmark, entry in graded.items():
@@ -109,13 +109,18 @@ def write(tree: Tree, data: Path | None) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
+SNAKEMAKE_MARK = ".snakemake_timestamp"  # which it puts into a folder that is an output
+
+
 def _refuse_others_files(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ConfigError(f"{folder}: is no folder of companion files; move it away")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         # Names decide, not what is in the files: a damaged one of ours is to be replaced.
-        ours = name.as_posix() in MATH or (name.parts[0] in ("problems", "samples") and name.suffix == ".js")
+        ours = name.as_posix() in (*MATH, SNAKEMAKE_MARK) or (
+            name.parts[0] in ("problems", "samples") and name.suffix == ".js"
+        )
         if path.is_symlink() or not (ours or path.is_dir()):
             raise ConfigError(f"{path}: is no companion file of the page; move it away")
 

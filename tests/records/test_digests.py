@@ -181,3 +181,32 @@ def test_a_base_models_record_lists_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weight")
     with pytest.raises(CorruptInputError, match=r"model\.safetensors: differs"):
         digests.check_model(tmp_path, tmp_path / "base.json")
+
+
+RECORD = {"schema": 1, "rows": 640, "seconds": 1.5, "note": None, "of": {"a": [0.1, 2e-9], "2": "ä", "10": True}}
+
+
+def test_a_record_reads_back_as_written_and_old_ones_have_no_hash(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_json(path, RECORD)
+    assert digests.read_record(path, "run record") == RECORD
+    write_json(path, digests.with_own(RECORD | {"by_step": {9: 1, 10: 2}}))  # keys that JSON turns into text
+    assert digests.read_record(path, "run record")["by_step"] == {"9": 1, "10": 2}
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 0.9999))
+def test_a_flipped_bit_of_a_record_is_named_or_changes_no_value(share: float, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_json(path, digests.with_own(RECORD))
+    flip(path, share)
+    said = ""
+    try:
+        value = digests.read_record(path, "run record")
+    except CorruptInputError as error:
+        said = str(error)
+    if said:
+        assert said.startswith(f"{path}: ")
+        assert "\n" not in said
+    else:  # a space, or the name of the hash itself
+        assert {key: value[key] for key in RECORD} == RECORD

@@ -83,6 +83,12 @@ def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_what_snakemake_puts_into_the_folder_is_no_hindrance(written: tuple[Tree, Path]) -> None:
+    tree, folder = written
+    (folder / ".snakemake_timestamp").touch()  # into every folder that is an output
+    samples.write(tree, None)
+
+
 @pytest.mark.parametrize("name", ["notes.txt", "samples/notes.txt", "mine.js", "samples/link.js"])
 def test_somebody_elses_file_is_not_removed(name: str, written: tuple[Tree, Path]) -> None:
     tree, folder = written

@@ -1,8 +1,9 @@
-"""The quick matrix under random faults: `python -m tests.slurm.soak --minutes 30 [--seed 1] [--small]`.
+"""The quick matrix under random faults: `python -m tests.soak --minutes 30 [--at-rest 160] [--seed 1] [--small]`.
 
-Runs the matrix to Table 1 once undisturbed, then again and again while it kills, stops and damages what it can reach,
-each time until Snakemake says that all is done. Prints what was injected, jobs lost (expected results that are missing)
-and cells of scores, tables and curves, times apart, that differ from the undisturbed run. Exit code 1 if any.
+Runs the matrix once undisturbed to its manifest. First, if asked, faults at rest (`tests.at_rest`). Then the matrix
+again and again to Table 1 while it kills, stops and damages what it can reach, each time until Snakemake says that all
+is done. Prints what was injected, jobs lost (expected results that are missing), cells of scores, tables and curves,
+times apart, that differ from the undisturbed run, and logs with a traceback. Exit code 1 if any.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import at_rest
 from tests.slurm.cluster import processes
 from tests.slurm.conftest import SMALL, clone
 
 MARK = "TEPO_BENCH_SOAK"
 TARGET = "table1"
 QUICK = ("--configfile", "config/quick.yaml")
+OVER_SMALL = "tests/soak.yaml"
 
 
 @dataclass
@@ -43,15 +46,19 @@ class World:
 
     @property
     def results(self) -> Path:
-        return self.folder / "results" / ("small" if self.words == SMALL else "quick")
+        return self.folder / "results" / self.scale
 
-    def start(self) -> None:
+    @property
+    def scale(self) -> str:
+        return "quick" if self.words == QUICK else "small"
+
+    def start(self, target: str = TARGET) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = os.environ | {"PATH": path, MARK: str(self.folder), "OMP_NUM_THREADS": "1"}
         for words in (["--unlock"], ["--keep-going", "--retries", "2"]):
             with open(self.folder / "log", "ab") as log:
                 self.runner = subprocess.Popen(
-                    ["snakemake", TARGET, *words, *self.words],
+                    ["snakemake", target, *words, *self.words],
                     cwd=self.folder, env=environment, stdout=log, stderr=log,
                 )  # fmt: skip
             if words == ["--unlock"]:
@@ -113,18 +120,21 @@ def pause(world: World) -> bool:
     return bool(found)
 
 
-def cut_state(world: World) -> bool:
-    """The newest state of a run whose trainer is dead is cut short."""
-    trainers = world.pids("-m methods.train")
-    for pid in trainers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    states = sorted(world.results.glob("runs/*/*/*/state/checkpoint-*/optimizer.pt"), key=lambda p: p.stat().st_mtime)
-    if not trainers or not states:
+def damaged(pattern: str, damage: at_rest.Damage) -> Callable[[World], bool]:
+    """A fault: all trainers are killed, and a file of a run that is not finished is damaged; False if there is none."""
+
+    def fault(world: World) -> bool:
+        trainers = world.pids("-m methods.train")
+        for pid in trainers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        unfinished = [run for run in world.results.glob("runs/*/*/*") if not (run / "run.json").is_file()]
+        files = [path for run in unfinished for path in sorted(run.glob(pattern)) if path.is_file()]
+        with contextlib.suppress(FileNotFoundError):  # a state that has just been replaced by a later one
+            return bool(trainers and files) and damage(world.draw.choice(files), world.draw, ())
         return False
-    with contextlib.suppress(FileNotFoundError):
-        os.truncate(states[-1], states[-1].stat().st_size // 2)
-    return True
+
+    return fault
 
 
 def jump(world: World) -> bool:
@@ -152,7 +162,10 @@ FAULTS: dict[str, Callable[[World], bool]] = {
     "SIGTERM trainer": send(signal.SIGTERM, "-m methods.train"),
     "SIGUSR1 trainer": send(signal.SIGUSR1, "-m methods.train"),
     "trainer paused": pause,
-    "state cut short": cut_state,
+    "state cut short": damaged("state/checkpoint-*/*", at_rest.cut),
+    "a bit of a state flipped": damaged("state/checkpoint-*/*", at_rest.flip),
+    "a digit of kept curve rows changed": damaged("state/curve.csv", at_rest.digit),
+    "a bit of a checkpoint flipped before its run's end": damaged("checkpoints/*/*", at_rest.flip),
     "kill -9 generation": send(signal.SIGKILL, "-m evals.generate"),
     "kill -9 grading": send(signal.SIGKILL, "-m evals.grade "),
     "kill -9 grader worker": send(signal.SIGKILL, "evals.grading.worker"),
@@ -206,23 +219,41 @@ def round_of_faults(world: World, until: float) -> None:
                 log.write(f"soak: {time.strftime('%T')} {name}\n")
 
 
+def tracebacks(folder: Path) -> int:
+    """In the log of Snakemake, which repeats what failed jobs said, and in those of all jobs."""
+    texts = [
+        path.read_text(encoding="utf-8", errors="replace") for path in (folder / "log", *folder.glob("logs/**/*.log"))
+    ]
+    return sum("Traceback (most recent call last)" in text for text in texts)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, required=True, help="after which no fault is injected any more")
+    parser.add_argument("--minutes", type=float, default=0.0, help="after which no fault is injected any more")
+    parser.add_argument("--at-rest", type=int, default=0, metavar="N", help="faults in the finished tree, before that")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="two short runs instead of the quick matrix")
     given = parser.parse_args()
-    words = SMALL if given.small else QUICK
+    words = (*SMALL, OVER_SMALL) if given.small else QUICK
+    began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started ends with it
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as place:
         world = World(clone(Path(place) / "clone"), words, random.Random(given.seed))
-        rounds, lost, differing, sofar = 0, 0, 0, "nothing done"
+        shutil.copy(OVER_SMALL, world.folder / OVER_SMALL)
+        rounds, lost, differing, sofar = 0, 0, 0, "no faults"
+        found: list[at_rest.Fault] = []
         try:
-            world.start()
+            world.start("all" if given.at_rest else TARGET)
             assert world.runner is not None
             if world.runner.wait():
                 sys.exit(f"error: the undisturbed run failed:\n{(world.folder / 'log').read_text()[-3000:]}")
             right, wanted = cells(world.results), expected(world.results)
+            print(f"undisturbed: {len(wanted)} results, {time.monotonic() - began:.0f} s", flush=True)
+            if given.at_rest:
+                copy = Path(place) / "at-rest"
+                copy.mkdir()  # -a: two names of one file stay that
+                subprocess.run(["cp", "-a", str(world.folder / "results"), str(copy)], check=True)
+                found = at_rest.run(copy, world.scale, given.at_rest, given.seed)
             until = time.monotonic() + 60 * given.minutes
             while time.monotonic() < until:
                 round_of_faults(world, until)
@@ -232,14 +263,16 @@ def main() -> int:
                 differing += sum(got.get(key) != right.get(key) for key in got.keys() | right.keys())
                 sofar = f"{world.injected.total()} faults, {lost} jobs lost, {differing} cells differing"
                 print(f"after round {rounds}: {sofar}", flush=True)
+            broken = tracebacks(world.folder)
         finally:
             for pid in world.pids():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
     for name, count in world.injected.most_common():
         print(f"{count:6d}  {name}")
-    print(f"{rounds} rounds of {len(wanted)} results and {len(right)} cells: {sofar}")
-    return int(bool(lost or differing))
+    print(f"{rounds} rounds of {len(wanted)} results and {len(right)} cells: {sofar}, {broken} logs with a traceback")
+    print(f"{world.injected.total() + len(found)} faults, seed {given.seed}, {time.monotonic() - began:.0f} s")
+    return int(bool(lost or differing or broken or any(fault.outcome in at_rest.BAD for fault in found)))
 
 
 if __name__ == "__main__":
