@@ -15,7 +15,8 @@ def outcome(gold: Any, answer: str) -> Outcome:
     """`kill 9`, `burn 0.5` (CPU seconds), `sleep 5`, `write PATH`, ... do that; every other answer is equal."""
     what, _, number = answer.partition(" ")
     if what == "kill":
-        os.kill(os.getpid(), signal.Signals(int(number)))
+        # to this thread: one sent to the process may go to another, and the answer be out before it ends
+        signal.raise_signal(signal.Signals(int(number)))
     if what == "exit":
         os._exit(int(number))
     if what == "burn":
