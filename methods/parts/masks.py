@@ -55,8 +55,8 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
             )
         tol = TOLERANCE[str(entropy.dtype)]
     # detached: dH selects tokens and is not optimised (`Batch` refuses an old_entropy that carries gradient)
-    change = t.batch.valid(entropy.detach() - old_entropy)
-    return change * (change.abs() > tol)
+    # without `valid`: what stands on padding selects nothing, and a comparison with NaN is False
+    return (entropy.detach() - old_entropy).hardshrink(tol)
 
 
 @part(scope="batch")
@@ -81,7 +81,8 @@ def theorem(t: Terms) -> Tensor:
 @part()
 def falling_entropy_on_positive(t: Terms, *, dh: Part) -> Tensor:
     """A > 0 and dH < 0 (TEPO eq. 4)."""
-    return (t.advantage > 0) & (dh(t) < 0)
+    # one comparison with 0 where A > 0 and with -inf elsewhere: on (B, T), a conjunction would be a second pass
+    return dh(t) < t.advantage.new_full(t.advantage.shape, -math.inf).masked_fill(t.advantage > 0, 0.0)
 
 
 @part()

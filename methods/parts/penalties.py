@@ -46,7 +46,8 @@ def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm:
     if norm == "masked":
         # the reducer will divide by N: N / (masked tokens) turns that into a mean over the masked tokens
         beta *= t.batch.tokens / max(int((masked & t.batch.mask).count_nonzero()), 1)
-    return divergence(t, estimator=estimator, anchor=anchor) * (beta * masked.to(t.batch.logp.dtype))
+    # a copy: a mask that is a weight already must not be scaled in place
+    return divergence(t, estimator=estimator, anchor=anchor) * masked.to(t.batch.logp.dtype, copy=True).mul_(beta)
 
 
 def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
