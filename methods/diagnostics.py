@@ -4,7 +4,8 @@ entropy                  mean over valid tokens of the full-vocabulary entropy, 
 clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip removes
 clip_fraction_sequences  share of sequences in which the clip removes every token's surrogate gradient
 ratio_spread             standard deviation over valid tokens of the method's log importance weight; None without one
-kl_old                   mean over valid tokens of k3 = exp(-d) + d - 1, d = log pi/pi_old: estimates KL(pi || pi_old)
+kl_old                   mean over valid tokens of k3 = exp(-d) + d - 1, d = log pi/pi_old, as frameworks report it: a
+                         biased estimate of KL(pi || pi_old), because the tokens come from pi_old and not from pi
 mask_fraction            share of valid tokens under the penalty, or taken from the surrogate; None without either
 theorem_sign_agreement   share of valid tokens with A != 0 and |dH| > tol whose sign(dH) = -sign(A) (TEPO, Theorem 3.1)
 effective_sample_size    (sum w)^2 / (B sum w^2), w the geometric mean ratio of each of the B sequences; in (0, 1]
