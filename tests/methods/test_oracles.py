@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import torch
@@ -441,3 +442,45 @@ def test_the_private_call_into_trl_still_has_the_shape_that_was_read() -> None:
     text = inspect.getsource(GRPOTrainer._compute_loss)
     for name in ("old_per_token_logps", "ref_per_token_logps", "num_items_in_batch", "completion_mask", "advantages"):
         assert f'"{name}"' in text, name
+
+
+# --- The table: `python -m tests.methods.test_oracles > docs/oracles.md` ----------------------------------------------
+
+_HEAD = f"""# Losses against verl and TRL
+
+Largest difference over {len(BATCHES)} batches ({", ".join(BATCHES)}) between our loss and the framework's own code:
+of the value, relative to the size of what is summed, and of the gradient by the log-probs, relative to its largest
+entry. verl divides a sequence by its length + 1e-8, which is what the larger figures in float64 are. Made by
+`python -m tests.methods.test_oracles > docs/oracles.md`; the tests of the same file hold every line to 32 roundings
+and, where it applies, that constant.
+
+| method | oracle | value, float64 | gradient, float64 | value, float32 | gradient, float32 |
+|---|---|---|---|---|---|
+"""
+
+
+def test_the_table_has_every_pair() -> None:
+    page = (Path(__file__).parents[2] / "docs/oracles.md").read_text(encoding="utf-8")
+    assert page.startswith(_HEAD)
+    assert [line.split(" | ")[:2] for line in page[len(_HEAD) :].splitlines()] == [[f"| `{p[0]}`", p[1]] for p in PAIRS]
+
+
+def _table() -> str:
+    lines = []
+    for text, label, oracle in PAIRS:
+        cells = []
+        for dtype in (torch.float64, torch.float32):
+            values, gradients = [], []
+            for batch in BATCHES.values():
+                fields = cast(batch, dtype)
+                loss, wanted = oracle(fields)
+                got, by_leaf = evaluate(catalog.parse(text), fields)
+                values.append(abs(got - float(loss)) / (1 + float(wanted.abs().sum())))
+                gradients.append(distance(by_leaf["logp"], wanted))
+            cells += [f"{max(figures):.0e}" if max(figures) else "0" for figures in (values, gradients)]
+        lines.append(f"| `{text}` | {label} | {' | '.join(cells)} |\n")
+    return _HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    print(_table(), end="")
