@@ -58,6 +58,7 @@ def figures(request: pytest.FixtureRequest, world: Path, tmp_path_factory: pytes
     return {"ranks": request.param, **run(world, tmp_path_factory.mktemp("engine"), request.param)}
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_of_every_method_are_the_plain_models(figures: Figures) -> None:
     """Over micro-batches too. Float32: another order of summation, nothing more."""
     expected = {f"{key} in {parts}" for key in SPLITTABLE for parts in (1, 2)}

@@ -17,6 +17,7 @@ CORRECTED = (
 )
 
 
+@pytest.mark.slow
 def test_every_mutation_of_every_method_is_caught() -> None:
     keys = (*catalog.keys(), *CORRECTED)
     _, mutants, survived = table(keys)

@@ -94,6 +94,7 @@ def test_who_seems_to_hold_it(case: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert lock.is_held(left(tmp_path, age=age, **owner)) == (not taken_over)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("age", [20.0, -3600.0], ids=["past", "future"])
 def test_a_living_owner_keeps_its_lock_when_clocks_jump(
     age: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -357,6 +357,7 @@ def rendered(full: Tree, collapsed: Tree) -> dict[str, dict[str, bytes]]:
     return {key: draw.render(filled(key, tree)) for key, tree in trees.items()}
 
 
+@pytest.mark.slow
 def test_drawing_twice_gives_the_same_bytes_without_a_date(rendered: Any, collapsed: Tree) -> None:
     assert draw.render(filled("panel_a", collapsed)) == rendered["panel_a"]
     for pictures in rendered.values():

@@ -23,6 +23,7 @@ def planned(output: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^([a-z_0-9]+) +(\d+)$", output, re.MULTILINE)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [(), ("report",), ("table1",), ("table_beyond",), ("figure2", "figure3"), ("report", *QUICK)],
@@ -52,6 +53,7 @@ def test_the_papers_scale_plans_without_network_or_any_file_staged(copy: Path) -
     assert {name: jobs.get(name) for name in expected} == expected
 
 
+@pytest.mark.slow
 def test_four_hundred_runs_are_planned_each_once(copy: Path) -> None:
     (copy / "large.yaml").write_text(large_matrix(12))
     done = run_snakemake(copy, "-n", "-q", "rules", "--configfile", "config/paper.yaml", "large.yaml")
