@@ -241,6 +241,11 @@ def correction_changed(method: Method, **settings: Any) -> Method | None:
     part = method.parts.correction
     if part is None or all(part.settings[name] == value for name, value in settings.items()):
         return None
+    bounds = {"cap", "floor"} - settings.keys()
+    if {part.settings["action"], settings.get("action")} == {"truncate", "mask"} and not any(
+        part.settings[bound] is not None for bound in bounds
+    ):
+        return None  # without a bound the two are one
     scope: Scope = "token" if {**part.settings, **settings}["level"] == "token" else "sequence"
     return with_parts(method, correction=replace(part, settings={**part.settings, **settings}, own_scope=scope))
 
