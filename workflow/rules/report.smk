@@ -192,11 +192,6 @@ rule report:
             ),
         ),
         audit=[rules.audit.output.page, rules.audit.output.sums],
-        # The same for every tree: what frameworks compute under a name, and what the sampler does to gradients.
-        losses=expand(
-            f"{workflow.basedir}/docs/{{page}}",
-            page=("atlas.md", "sampler.md", "sampler.svg"),
-        ),
         claims=expand(f"{RESULTS.root}/claims{{suffix}}", suffix=(".csv", ".sha256")),
         grades=rules.score.input,
         samples=[
