@@ -34,5 +34,5 @@ def test_the_same_seed_gives_the_same_curve_bit_for_bit(tmp_path: Path) -> None:
 def test_with_the_advantages_sign_flipped_rewards_do_not_rise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of `test_demo.py` can fail for the reason it exists for."""
     right = Method.advantage
-    monkeypatch.setattr(Method, "advantage", lambda self, reward_B, group_B: -right(self, reward_B, group_B))
+    monkeypatch.setattr(Method, "advantage", lambda self, *given: -right(self, *given))
     assert rise(retrain(tmp_path / "run")) < RISE

@@ -174,6 +174,7 @@ def audit(tree: Tree) -> str:
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
+_HEADING = re.compile(r"^#(?=#* )", re.MULTILINE)
 _PICTURE = re.compile(r"<p><img src=\"([\w-]+)\.svg\" alt=\"([^\"]*)\"\s*/?></p>")
 
 
@@ -184,4 +185,5 @@ def losses() -> list[str]:
         return inline(_DOCS / f"{match[1]}.svg", match[1], match[2], css_colours())
 
     texts = (read_text(_DOCS / f"{name}.md", "page about losses") for name in ("atlas", "sampler"))
-    return [_PICTURE.sub(inside, assets.html(_LINK.sub(r"\1", text))) for text in texts]
+    # one level down: the view has a heading of its own
+    return [_PICTURE.sub(inside, assets.html(_HEADING.sub("##", _LINK.sub(r"\1", text)))) for text in texts]

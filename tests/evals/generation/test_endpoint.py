@@ -69,7 +69,6 @@ def drawn(served: Served, tiny: Path, data: Path, out: Path, key: str, limit: in
     return read_responses(out / f"{key}.parquet")
 
 
-@pytest.mark.slow
 def test_greedy_answers_are_those_of_hf(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
     own = drawn(served, tiny, quick_data, tmp_path / "server", "syn_as3", 6)
     generate.generate(
