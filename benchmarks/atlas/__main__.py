@@ -23,11 +23,11 @@ from records import errors
 from records.errors import BenchError, Parser, unknown
 from records.files import read_csv, read_json, read_yaml, to_csv, write_text
 from records.provenance import ROOT
+from report.docs.atlas import COLUMNS
+from report.docs.atlas import CSV as KEPT
 
 HERE = Path(__file__).parent
 DECLARED = HERE / "frameworks.yaml"
-KEPT = ROOT / "docs/atlas.csv"
-COLUMNS = ("name", "framework", "function", "verdict", "apart", "differs", "batches", "defaults", "note")
 RUNNER_SECONDS = 300  # importing a trainer takes most of a minute on a busy machine
 
 

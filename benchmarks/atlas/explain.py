@@ -65,10 +65,6 @@ def _side(low: float | None, high: float | None) -> str:
     return "none" if low is None and high is None else f"[{lower}, {'inf' if high is None else f'{1 + high:g}'}]"
 
 
-def _clips() -> dict[str, Part]:
-    return {_side(low, high): surrogates.clipped(low=low, high=high) for low, high in BOUNDS}
-
-
 @dataclass(frozen=True)
 class Ingredients:
     """What a loss is made of, in the order in which a difference is named."""

@@ -14,7 +14,6 @@ from methods.batch import Batch
 from paper import sampler
 from paper.sampler import EXACT, FULL_WEIGHT, GROUP, NO_WEIGHT, SAMPLERS, TOKEN_WEIGHT, World, moments, weights, world
 
-LONG = max(sampler.LENGTHS)
 METHODS = (
     "grpo", "tepo", "tepo_nokl+clip-form=eq4", "gpg", "cispo", "prefix_is", "entropy_adv", "grpo+low=0.01+high=0.01",
     "reinforce_pp", "dr_grpo", "maxrl", "sapo", "gmpo", "dppo_tv", "grpo+correction=tis", "tepo+correction=seq-rs",
