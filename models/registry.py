@@ -53,7 +53,7 @@ class Model(Declared):
     """One file of config/models."""
 
     title: str
-    stands_for: str  # the paper's model; for the paper's own five, the model itself
+    stands_for: str | None = None  # the paper's model; for the paper's own five, the model itself; None: no row of it
     made_here: MadeHere | None = None
     hub: str | None = None  # repository on the hub
     revision: str | None = None  # commit; null where this project never downloaded the model and cannot name one

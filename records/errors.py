@@ -51,8 +51,16 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
 
     >>> nearest("tepoo", ["tepo", "grpo"])
     'tepo'
+    >>> nearest("training.lr", ["training.filter", "training.learning_rate"])
+    'training.learning_rate'
     """
-    hits = difflib.get_close_matches(str(value), [str(a) for a in allowed], n=1, cutoff=0.5)
+    names = [str(a) for a in allowed]
+    before, _, last = str(value).rpartition(".")
+    for name in names:  # an abbreviation: the first letters of its words
+        inside, _, words = name.rpartition(".")
+        if inside == before and "".join(word[:1] for word in words.split("_")) == last and "_" in words:
+            return name
+    hits = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
     return hits[0] if hits else None
 
 

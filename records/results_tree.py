@@ -92,6 +92,7 @@ class Matrix(Declared):
     variants: dict[str, PlannedVariant] = Field(default_factory=dict)
     training: TrainingSettings = Field(default_factory=lambda: TrainingSettings())
     seeds: Tuple[int] = ()
+    baseline: str | None = None  # canonical key of the method that others are compared with
     base: str = BASE
     record_sha256: str | None = None  # its own: `records.digests`
 

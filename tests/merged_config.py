@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from records.files import read_yaml
-from workflow.config import check
+from workflow.config import resolved
 
 
 def merge(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,10 +20,9 @@ def merge(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def load(paths: Sequence[Path | str]) -> dict[str, Any]:
-    """The files merged in order, later ones on top, and checked."""
+def load(paths: Sequence[Path | str], command_line: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The files merged in order, later ones on top, with what `--config` sets, and checked."""
     merged: dict[str, Any] = {}
     for path in paths:
         merged = merge(read_yaml(path, "configuration"), merged)
-    check(merged, paths)
-    return merged
+    return resolved(merge(command_line or {}, merged), paths, command_line)[0]

@@ -1,23 +1,34 @@
-"""The configuration: merged by Snakemake, validated here before any job starts. config/README.md explains every key.
+"""The configuration: merged by Snakemake, typed and validated here before any job starts; config/README.md explains it.
 
-Every error is one line that names the file, the key, the value, what is allowed and the nearest match.
+Every error is one line that names the file or the command line, the key, the value, what is allowed and the nearest
+match.
 """
 
 from __future__ import annotations
 
+import copy
+import re
 import sys
+import types
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, StringConstraints, model_validator
 
 from methods.training.spec import Trainer
-from records.declared import Declared, validated
+from records.declared import Declared, Where, validated
 from records.errors import ConfigError, unknown
 from records.files import parse_json, read_yaml
 
 COMMAND_LINE = "command line (--config)"
+TAKEN = ("cache", "eval", "reference")  # folders of results/ that hold something else
+# Whole and other numbers as people type them. YAML 1.1 reads 3e-5, without a dot, as text.
+WHOLE, NUMBER = re.compile(r"[+-]?\d+"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+EXPONENT = re.compile(r"[+-]?\d+[eE][+-]?\d+|[+-]?(\d+\.\d*|\.\d+)[eE]\d+")
+
+Source: TypeAlias = tuple[str, dict[str, Any]]  # a file, or the command line, and the keys that it sets
 
 OPTIONAL: Any = None  # the key may be left out; null is no value of it
 
@@ -138,12 +149,15 @@ class Config(Declared):
     """The whole configuration, after embedded.yaml and the chosen files are merged."""
 
     scale: FolderName  # results/<scale>
+    name: FolderName | None  # a tree of its own: replaces `scale`
     title: str
     note: str
     trainer: Trainer
-    methods: (
-        Names | Annotated[str, StringConstraints(min_length=1)] | None
-    )  # instead of each block's; a,b: from --config
+    models: Names | None  # of the matrix, these
+    methods: Names | None
+    seeds: Annotated[list[Seed], Field(min_length=1)] | None  # instead of each block's
+    baseline: str  # the method that others are compared with
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
     settings: dict[str, dict[str, Any]]  # method -> options that it has at this scale
@@ -154,26 +168,180 @@ class Config(Declared):
     evaluation: Evaluation
 
 
-def check(config: Mapping[str, Any], paths: Iterable[Path | str] = ()) -> None:
-    """Raise `ConfigError` for the first thing wrong with the merged configuration.
+def resolved(
+    config: Mapping[str, Any], paths: Iterable[Path | str] = (), command_line: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], Where]:
+    """The configuration with every value of its declared type, and which file or option holds a key (for errors).
 
-    `paths` are the files it was merged from: they are read again to say which of them holds the bad key, and to see
-    keys given twice, which merging hides.
+    config: as Snakemake merged it. paths: the files it was merged from, later ones on top: they are read again to say
+    which of them holds a bad key, and to see keys given twice, which merging hides. command_line: what `--config` set,
+    where every value may be text. Raises `ConfigError` for the first thing wrong.
     """
+    files = [(str(path), _typed(Config, _flat(read_yaml(path, "configuration")), False)) for path in paths]
+    options = _typed(Config, _flat(dict(command_line or {})), True)
+    for key, value in _leaves(options):
+        if value is None and _at(key, command_line) is None:  # `methods=`; null in words is a value
+            raise ConfigError(f"{COMMAND_LINE}: {'.'.join(key)}: is empty")
+    sources = [*files, (COMMAND_LINE, options)]
+    merged = _laid_over(_typed(Config, _flat(dict(config)), False), options)
+
+    def where(path: Sequence[Any]) -> str:
+        return _holder(path, merged, sources)
+
+    validated(Config, merged, where)
+    _check_sweep(merged, where)
+    if options.get("training", {}).get("rollouts") is not None:
+        _end_at(merged, merged["training"]["rollouts"])
+    _check_steps(merged, where, sources)
+    if merged["name"] is not None:
+        # A title or note from before the name was given is about something else.
+        instead = {"title": merged["name"], "note": f"Settings of the scale {merged['scale']}."}
+        merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter("name", sources)}
+        merged["scale"] = merged["name"]
+    if merged["scale"] in TAKEN:
+        key = "scale" if merged["name"] is None else "name"
+        raise ConfigError(f"{where([key])}: {key}: results/{merged['scale']} holds something else; choose another name")
+    return merged, where
+
+
+def replaced(paths: Sequence[Path | str]) -> list[str]:
+    """One line for each file that takes back what a file before it said: their order decides, and may be a mistake."""
     sources = [(str(path), read_yaml(path, "configuration")) for path in paths]
-    validated(Config, dict(config), lambda path: _holder(path, config, sources))
+    lines = []
+    for number, (name, content) in enumerate(sources):
+        for earlier, before in sources[:number]:
+            keys = [key for key in content if key in before and not isinstance(content[key], Mapping)]
+            if keys:
+                lines.append(f"{name} replaces {', '.join(keys)} of {earlier}: the last --configfile wins")
+    return lines
+
+
+def _typed(kind: Any, value: Any, as_text: bool) -> Any:
+    """`value` as the declared `kind` asks. as_text: from the command line, where 4 and a,b are text; a file has types
+    of its own, and only its `3e-5` is read as the number that it looks like. What does not fit stays, for the check."""
+    kinds = _kinds(kind)
+    models = [k for k in kinds if isinstance(k, type) and issubclass(k, Declared)]
+    if isinstance(value, Mapping):
+        if models:
+            fields = models[0].model_fields
+            # The annotation and not the field's, which has lost what stands in `Annotated` around it.
+            return {k: _typed(fields[k].annotation, v, as_text) if k in fields else v for k, v in value.items()}
+        of = next((typing.get_args(k)[1] for k in kinds if typing.get_origin(k) is dict), None)
+        return {k: v if of is None else _typed(of, v, as_text) for k, v in value.items()}
+    of = next((typing.get_args(k)[0] for k in kinds if typing.get_origin(k) is list), None)
+    if of is not None:
+        if as_text and isinstance(value, str) and value != "null":
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        elif as_text and isinstance(value, int | float):
+            value = [value]
+        if isinstance(value, list):
+            return [_typed(of, entry, as_text) for entry in value]
+    if isinstance(value, str):
+        return _of_text(value, kinds, as_text)
+    if as_text and isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
+        return str(value)  # Snakemake reads name=7 as a number
+    return value
+
+
+def _of_text(text: str, kinds: Sequence[Any], as_text: bool) -> Any:
+    if not as_text:
+        return float(text) if float in kinds and EXPONENT.fullmatch(text) else text
+    if types.NoneType in kinds and text == "null":
+        return None
+    if bool in kinds and text in ("true", "false"):
+        return text == "true"
+    if (int in kinds or Any in kinds) and WHOLE.fullmatch(text):
+        return int(text)
+    if (float in kinds or Any in kinds) and NUMBER.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _kinds(kind: Any) -> list[Any]:
+    """The members of a union, without what `Annotated` adds."""
+    if typing.get_origin(kind) is Annotated:
+        return _kinds(typing.get_args(kind)[0])
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return [inner for member in typing.get_args(kind) for inner in _kinds(member)]
+    return [kind]
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """With the keys of `sweep` dotted and their values typed: `sweep.training.passes=1,2` arrives nested."""
+    swept = config.get("sweep")
+    if not isinstance(swept, Mapping):
+        return config
+    flat: dict[str, Any] = {}
+    for path, value in _leaves(swept):
+        key = ".".join(path)
+        field = Training.model_fields.get(key.removeprefix("training.")) if key.startswith("training.") else None
+        flat[key] = _typed(list[field.annotation] if field else list[Any], value, True)  # type: ignore[name-defined]
+    return config | {"sweep": flat}
+
+
+def _check_sweep(config: Mapping[str, Any], where: Where) -> None:
+    allowed = [f"training.{key}" for key in Training.model_fields]
+    for key, values in config["sweep"].items():
+        name = key.removeprefix("training.")
+        if "." in key and key not in allowed:
+            raise unknown(where(["sweep", key]), "sweep", key, allowed)
+        if len({str(value) for value in values}) < len(values):
+            raise ConfigError(f"{where(['sweep', key])}: sweep.{key}: a value is given twice")
+        for value in values if key in allowed else []:
+            validated(Training, {name: value}, where(["sweep", key]), at="sweep.training")
+
+
+def _end_at(config: dict[str, Any], rollouts: int) -> None:
+    """Checkpoints of a training that the command line made shorter: none is after its end."""
+    config["matrix"] = [
+        block | {"steps": sorted({min(step, rollouts) for step in block["steps"]})} for block in config["matrix"]
+    ]
+    evaluation = config["evaluation"]
+    evaluation["table_step"] = min(evaluation["table_step"], rollouts)
+    if evaluation["long_step"] is not None and evaluation["long_step"] > rollouts:
+        evaluation["long_step"] = None  # the second look is at the first one's checkpoint
+
+
+def _check_steps(config: Mapping[str, Any], where: Where, sources: Sequence[Source]) -> None:
+    def later(*keys: str) -> str:
+        """Whoever set one of these last made them disagree."""
+        return sources[max(_setter(key, sources) for key in keys)][0]
+
     for number, block in enumerate(config["matrix"]):
         variant = config["variants"].get(block.get("variant"), {})
         rollouts = variant.get("training", {}).get("rollouts", config["training"]["rollouts"])
         late = [step for step in block["steps"] if rollouts is not None and step > rollouts]
         if late:
-            where = _holder(["matrix"], config, sources)
-            raise ConfigError(f"{where}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")
+            at = later("matrix", "training.rollouts")
+            raise ConfigError(f"{at}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")
     for key in ("table_step", "long_step"):
         step = config["evaluation"][key]
         if step is not None and not any(step in block["steps"] for block in config["matrix"]):
             steps = {str(step) for block in config["matrix"] for step in block["steps"]}
-            raise unknown(_holder(["evaluation", key], config, sources), f"evaluation.{key}", step, steps)
+            raise unknown(later("matrix", f"evaluation.{key}"), f"evaluation.{key}", step, steps)
+
+
+def _setter(key: str, sources: Sequence[Source]) -> int:
+    """Number of the last source that sets the dotted key; -1: none."""
+    path = key.split(".")
+    return max((n for n, (_, content) in enumerate(sources) if _at(path, content) is not _ABSENT), default=-1)
+
+
+def _leaves(content: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], Any]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*path, str(key)))
+        else:
+            yield (*path, str(key)), value
+
+
+def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """As Snakemake merges: mappings merge, all else is replaced."""
+    merged = copy.deepcopy(dict(under))
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _laid_over(merged[key], value) if both else copy.deepcopy(value)
+    return merged
 
 
 def of_argument(text: str) -> dict[str, Any]:
@@ -190,11 +358,9 @@ def of_argument(text: str) -> dict[str, Any]:
     return dict(config)
 
 
-def _holder(path: list[Any], config: Mapping[str, Any], sources: list[tuple[str, dict[str, Any]]]) -> str:
-    """The file to look into for `path`: the last one that holds its longest part that any file holds as it was merged.
-
-    The command line when no file holds its first key with the value in force.
-    """
+def _holder(path: Sequence[Any], config: Mapping[str, Any], sources: Sequence[Source]) -> str:
+    """The file to look into for `path`: the last one that holds its longest part that any holds as it was merged; or
+    the command line."""
     for length in range(len(path), 0, -1):
         merged = _at(path[:length], config)
         for name, content in reversed(sources):
@@ -202,7 +368,8 @@ def _holder(path: list[Any], config: Mapping[str, Any], sources: list[tuple[str,
             # A file's mapping is a part of what was merged; any other value of it is in force or was replaced.
             if value is not _ABSENT and (value == merged or isinstance(value, Mapping)):
                 return name
-    return COMMAND_LINE if path or not sources else sources[-1][0]
+    files = [name for name, _ in sources if name != COMMAND_LINE]
+    return files[-1] if files and not path else COMMAND_LINE
 
 
 _ABSENT = object()

@@ -14,6 +14,7 @@ from typing import Any
 
 from methods.training.spec import Training
 from records import digests, errors
+from records.declared import Where
 from records.errors import ConfigError, Parser, unknown
 from records.files import write_json
 from records.layout import BASE, Checkpoint, Run, split
@@ -38,10 +39,10 @@ class Planned:
         return tuple(Checkpoint(self.run, step) for step in self.steps)
 
 
-def canonical(config: Mapping[str, Any], text: str, where: str) -> str:
+def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "methods") -> str:
     """The canonical key of `text` (a catalog key with options), with the scale's `settings` for that method applied.
 
-    An option written in `text` itself wins over `settings`.
+    An option written in `text` itself wins over `settings`. `where` and `key` are for errors.
     """
     from methods import catalog
 
@@ -51,35 +52,88 @@ def canonical(config: Mapping[str, Any], text: str, where: str) -> str:
         extra = [f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written]
         return catalog.parse("+".join([name, *options, *extra])).key
     except ConfigError as error:
-        raise ConfigError(f"{where}: methods: {error}") from error
+        raise ConfigError(f"{where}: {key}: {error}") from error
 
 
-def plan(config: Mapping[str, Any], where: str = "config") -> list[Planned]:
-    """All runs of the configuration, each once, in a stable order; unknown names raise, naming the nearest."""
-    from models import registry as models
+def _anywhere(path: list[Any]) -> str:
+    return "config"
 
-    override = config["methods"]
-    if isinstance(override, str):
-        override = [name.strip() for name in override.split(",") if name.strip()]
-    known = models.keys()
-    steps: dict[Run, set[int]] = {}
-    rows: dict[Run, str] = {}
-    for block in config["matrix"]:
-        variant = block.get("variant")
-        if variant not in (None, *config["variants"]):
-            raise unknown(where, "matrix.variant", variant, config["variants"])
-        at = "" if variant is None else f"@{variant}"  # ends the method's name: `tepo@hot`
+
+def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str, Any]]:
+    """The matrix, with `models`, `methods` and `seeds` of the configuration applied.
+
+    Of each block the models and methods asked for are kept. One that no block has joins the first block (of each model,
+    for a method). A method asked for by its name alone is the matrix's own form of it, where a model has only
+    `tepo+beta=1`: that is the paper's row of this model.
+    """
+    from models import registry
+
+    models, methods, seeds = config["models"], config["methods"], config["seeds"]
+    known = registry.keys()
+    for number, block in enumerate(config["matrix"]):
+        if block.get("variant") not in (None, *config["variants"]):
+            raise unknown(where(["matrix", number, "variant"]), "matrix.variant", block["variant"], config["variants"])
         for model in block["models"]:
             if model not in known:
-                raise unknown(where, "matrix.models", model, known)
-            for text in override or block["methods"]:
-                method = canonical(config, text, where)
+                raise unknown(where(["matrix", number, "models"]), "matrix.models", model, known)
+    for model in models or []:
+        if model not in known:
+            raise unknown(where(["models"]), "models", model, known)
+    for text in methods or []:
+        canonical(config, text, where(["methods"]))
+
+    # One block a model, so that a method may be another one's row with another model.
+    single = [block | {"models": [model]} for block in config["matrix"] for model in block["models"]]
+    listed = {block["models"][0] for block in single}
+    first = next((block for block in config["matrix"] if block.get("variant") is None), config["matrix"][0])
+    single += [first | {"models": [model]} for model in dict.fromkeys(models or []) if model not in listed]
+    kept = [block for block in single if models is None or block["models"][0] in models]
+    if methods is not None:
+        by_model: dict[str, list[str]] = {}
+        for block in kept:
+            by_model.setdefault(block["models"][0], []).extend(block["methods"])
+        found = {model: {text: _forms(config, text, rows) for text in methods} for model, rows in by_model.items()}
+        chosen, first_of = [], set()
+        for block in kept:
+            model = block["models"][0]
+            here: dict[str, None] = {}
+            for text, forms in found[model].items():
+                joins = [] if forms or model in first_of else [text]
+                here.update(dict.fromkeys([form for form in forms if form in block["methods"]] + joins))
+            first_of.add(model)
+            chosen.append(block | {"methods": list(here)})
+        kept = [block for block in chosen if block["methods"]]
+    return kept if seeds is None else [block | {"seeds": seeds} for block in kept]
+
+
+def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
+    """The rows of a model that are the method `text`: equal to it or, if it has no option, forms of it."""
+    asked = canonical(config, text, "")
+    equal = [row for row in rows if row == text or canonical(config, row, "") == asked]
+    return equal or [row for row in rows if "+" not in text and row.split("+")[0] == text]
+
+
+def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
+    """All runs of the configuration, each once, in a stable order; unknown names raise, naming the nearest."""
+    steps: dict[Run, set[int]] = {}
+    rows: dict[Run, str] = {}
+    for block in blocks(config, where):
+        variant = block.get("variant")
+        at = "" if variant is None else f"@{variant}"  # ends the method's name: `tepo@hot`
+        for model in block["models"]:
+            for text in block["methods"]:
+                method = canonical(config, text, where(["matrix"]), "matrix.methods")
                 for seed in block["seeds"]:
                     run = Run(model, method + at, seed)
                     # Two rows may resolve to one run: it trains once, with the checkpoints of both and the first name.
                     steps.setdefault(run, set()).update(block["steps"])
                     rows.setdefault(run, text + at)
     return [Planned(run, rows[run], tuple(sorted(kept))) for run, kept in steps.items()]
+
+
+def baseline(config: Mapping[str, Any], where: Where = _anywhere) -> str:
+    """The canonical key of the method that others are compared with."""
+    return canonical(config, config["baseline"], where(["baseline"]), "baseline")
 
 
 def trainer(config: Mapping[str, Any], planned: Planned) -> str:
@@ -113,16 +167,17 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
     return {} if run.variant is None else config["variants"][run.variant]
 
 
-def check_benchmarks(config: Mapping[str, Any], where: str = "config") -> None:
+def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> None:
     """Raise for a benchmark that the registry does not know, or one given twice."""
     from evals import benchmark
 
     keys, known = config["evaluation"]["benchmarks"], benchmark.keys()
+    at = where(["evaluation", "benchmarks"])
     for key in keys:
         if key not in known:
-            raise unknown(where, "evaluation.benchmarks", key, known)
+            raise unknown(at, "evaluation.benchmarks", key, known)
         if keys.count(key) > 1:
-            raise ConfigError(f"{where}: evaluation.benchmarks: {key} is given twice")
+            raise ConfigError(f"{at}: evaluation.benchmarks: {key} is given twice")
 
 
 def models_of(config: Mapping[str, Any]) -> list[str]:
@@ -215,6 +270,7 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
             if any(p.run.variant == name for p in planned)
         },
         "seeds": sorted({p.run.seed for p in planned}),
+        "baseline": baseline(config),
         "benchmarks": [
             {
                 "key": benchmark.key,

@@ -71,6 +71,11 @@ def test_a_hub_entry_says_what_it_does_not_know(tmp_path: Path) -> None:
         registry.model("mine", tmp_path)
 
 
+def test_a_model_of_ones_own_stands_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("title: a\nhub: c/d\nrevision: null\nsize: 7B\n")
+    assert registry.model("mine", tmp_path).stands_for is None
+
+
 @pytest.mark.parametrize(
     ("model", "ladder", "message"),
     [

@@ -13,7 +13,7 @@ import yaml
 
 from records.declared import Declared
 from records.errors import BenchError, ConfigError
-from tests.merged_config import load
+from tests.merged_config import load, merge
 from workflow import config as configuration
 from workflow import matrix
 
@@ -113,7 +113,7 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
         ),
         (("matrix", 0, "methods"), ["tepoo"], "methods: .*'tepoo'.*nearest: tepo"),
         (("matrix", 0, "methods"), ["tepo+bta=1"], "methods: .*'bta'.*nearest: beta"),
-        (("methods",), "gsppo", "methods: .*'gsppo'.*nearest: gspo"),
+        (("methods",), ["gsppo"], "methods: .*'gsppo'.*nearest: gspo"),
         (
             ("evaluation", "benchmarks"),
             ["syn_mix33"],
@@ -130,10 +130,10 @@ def test_unknown_names_before_any_job(quick: dict[str, Any], where: tuple, value
     inner[where[-1]] = value
 
     def parse() -> None:
-        matrix.plan(config, "here.yaml")
-        matrix.check_benchmarks(config, "here.yaml")
+        matrix.plan(config, lambda path: "here.yaml")
+        matrix.check_benchmarks(config, lambda path: "here.yaml")
 
-    with pytest.raises(BenchError, match=message):
+    with pytest.raises(BenchError, match=f"here.yaml: .*{message}"):
         parse()
 
 
@@ -144,14 +144,172 @@ def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
 
 
 def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
-    quick["methods"] = "clip_cov,clip_cov+fraction=0.5"
+    quick["methods"] = ["clip_cov", "clip_cov+fraction=0.5"]
     keys = {p.row: p.run.method for p in matrix.plan(quick)}
     assert keys == {"clip_cov": "clip_cov+fraction=0.01", "clip_cov+fraction=0.5": "clip_cov+fraction=0.5"}
 
 
-def test_methods_on_the_command_line_replace_every_block(quick: dict[str, Any]) -> None:
-    quick["methods"] = "gpg, cispo"
-    assert [p.run.method for p in matrix.plan(quick)] == ["gpg", "cispo"]
+def runs(config: dict[str, Any]) -> set[str]:
+    return {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in matrix.plan(config)}
+
+
+@pytest.mark.parametrize(
+    ("scale", "options", "expected"),
+    [
+        ("quick", {"methods": "gpg, cispo"}, {"tiny_qwen2/gpg/seed1: 12", "tiny_qwen2/cispo/seed1: 12"}),
+        ("quick", {"methods": "tepo+beta=0.001"}, {"tiny_qwen2/tepo/seed1: 12"}),
+        ("quick", {"models": "tiny_llama", "methods": "gpg"}, {"tiny_llama/gpg/seed1: 12"}),
+        (
+            "quick",
+            {"seeds": "4,5", "methods": ["tepo"]},
+            {"tiny_qwen2/tepo/seed4: 12", "tiny_qwen2/tepo/seed5: 12"},
+        ),
+        # The paper's TEPO of this model is another one than Qwen2.5's.
+        (
+            "paper",
+            {"methods": "grpo,tepo", "models": "qwen3_14b,mistral_7b_instruct_v0.2"},
+            {
+                "qwen3_14b/grpo/seed2: 72", "qwen3_14b/tepo+beta=1/seed2: 72",
+                "mistral_7b_instruct_v0.2/grpo/seed2: 72", "mistral_7b_instruct_v0.2/tepo/seed2: 72",
+            },
+        ),
+        (
+            "paper",
+            {"methods": "grpo,tepo", "models": "qwen2.5_7b"},
+            {
+                "qwen2.5_7b/grpo/seed1: 72,132", "qwen2.5_7b/grpo/seed2: 72,132",
+                "qwen2.5_7b/tepo/seed1: 72", "qwen2.5_7b/tepo/seed2: 72",
+            },
+        ),
+        (
+            "embedded",
+            {"methods": "sapo,tepo_kl_all+beta=0.5", "models": "tiny_qwen2", "seeds": 1, "training": {"rollouts": "4"}},
+            {"tiny_qwen2/sapo/seed1: 4", "tiny_qwen2/tepo_kl_all+beta=0.5/seed1: 4"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_line_chooses_from_the_matrix_and_adds_to_it(
+    scale: str, options: dict[str, Any], expected: set[str]
+) -> None:
+    paths = [EMBEDDED] if scale == "embedded" else [EMBEDDED, ROOT / f"config/{scale}.yaml"]
+    assert runs(load(paths, options)) == expected
+
+
+def test_the_command_line_is_typed_as_the_files_are() -> None:
+    config = load(
+        [EMBEDDED, QUICK],
+        {
+            "seeds": "1,2,3", "models": "tiny_qwen2", "methods": "grpo,tepo", "name": "007", "baseline": "tepo",
+            "training": {"learning_rate": "3e-5", "rollouts": "4", "passes": 1, "filter": "none"},
+            "sweep": {"training": {"learning_rate": "5e-5,1e-4", "passes": ["1", "2"]}, "beta": "0.1,1"},
+        },
+    )  # fmt: skip
+    assert (config["seeds"], config["models"], config["methods"]) == ([1, 2, 3], ["tiny_qwen2"], ["grpo", "tepo"])
+    training = config["training"]
+    assert (training["learning_rate"], training["rollouts"], training["passes"]) == (3e-5, 4, 1)
+    assert (config["scale"], config["title"], config["note"]) == ("007", "007", "Settings of the scale quick.")
+    assert (config["evaluation"]["table_step"], matrix.matrix(config)["baseline"]) == (4, "tepo")
+    assert config["sweep"] == {
+        "training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]
+    }  # fmt: skip
+    assert configuration.resolved(config)[0] == config, "a job checks again what it got"
+
+
+def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "over.yaml").write_text(
+        "training: {learning_rate: 3e-5}\nsweep: {training.learning_rate: [1e-4, 2E-4]}\n"
+    )
+    config = load([EMBEDDED, tmp_path / "over.yaml"])
+    assert config["training"]["learning_rate"] == 3e-5
+    assert config["sweep"] == {"training.learning_rate": [1e-4, 2e-4]}
+
+
+def test_a_title_given_with_the_name_stays(tmp_path: Path) -> None:
+    (tmp_path / "over.yaml").write_text("name: mine\ntitle: My question\n")
+    config = load([EMBEDDED, QUICK, tmp_path / "over.yaml"])
+    assert (config["scale"], config["title"], config["note"]) == ("mine", "My question", "Settings of the scale quick.")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": "1,x"}, "seeds.1: must be a whole number, got 'x'"),
+        ({"seeds": "-1"}, "seeds.0: must be greater than or equal to 0, got -1"),
+        ({"seeds": 1.5}, "seeds.0: must be a whole number, got 1.5"),
+        ({"methods": None}, "methods: is empty"),
+        ({"training": {"rollouts": "many"}}, "training.rollouts: must be a whole number, got 'many'"),
+        ({"training": {"learning_rate": "0"}}, r"training.learning_rate: must be greater than 0, got 0\.0"),
+        ({"training": {"lr": "1"}}, "training.lr: unknown key; .*nearest: learning_rate"),
+        ({"training": "fast"}, "training: must be keys and values, got 'fast'"),
+        ({"name": "My run"}, "name: must match pattern"),
+        ({"name": "cache"}, "name: results/cache holds something else"),
+        ({"scale": "reference"}, "scale: results/reference holds something else"),
+        ({"seed": "1"}, "seed: unknown key; .*nearest: seeds"),
+        (
+            {"sweep": {"training": {"lr": "1,2"}}},
+            "sweep: unknown value 'training.lr'; .*nearest: training.learning_rate",
+        ),
+        ({"sweep": {"training": {"passes": "1,x"}}}, "sweep.training.passes: must be a whole number, got 'x'"),
+        ({"sweep": {"beta": "1,1"}}, "sweep.beta: a value is given twice"),
+    ],
+)
+def test_the_command_line_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^command line \(--config\): {message}") as caught:
+        load([EMBEDDED, QUICK], options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"methods": ["tpeo"]}, {}, "over.yaml: methods: .*'tpeo'.*nearest: tepo"),
+        ({}, {"methods": "tpeo"}, r"command line \(--config\): methods: .*'tpeo'.*nearest: tepo"),
+        ({}, {"models": "qwen"}, r"command line \(--config\): models: unknown value 'qwen'"),
+        ({"models": ["qwen"]}, {"methods": "tepo"}, "over.yaml: models: unknown value 'qwen'"),
+        ({"baseline": "grppo"}, {}, "over.yaml: baseline: .*'grppo'.*nearest: grpo"),
+        (
+            {"evaluation": {"benchmarks": ["syn_mix33"]}},
+            {},
+            "over.yaml: evaluation.benchmarks: unknown value 'syn_mix33'",
+        ),
+        (
+            {"matrix": [{"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [1], "steps": [40]}]},
+            {},
+            "over.yaml: matrix.0.steps: 40 lies beyond training.rollouts = 12",
+        ),
+        ({"training": {"rollouts": 3}}, {}, "over.yaml: matrix.0.steps: 12 lies beyond training.rollouts = 3"),
+        (
+            {"matrix": [{"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [1], "steps": [4]}]},
+            {},
+            "over.yaml: evaluation.table_step: unknown value 12; allowed: 4",
+        ),
+    ],
+)
+def test_errors_name_who_holds_the_wrong_word(
+    tmp_path: Path, change: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    over = tmp_path / "over.yaml"
+    over.write_text(yaml.safe_dump(change))
+    paths = [EMBEDDED, QUICK, over]
+
+    def parse() -> None:
+        merged: dict[str, Any] = {}
+        for path in paths:
+            merged = merge(yaml.safe_load(path.read_text()), merged)
+        config, where = configuration.resolved(merge(options, merged), paths, options)
+        matrix.check_benchmarks(config, where)
+        matrix.baseline(config, where)
+        matrix.plan(config, where)
+
+    with pytest.raises(ConfigError, match=message):
+        parse()
+
+
+def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("scale: mine\ntraining: {passes: 1}\nmethods: [gpg]\n")
+    (line,) = configuration.replaced([tmp_path / "bad.yaml", QUICK])
+    assert re.search(r"config/quick.yaml replaces scale of .*bad.yaml: the last --configfile wins", line)
+    assert configuration.replaced([EMBEDDED]) == []
 
 
 def test_every_catalog_key_is_accepted_by_name(quick: dict[str, Any]) -> None:

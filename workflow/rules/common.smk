@@ -14,14 +14,23 @@ for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
 
 try:
-    # Snakemake lists the files of the command line first and the default last; errors name the one that wins
-    CONFIG_FILES = [str(path) for path in reversed(workflow.configfiles)]
-    configuration.check(config, CONFIG_FILES)
-    matrix.check_benchmarks(config, CONFIG_FILES[-1])
+    # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
+    GIVEN = len(workflow.config_settings.configfiles)
+    CONFIG_FILES = [str(path) for path in workflow.configfiles]
+    settings, where = configuration.resolved(
+        config,
+        CONFIG_FILES[GIVEN:] + CONFIG_FILES[:GIVEN],
+        workflow.config_settings.config,
+    )
+    config.update(settings)
+    matrix.check_benchmarks(config, where)
+    matrix.baseline(config, where)
     PLAN = {
-        planned.run.path.as_posix(): planned
-        for planned in matrix.plan(config, CONFIG_FILES[-1])
+        planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)
     }
+    if workflow.is_main_process:
+        for line in configuration.replaced(CONFIG_FILES[:GIVEN]):
+            print(line, file=sys.stderr)
 except BenchError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(2)
