@@ -40,7 +40,7 @@ install-test: $(VENV)/.test
 
 demo: $(VENV)/.demo
 	@# Not `snakemake`: the first line of that script cannot name a Python whose path has a double quote.
-	python -m snakemake --configfile $(QUICK) --quiet rules host reason progress
+	python -m snakemake --configfile $(QUICK)
 	@python -m report.show table1 --results results/quick
 
 # The quick run is part of the tests: the slow ones read what it wrote.

@@ -90,3 +90,8 @@ rule figures:
     input:
         expand(rules.figure.output, figure=FIGURES),
         rules.convergence.output,
+
+
+# All rules are known here.
+with command_line.one_line():
+    command_line.check_targets(rule.name for rule in workflow.rules)

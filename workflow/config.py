@@ -179,9 +179,9 @@ def resolved(
     """
     files = [(str(path), _typed(Config, _flat(read_yaml(path, "configuration")), False)) for path in paths]
     options = _typed(Config, _flat(dict(command_line or {})), True)
-    for key, value in _leaves(options):
-        if value is None and _at(key, command_line) is None:  # `methods=`; null in words is a value
-            raise ConfigError(f"{COMMAND_LINE}: {'.'.join(key)}: is empty")
+    for path, value in _leaves(options):
+        if value is None and _at(path, command_line) is None:  # `methods=`; null in words is a value
+            raise ConfigError(f"{COMMAND_LINE}: {'.'.join(path)}: is empty")
     sources = [*files, (COMMAND_LINE, options)]
     merged = _laid_over(_typed(Config, _flat(dict(config)), False), options)
 

@@ -4,16 +4,25 @@ import signal
 import sys
 from functools import cache
 
-from records.errors import BenchError
 from records.layout import BASE, Checkpoint, Results
-from workflow import code_hashes, config as configuration, matrix, resources
+from workflow import (
+    code_hashes,
+    command_line,
+    config as configuration,
+    matrix,
+    progress,
+    resources,
+)
 
 # Snakemake itself prints paths and our titles in the locale's encoding, which may lack some of their letters.
 for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
 
-try:
+if workflow.is_main_process:
+    progress.attach(workflow.output_settings)
+
+with command_line.one_line():
     # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
     GIVEN = len(workflow.config_settings.configfiles)
     CONFIG_FILES = [str(path) for path in workflow.configfiles]
@@ -31,9 +40,8 @@ try:
     if workflow.is_main_process:
         for line in configuration.replaced(CONFIG_FILES[:GIVEN]):
             print(line, file=sys.stderr)
-except BenchError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
+    # It reads the file of every model, method and benchmark that is named.
+    MATRIX = matrix.matrix(config)
 
 # Slurm's warning before the time limit goes to every process of a job. Training acts on it; the Snakemake inside the job, its
 # shell and tee have to outlive training's last save, and inherit this.

@@ -4,12 +4,13 @@ from report.tables import check, spec, tidy
 from records.results_tree import Tree
 
 # Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
-for table in spec.tables().values():
-    check.check(table)
+with command_line.one_line():
+    for table in spec.tables().values():
+        check.check(table)
 
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
-TREE.matrix = matrix.matrix(config)  # as matrix.json will say
+TREE.matrix = MATRIX  # as matrix.json will say
 TABLES = tidy.offered(TREE)
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 

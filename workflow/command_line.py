@@ -1,0 +1,130 @@
+"""What `snakemake` is called with, looked at before Snakemake acts on it.
+
+profiles/default imports this module, which every call in this folder reads, and `attach` puts `looked_at` before
+Snakemake's own conversion of its options. It does what no Snakefile can, since that is read later:
+
+- a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
+- a missing or damaged `--configfile`, a target that `--configfile` or `--config` took for a value of theirs, a folder
+  that cannot be written, and a cluster profile without conda or Slurm are one line and exit code 2, not a traceback.
+
+Jobs that Snakemake starts get the converted options and read no profile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from records.errors import BenchError, ConfigError, MissingInputError, unknown
+from records.files import read_yaml
+
+COMMAND_LINE = "command line"
+KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+
+TARGETS: list[str] = []  # as typed
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """A user's error ends the process as that of every command does (`records.errors.run`), not with a traceback."""
+    try:
+        yield
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def attach() -> None:
+    """Let Snakemake's options pass through `looked_at`, once."""
+    from snakemake import cli
+
+    convert: Callable[..., Any] = cli.args_to_api
+    if getattr(convert, "looks_at", None):
+        return
+
+    def converted(args: Namespace, parser: Any) -> Any:
+        with one_line():
+            looked_at(args)
+        return convert(args, parser)
+
+    converted.looks_at = True  # type: ignore[attr-defined]
+    cli.args_to_api = converted
+
+
+def looked_at(args: Namespace) -> None:
+    """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
+    TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
+    for path in args.configfile or []:
+        if Path(path).is_dir():
+            raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: is a folder; a target stands before --configfile")
+        if not Path(path).exists():
+            near = sorted(p.as_posix() for p in Path("config").glob("*.yaml"))
+            raise unknown(COMMAND_LINE, "--configfile", str(path), near)
+        read_yaml(path, "configuration")
+    if args.config is not None:
+        args.config[:] = [converted_entry(entry) for entry in args.config]
+    _check_cluster(args)
+    own = Path(".snakemake")
+    for folder in (own if own.exists() else Path.cwd(), Path("results"), Path("logs")):
+        if folder.exists() and not os.access(folder, os.W_OK) and not args.dryrun:
+            raise ConfigError(f"{folder}: cannot be written, and results, logs and Snakemake's notes are kept here")
+
+
+def converted_entry(entry: str) -> str:
+    """`a.b=4` as `a={"b": "4"}`, which Snakemake reads as the same. Text stays text: `workflow.config` types it.
+
+    >>> converted_entry("training.passes=2")
+    'training={"passes": "2"}'
+    """
+    key, equals, text = entry.partition("=")
+    where = f"{COMMAND_LINE} (--config)"
+    if not equals:
+        raise ConfigError(f"{where}: {entry}: must be key=value; a target stands before --config")
+    if not KEY.fullmatch(key):
+        raise ConfigError(f"{where}: {key!r}: must be a key, such as seeds or training.learning_rate")
+    if not text:
+        raise ConfigError(f"{where}: {key}: is empty")
+    try:
+        value = yaml.load(text, Loader=yaml.BaseLoader) if text[0] in "{[\"'" else text
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: {key}: not valid YAML ({' '.join(str(error).split())})") from error
+    first, *rest = key.split(".")
+    for name in reversed(rest):
+        value = {name: value}
+    return f"{first}={value if isinstance(value, str) else json.dumps(value)}"
+
+
+def check_targets(rules: Iterable[str], typed: Iterable[str] | None = None) -> None:
+    """Raise for a target that is neither a rule's name nor a path, before Snakemake does so in several lines."""
+    names = set(rules)
+    for target in TARGETS if typed is None else typed:
+        if target not in names and "/" not in target and not Path(target).exists():
+            raise unknown(COMMAND_LINE, "target", target, names)
+
+
+def _check_cluster(args: Namespace) -> None:
+    methods = args.software_deployment_method
+    conda = {method for method in methods if method.name == "CONDA"}
+    if conda and shutil.which("conda") is None:
+        if args.dryrun:
+            methods -= conda  # a plan enters no environment
+        else:
+            raise MissingInputError(
+                "conda: not found, and the profile's jobs enter conda environments (docs/cluster.md); install it, or "
+                "let jobs run in the environment that is active: --sdm env-modules"
+            )
+    if args.executor == "slurm" and not args.dryrun and shutil.which("sbatch") is None:
+        raise MissingInputError(
+            "sbatch: not found: this machine has no Slurm; type the command on a login node of the cluster, or leave "
+            "out the profile to run here"
+        )

@@ -1,0 +1,97 @@
+"""What Snakemake says while it runs: one line for each job that is done, with the share of all, and one for a failure.
+
+Its own account of a job is seven lines and more. A dry run, `--verbose` and Snakemake's log file keep it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+# Beginnings of messages that say nothing about the run.
+NOISE = (
+    "Select jobs", "Execute ", "Building DAG", "Using shell", "Provided cores", "Rules claiming", "Conda environments",
+    "Assuming unrestricted", "Shutting down", "Exiting because", "Complete log", "Elapsed time", "Config file",
+)  # fmt: skip
+FAILED = ("RuleException", "CalledProcessError", "WorkflowError:\nAt least one job")  # said by the job's own line
+
+
+class Lines(logging.Formatter):
+    """Filter and formatter of Snakemake's terminal output; it pairs a job's start with its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: dict[int, tuple[str, float]] = {}  # job -> its name, and when it started
+        self.ended: list[str] = []  # finished since the last count
+        self.last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is a line of ours; notes the jobs on the way."""
+        said = record.__dict__
+        match getattr(said.get("event"), "name", None):
+            case "JOB_INFO":
+                self.started[said["jobid"]] = (_name(said), time.monotonic())
+                return False
+            case "JOB_FINISHED":
+                self.ended.append(self._ended(said["job_id"]))
+                return False
+            case "PROGRESS":
+                return bool(self.ended)
+            case "JOB_ERROR" | "GROUP_ERROR":
+                return True
+            case "ERROR":
+                return not record.getMessage().startswith(FAILED)
+            case "RUN_INFO" | None:
+                text = str(record.msg or "").strip()
+                # Snakemake says what a signal or a busy scheduler made it do once for every turn of its loop.
+                new, self.last = text != self.last, text
+                return bool(text) and new and not text.startswith(NOISE)
+            case "RESOURCES_INFO" | "SHELLCMD" | "JOB_STARTED" | "WORKFLOW_STARTED" | "GROUP_INFO":
+                return False
+            case _:
+                return record.levelno >= logging.WARNING
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = record.__dict__
+        match getattr(said.get("event"), "name", None):
+            case "PROGRESS":
+                done, total, ended = said["done"], said["total"], self.ended
+                self.ended = []
+                first = done - len(ended) + 1
+                return "\n".join(f"{_share(first + n, total)} {line}" for n, line in enumerate(ended))
+            case "JOB_ERROR":
+                logs = ", ".join(map(str, said.get("log") or []))
+                name = self.started.get(said["jobid"], (_name(said), 0.0))[0]
+                return f"failed: {name}" + (f"; it said why above and in {logs}" if logs else "")
+            case _:
+                return str(record.msg or "")
+
+    def _ended(self, job: int) -> str:
+        name, start = self.started.pop(job, (f"job {job}", time.monotonic()))
+        seconds = time.monotonic() - start
+        return f"{name} ({seconds:.0f} s)" if seconds < 120 else f"{name} ({seconds / 60:.0f} min)"
+
+
+def attach(settings: Any) -> None:
+    """Put `Lines` on Snakemake's terminal output, unless more was asked for. settings: its output settings."""
+    if settings.dryrun or settings.verbose or settings.debug_dag or settings.printshellcmds:
+        return
+    for handler in logging.getLogger("snakemake.logging").handlers:
+        if handler.name == "DefaultStreamHandler":
+            lines = Lines()
+            handler.addFilter(lines)
+            handler.setFormatter(lines)
+
+
+def _name(said: Mapping[str, Any]) -> str:
+    """`train tiny_qwen2/grpo/seed1`: rule and wildcards."""
+    name = said.get("rule_name") or said.get("name") or "job"
+    given = said.get("wildcards") or {}
+    values = given.values() if isinstance(given, Mapping) else [value for _, value in given.items()]
+    return " ".join([str(name), "/".join(map(str, values))]).strip()
+
+
+def _share(done: int, total: int) -> str:
+    return f"[{done:>{len(str(total))}} of {total}, {100 * done // total:>3} %]"
