@@ -24,9 +24,16 @@ def logp_and_entropy(
 
     hidden (..., D): states before the output head; weight (V, D): the head; token (...,) long.
     pi = softmax(hidden weight^T / temperature). One chunk's logits live at a time; backward computes them once more.
-    Memory beyond inputs, outputs and gradients is a few times chunk x V, whatever the number of tokens. At the default
-    of 128 tokens and a vocabulary of 152,000, one chunk's logits take 78 MB in float32.
+    Memory beyond inputs, outputs and gradients is 8 bytes x chunk x V (16 in float64), whatever the number of tokens:
+    at the default of 128 tokens and a vocabulary of 152,000, 156 MB. In half precision the sum of the head's gradient
+    over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
+    Under autocast the logits are computed in its precision, forward and backward alike.
     """
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        # cast here, not by autocast: backward runs outside of it, and would compute the logits in another precision
+        half = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(half), weight.to(half)
     logp_N, entropy_N = _Chunked.apply(hidden.flatten(0, -2), weight, token.flatten(), temperature, chunk)
     return logp_N.view(token.shape), entropy_N.view(token.shape)
 
@@ -34,7 +41,8 @@ def logp_and_entropy(
 def _log_probs(hidden_nD: Tensor, weight: Tensor, temperature: float) -> Tensor:
     logits_nV = hidden_nD @ weight.T
     # half precision is widened here: log_softmax over a large vocabulary loses its small terms otherwise
-    return (logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32)) / temperature).log_softmax(-1)
+    logits_nV = logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32))
+    return logits_nV.div_(temperature).log_softmax(-1)
 
 
 class _Chunked(torch.autograd.Function):
@@ -49,7 +57,7 @@ class _Chunked(torch.autograd.Function):
         for rows in _chunks(len(token_N), chunk):
             logp_nV = _log_probs(hidden_ND[rows], weight, temperature)
             logp_N[rows] = logp_nV.gather(1, token_N[rows, None]).squeeze(1)
-            entropy_N[rows] = -(logp_nV.exp() * logp_nV).sum(1)
+            entropy_N[rows] = -logp_nV.exp().mul_(logp_nV).sum(1)  # in place: each (n, V) counts
         # the entropies are kept because backward reads H; the log-probs of the whole vocabulary are not
         ctx.save_for_backward(hidden_ND, weight, token_N, entropy_N)
         ctx.temperature, ctx.chunk = temperature, chunk
@@ -58,17 +66,23 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_logp_N: Tensor, by_entropy_N: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, weight, token_N, entropy_N = ctx.saved_tensors
-        # rows are written once each, while every chunk adds to the head's gradient
-        by_hidden_ND, by_weight = torch.empty_like(hidden_ND), torch.zeros_like(weight)
+        # Rows are written once each, while every chunk adds to the head's gradient: a sum of many chunks in half
+        # precision would lose the small ones, so it is kept wide.
+        by_hidden_ND = torch.empty_like(hidden_ND)
+        by_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
         for rows in _chunks(len(token_N), ctx.chunk):
             logp_nV = _log_probs(hidden_ND[rows], weight, ctx.temperature)
             by_logp_n1, by_entropy_n1 = by_logp_N[rows, None], by_entropy_N[rows, None]
-            by_logits_nV = -logp_nV.exp() * (by_logp_n1 + by_entropy_n1 * (logp_nV + entropy_N[rows, None]))
+            # -p (by_logp + by_entropy (log p + H)), in place: each (n, V) counts
+            by_logits_nV = logp_nV.exp().neg_()
+            by_logits_nV.mul_(logp_nV.add_(entropy_N[rows, None]).mul_(by_entropy_n1).add_(by_logp_n1))
+            del logp_nV
             by_logits_nV.scatter_add_(1, token_N[rows, None], by_logp_n1)
-            by_logits_nV = (by_logits_nV / ctx.temperature).to(weight.dtype)
-            by_hidden_ND[rows] = by_logits_nV @ weight
-            by_weight.addmm_(by_logits_nV.T, hidden_ND[rows])
-        return by_hidden_ND, by_weight, None, None, None
+            half_nV = by_logits_nV.div_(ctx.temperature).to(weight.dtype)
+            del by_logits_nV
+            by_hidden_ND[rows] = half_nV @ weight
+            by_weight += half_nV.T @ hidden_ND[rows]
+        return by_hidden_ND, by_weight.to(weight.dtype), None, None, None
 
 
 def _chunks(total: int, size: int) -> Iterator[slice]:

@@ -86,8 +86,8 @@ def as_engine(batch: Batch, rows: list[torch.Tensor], parts: int) -> Any:
     for name in ("batch_num_tokens", "dp_size"):
         del data[name]  # the engine's to say
     tu.assign_non_tensor(
-        data, temperature=1.0, calculate_entropy=True, use_remove_padding=False, use_dynamic_bsz=False,
-        use_fused_kernels=False, micro_batch_size_per_gpu=share // parts,
+        data, temperature=1.0, calculate_entropy=True, use_remove_padding=True, use_dynamic_bsz=False,
+        use_fused_kernels=True, micro_batch_size_per_gpu=share // parts,
     )  # fmt: skip
     return data
 
@@ -114,8 +114,9 @@ def main(world: Path, out: Path) -> None:
     from verl.utils import tensordict_utils as tu
 
     spec = check(worlds.spec(world, trainer="verl"))
-    actor = training_worker(spec, world / "run")
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
+    model.forward = model.forward  # bound now: verl gives the class another one when it builds its engine
+    actor = training_worker(spec, world / "run")
     rows, mask = sequences()
     found: dict[str, Any] = {"gradient": {}, "loss": {}}
     for key in KEYS:

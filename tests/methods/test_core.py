@@ -436,3 +436,44 @@ def test_chunked_entropies_and_their_gradient(chunk: int) -> None:
     assert torch.allclose(logp, whole.gather(-1, token[..., None])[..., 0], rtol=1e-14, atol=1e-14)
     assert torch.allclose(entropy, -(whole.exp() * whole).sum(-1), rtol=1e-14, atol=1e-14)
     assert torch.autograd.gradcheck(lambda h, w: logp_and_entropy(h, w, token, chunk=chunk), (hidden, weight))
+
+
+def head_by_hand(hidden: torch.Tensor, weight: torch.Tensor, token: torch.Tensor) -> list[torch.Tensor]:
+    """Log-probs, entropies and the gradients of a function of both by hidden states and head, in float64."""
+    hidden, weight = (x.detach().double().requires_grad_() for x in (hidden, weight))
+    whole_NV = (hidden @ weight.T).log_softmax(-1)
+    return with_gradients(whole_NV.gather(1, token[:, None])[:, 0], -(whole_NV.exp() * whole_NV).sum(1), hidden, weight)
+
+
+def with_gradients(logp: torch.Tensor, entropy: torch.Tensor, *leaves: torch.Tensor) -> list[torch.Tensor]:
+    weights_N = torch.linspace(0.5, 1.5, len(logp))
+    return [logp, entropy, *torch.autograd.grad((weights_N * (logp + 0.3 * entropy)).sum(), leaves)]
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+def test_the_gradient_of_many_chunks_is_not_rounded_chunk_by_chunk(half: bool) -> None:
+    """2,048 chunks. Summed in bfloat16, the head's gradient would be off by several percent of its largest entry."""
+    dtype = torch.bfloat16 if half else torch.float32
+    draw = torch.Generator().manual_seed(1)
+    hidden = torch.randn(4096, 16, generator=draw).to(dtype).requires_grad_()
+    weight = (torch.randn(64, 16, generator=draw) / 4).to(dtype).requires_grad_()
+    token = torch.randint(64, (4096,), generator=draw)
+    found = with_gradients(*logp_and_entropy(hidden, weight, token, chunk=2), hidden, weight)
+    assert [x.dtype for x in found] == [torch.float32, torch.float32, dtype, dtype]
+    # 2 ** -7: half a unit in the last place of the largest logits, between 2 and 4
+    tolerance = 2**-7 if half else 2e-6
+    for ours, exact in zip(found, head_by_hand(hidden, weight, token), strict=True):
+        assert (ours.double() - exact).abs().max() <= tolerance * max(1, exact.abs().max())
+
+
+def test_under_autocast_backward_computes_the_same_logits_as_forward() -> None:
+    draw = torch.Generator().manual_seed(1)
+    hidden, weight = (torch.randn(n, 16, generator=draw).requires_grad_() for n in (32, 64))
+    token = torch.randint(64, (32,), generator=draw)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logp, entropy = logp_and_entropy(hidden, weight, token)
+    assert logp.dtype == entropy.dtype == torch.float32
+    halves = [x.detach().bfloat16().requires_grad_() for x in (hidden, weight)]
+    expected = with_gradients(*logp_and_entropy(*halves, token), *halves)  # type: ignore[misc]
+    for ours, other in zip(with_gradients(logp, entropy, hidden, weight), expected, strict=True):
+        assert torch.equal(ours, other.float())

@@ -99,7 +99,6 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "workers": 8 if cuda else 1,  # of sampling, of rewards, and storage units of the queue between them
         "prompts_drawn": t.prompts_drawn,
         "prompts_per_minibatch": t.prompts_per_rollout // t.minibatches,
-        "packs_sequences": t.attention == "flash_attention_2",  # several in one row: only its kernels can
         "packs_by_tokens": by_tokens,
         "micro_batch_rows": None if by_tokens else micro_batch_rows(t, method),
         "needs_reference": "ref_logp" in method.needs,

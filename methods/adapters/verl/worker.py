@@ -1,7 +1,8 @@
-"""Our code in verl's workers: the loss of a micro-batch, and the sampling of one response.
+"""Our code in verl's workers: the output head, the loss of a micro-batch, and the sampling of one response.
 
 Every process of a run imports this module before verl builds anything in it (`actor_rollout_ref.model.external_lib`;
-on a CPU through `cpu_rollout`). The import itself registers the agent loop and puts the shim for TRL in place.
+on a CPU through `cpu_rollout`). The import itself registers the agent loop, and puts the shim for TRL and the output
+head in place.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import verl.models.transformers.monkey_patch
+import verl.utils.experimental.torch_functional
 import verl.utils.model
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
@@ -19,6 +21,7 @@ from methods import catalog
 from methods.adapters.verl import tensors
 from methods.adapters.verl.config import AGENT_LOOP
 from methods.batch import Batch
+from methods.parts.entropy import logp_and_entropy
 from methods.training.rollouts import derive
 from records.errors import ConfigError
 
@@ -37,6 +40,31 @@ def _no_trl() -> bool:
 # Each of the two modules holds its own reference to the function, so both are replaced.
 verl.models.transformers.monkey_patch.is_trl_available = _no_trl
 verl.utils.model.is_trl_available = _no_trl
+
+# --- The output head --------------------------------------------------------------------------------------------------
+
+CHUNK = 1024  # tokens: at a vocabulary of 152,000, 1.6 GB beside the head's gradient. Smaller ones cost matmul speed.
+
+
+class ChunkedHead:
+    """What verl's models call instead of their own output head (`model.use_fused_kernels`, backend torch).
+
+    verl's own class of this name has entropies in the precision of the pass: bfloat16 is far coarser than dH.
+    """
+
+    def __init__(self, **_: Any):
+        """verl passes the backend's name."""
+
+    def forward(
+        self, hidden_states: Tensor, vocab_weights: Tensor, input_ids: Tensor, temperature: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """(1, N) log-probs and entropies in float32 of packed sequences, whose N tokens need not be a row already."""
+        token = input_ids.view(hidden_states.shape[:-1])
+        return logp_and_entropy(hidden_states, vocab_weights, token, temperature=temperature, chunk=CHUNK)
+
+
+# verl's model code looks the class up by this name each time.
+verl.utils.experimental.torch_functional.FusedLinearForPPO = ChunkedHead
 
 # --- The loss ---------------------------------------------------------------------------------------------------------
 
