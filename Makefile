@@ -1,5 +1,6 @@
 # make demo   install and run the whole experiment small (a few minutes)
 # make test   everything CI runs
+# make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it
 # make check  format, lint, types: no tests
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +18,7 @@ unexport PYTHONHOME VIRTUAL_ENV
 QUICK := config/quick.yaml
 PACKAGES := records methods tepo_bench evals models paper report workflow
 
-.PHONY: help demo test unit slow check format install install-test
+.PHONY: help demo test unit slow gpu check format install install-test
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -51,6 +52,10 @@ unit: $(VENV)/.test
 
 slow: $(VENV)/.test demo
 	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "slow or demo" tests
+
+# In the environment that is active, because that of a GPU is not made here: docs/environments.md.
+gpu:
+	python -m tests.gpu.accept
 
 check: $(VENV)/.test
 	ruff format --check $(PACKAGES) tests benchmarks examples setup.py

@@ -61,7 +61,7 @@ def hub_rows(
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = Parser(prog="python -m models.prompts", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--source", default="arithmetic", help="arithmetic (default), dapo_math_17k")
+    parser.add_argument("--source", default="arithmetic", help="arithmetic (default), dapo_math_17k, math_train")
     parser.add_argument("--ladder", help=f"of the arithmetic: {', '.join(LADDERS)}")
     parser.add_argument("--data", type=Path, help="problems, as models.training_data writes them")
     parser.add_argument("--model", type=Path, help="folder whose tokenizer and chat template are used")

@@ -1,6 +1,6 @@
 """Training problems from the hub: one file of a data set, reduced to its distinct problems.
 
-    python -m models.training_data --source dapo_math_17k --out FILE.jsonl [--revision R] [--sha256 H] [--from PARQUET]
+    python -m models.training_data --source math_train --out FILE.jsonl [--revision R] [--sha256 H] [--from PARQUET]
 
 Writes the distinct problems {problem, answer}, and beside them FILE.json: where they came from (commit, sha256), rows,
 duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `models.prompts` makes prompts of them.
@@ -9,7 +9,8 @@ duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,58 @@ from typing import Any
 from evals.benchmark import HubFile
 from evals.data import item_id
 from evals.fetch import download
+from evals.grading.normalise import last_box
 from models.fetch import commit_of
 from records import digests, errors
 from records.errors import CorruptInputError, MissingInputError, Parser, unknown
 from records.files import write_json
 from records.provenance import sha256_file
 
+Row = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class Source:
-    """A parquet file of a hub data set whose rows hold a chat `prompt` and `reward_model.ground_truth`."""
+    """A parquet file of a hub data set, and how a row of it is read."""
 
     dataset: str
     path: str
     licence: str
     megabytes: int  # to download, assumed
-    before: str  # the data set's own instruction before each problem; ours replaces it
-    after: str  # the same after each problem
+    columns: tuple[str, ...]  # that `read` needs; no other is loaded
+    form: str  # what a row must have, for errors
+    # A row -> problem and answer; the answer is None where the row states none that can be read. CorruptInputError,
+    # ValueError, KeyError or TypeError for a row of another form.
+    read: Callable[[Row], tuple[str, str | None]]
+
+
+# The data set's own instruction around each problem; ours replaces it.
+DAPO_BEFORE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
+)
+DAPO_AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
+
+
+def read_dapo(row: Row) -> tuple[str, str]:
+    """A chat of one message, and the answer beside it."""
+    (message,) = row["prompt"]
+    text, answer = message["content"], row["reward_model"]["ground_truth"]
+    if not (text.startswith(DAPO_BEFORE) and text.endswith(DAPO_AFTER)):
+        raise CorruptInputError(f"prompt: not within the data set's instructions: {text[:60]!r}")
+    return text[len(DAPO_BEFORE) : -len(DAPO_AFTER)], str(answer)
+
+
+BARE_BOX = re.compile(r"\\boxed\s+([^\s$]+?)[.,]?(?:[\s$]|$)")  # `\boxed 2`, as some solutions of MATH have it
+
+
+def read_math(row: Row) -> tuple[str, str | None]:
+    """A problem and a worked solution, whose last box is the answer."""
+    solution = row["solution"]
+    boxed = last_box(solution)
+    if boxed is None and (bare := BARE_BOX.findall(solution)):
+        boxed = bare[-1]
+    return row["problem"].strip(), boxed or None
 
 
 SOURCES = {
@@ -42,11 +78,22 @@ SOURCES = {
         path="data/dapo-math-17k.parquet",
         licence="Apache-2.0",
         megabytes=290,
-        before="Solve the following math problem step by step. The last line of your response should be of the form "
-        "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n",
-        after='\n\nRemember to put your answer on its own line after "Answer:".',
-    )
+        columns=("prompt", "reward_model"),
+        form="one message in `prompt` and a `reward_model.ground_truth`",
+        read=read_dapo,
+    ),
+    # The 7,500 training problems of MATH. MATH-500 is drawn from its 5,000 test problems, so none of it is trained on.
+    "math_train": Source(
+        dataset="DigitalLearningGmbH/MATH-lighteval",
+        path="data/train-00000-of-00001.parquet",
+        licence="MIT",
+        megabytes=3,
+        columns=("problem", "solution"),
+        form="a `problem` and a `solution`",
+        read=read_math,
+    ),
 }
+MOST_WITHOUT_ANSWER = 0.01  # share of rows: with more of them the file is not what its reader was written for
 
 
 @dataclass(frozen=True)
@@ -56,6 +103,7 @@ class Problems:
     answers: dict[str, str]  # problem -> answer, in order of first appearance
     rows: int
     contradictory: int  # problems left out because two of their copies have different answers
+    without_answer: int  # rows left out because no answer could be read from them
 
 
 def source(key: str) -> Source:
@@ -68,45 +116,49 @@ def distinct(source: Source, path: Path) -> Problems:
     """The distinct problems of the parquet file; a row that is not of the source's form is an error."""
     first_copy: dict[str, tuple[str, str]] = {}
     contradictory: set[str] = set()
-    number = 0
-    for number, row in enumerate(_rows(path), 1):
+    number = without_answer = 0
+    for number, row in enumerate(_rows(source, path), 1):
         problem, answer = _read(source, row, f"{path}: row {number}")
+        if answer is None:
+            without_answer += 1
+            continue
         key = item_id(problem)  # blind to spacing, which differs between copies
         _, first_answer = first_copy.setdefault(key, (problem, answer))
         if first_answer != answer:
             contradictory.add(key)
-    if not first_copy:
+    if not number:
         raise CorruptInputError(f"{path}: holds no rows")
+    if without_answer > MOST_WITHOUT_ANSWER * number:
+        raise CorruptInputError(
+            f"{path}: no answer can be read from {without_answer} of {number} rows: not the file of {source.dataset}"
+        )
     answers = {problem: answer for key, (problem, answer) in first_copy.items() if key not in contradictory}
-    return Problems(answers, rows=number, contradictory=len(contradictory))
+    return Problems(answers, number, len(contradictory), without_answer)
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The file has a hundred copies of each problem, so it is read in batches, never whole."""
+def _rows(source: Source, path: Path) -> Iterator[Row]:
+    """DAPO's file has a hundred copies of each problem, so files are read in batches, never whole."""
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=4096, columns=["prompt", "reward_model"]):
+            for batch in file.iter_batches(batch_size=4096, columns=list(source.columns)):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
         raise CorruptInputError(f"{path}: not a readable parquet file ({' '.join(str(error).split())})") from error
 
 
-def _read(source: Source, row: Mapping[str, Any], where: str) -> tuple[str, str]:
+def _read(source: Source, row: Row, where: str) -> tuple[str, str | None]:
     try:
-        (message,) = row["prompt"]
-        text, answer = message["content"], row["reward_model"]["ground_truth"]
+        problem, answer = source.read(row)
+    except CorruptInputError as error:
+        raise CorruptInputError(f"{where}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptInputError(
-            f"{where}: must have one message in `prompt` and a `reward_model.ground_truth` ({error!r})"
-        ) from error
-    if not (text.startswith(source.before) and text.endswith(source.after)):
-        raise CorruptInputError(f"{where}: prompt: not within the instructions of {source.dataset}: {text[:60]!r}")
-    problem, answer = text[len(source.before) : -len(source.after)].strip(), str(answer).strip()
-    if not problem or not answer:
-        raise CorruptInputError(f"{where}: {'problem' if not problem else 'ground_truth'}: is empty")
+        raise CorruptInputError(f"{where}: must have {source.form} ({error!r})") from error
+    problem, answer = problem.strip(), None if answer is None else answer.strip()
+    if not problem or answer == "":
+        raise CorruptInputError(f"{where}: {'problem' if not problem else 'answer'}: is empty")
     return problem, answer
 
 
@@ -127,7 +179,7 @@ def write(
     record = {
         "source": key, "dataset": origin.dataset, "path": origin.path, "licence": origin.licence, "revision": revision,
         "commit": commit, "sha256": digest, "rows": problems.rows, "distinct": len(problems.answers),
-        "contradictory": problems.contradictory,
+        "contradictory": problems.contradictory, "without_answer": problems.without_answer,
     }  # fmt: skip
     lines = [json.dumps({"problem": p, "answer": a}, ensure_ascii=False) + "\n" for p, a in problems.answers.items()]
     write_json(out.with_suffix(".json"), record)  # first: the problems are what Snakemake waits for
@@ -154,7 +206,8 @@ def main() -> None:
     record = write(args.source, args.out, revision=args.revision, sha256=args.sha256, file=args.file)
     print(
         f"{args.out}: {record['distinct']} distinct problems in {record['rows']} rows, {record['contradictory']} left "
-        f"out for contradictory answers; commit {record['commit'] or 'unknown'}, sha256 {record['sha256']}"
+        f"out for contradictory answers, {record['without_answer']} rows without a readable one; commit "
+        f"{record['commit'] or 'unknown'}, sha256 {record['sha256']}"
     )
 
 

@@ -16,6 +16,10 @@ from records.code_hashes import closure, code_hash, submodules
 TASKS = submodules("evals.tasks")
 CATALOG = submodules("methods.catalog")
 
+# Some tasks and training data read an upstream answer with a function of the grader. Every task pins the sha256 of its
+# items, so a change there cannot pass unseen, and a correction of the grader need not draw all responses again.
+NO_GRADER = ("evals.grading",)
+
 
 @cache
 def train(method: str, trainer: str, reward: str) -> str:
@@ -27,7 +31,7 @@ def train(method: str, trainer: str, reward: str) -> str:
 @cache
 def prompts(source: str) -> str:
     """Training prompts; those that are generated do not depend on how a data set is read."""
-    without = ("models.training_data",) if source == "arithmetic" else ()
+    without = ("models.training_data",) if source == "arithmetic" else NO_GRADER
     return code_hash(closure("models.prompts", without=without))
 
 
@@ -35,11 +39,6 @@ def prompts(source: str) -> str:
 def command(module: str) -> str:
     """A stage whose imports say all: `python -m MODULE`. The stages below also find modules by name, or print prose."""
     return code_hash(closure(module))
-
-
-# Some tasks read an upstream answer with a function of the grader. Every task pins the sha256 of its items, so a change
-# there cannot pass unseen, and a correction of the grader need not draw all responses again.
-NO_GRADER = ("evals.grading",)
 
 
 @cache

@@ -103,7 +103,7 @@ class Base(Declared):
 
 
 class Prompts(Declared):
-    source: Literal["arithmetic", "dapo_math_17k"]
+    source: Literal["arithmetic", "dapo_math_17k", "math_train"]
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
     revision: str | None = None
@@ -124,6 +124,7 @@ class Prompts(Declared):
 class Nodes(Declared):
     nodes: Count
     tensor_parallel: Count
+    offload: bool = False  # weights, gradients and optimiser lie in the host's memory
 
 
 class Cluster(Declared):

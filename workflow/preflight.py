@@ -32,7 +32,8 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     if largest > gpus:
         sentences.append(f"cluster.gpus: {gpus}, and a run needs {largest}")
     sentences += _disk(world, trains, gpus)
-    if world.config["cluster"] is not None:
+    cluster = world.config["cluster"]
+    if cluster is not None and cluster["gpus"] > cluster["gpus_per_node"]:  # the GPUs of one machine need no Slurm
         for rule in ("train", "train_nodes"):
             sentences += time_limit(rule, _profile(rule))
         sentences += _slurm(world.config["cluster"]["gpus_per_node"], largest)

@@ -50,6 +50,7 @@ class Training(Declared):
     tensor_parallel: Count = 1  # GPUs that one inference engine spans
     rollout_memory: Positive = 0.6  # share of a GPU's memory that the inference engine may take
     max_tokens_per_gpu: Count = 20480  # of one forward and backward pass; 2 x (2048 + 8192), two longest sequences
+    offload: bool = False  # weights, gradients and optimiser lie in the host's memory; for models too large for the GPU
     # With verl sequences are packed with either. flash_attention_2 is faster at long ones, and needs the package
     # flash-attn, which no environment of ours holds.
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evals.benchmark import Benchmark, benchmark, keys
+from evals.benchmark import PAPER, Benchmark, benchmark, keys
 from records import errors
 from records.errors import Parser
 from records.files import write_text
@@ -25,6 +25,12 @@ sources below and writes nothing unless row count and sha256 are the registered 
 beginning.
 """
 _PAPER = "## The paper's seven\n"
+_FEWER = """
+## The same sets on one GPU
+
+The same items with fewer samples and shorter responses, for [one GPU](one-gpu.md). Each stands in the place of its
+set in a table; what it shows is not comparable with that set's numbers.
+"""
 _SYNTHETIC = """
 ## Synthetic stand-ins
 
@@ -42,7 +48,8 @@ Broken upstream. They are listed and graded as they are, never silently repaired
 def page() -> str:
     """The page as Markdown."""
     entries = [benchmark(key) for key in keys()]
-    paper = [entry for entry in entries if not entry.synthetic]
+    paper = [entry for entry in entries if entry.key in PAPER]
+    fewer = [entry for entry in entries if not entry.synthetic and entry.key not in PAPER]
     synthetic = [entry for entry in entries if entry.synthetic]
     facts = [(f"`{e.key}`", e.title, _size(e), _decoding(e), e.prompt, e.duplicates, e.licence) for e in paper]
     sources = [
@@ -53,7 +60,7 @@ def page() -> str:
         made_by = f"`{str(entry.source).removeprefix('evals.arithmetic: ')}`"
         sha256 = f"`{entry.sha256[:16]}`"
         stand_ins.append((f"`{entry.key}`", entry.stands_for, _size(entry), _decoding(entry), made_by, sha256))
-    bad_items = [(f"`{entry.key}`", f"`{bad.item_id}`", bad.why) for entry in entries for bad in entry.known_bad]
+    bad_items = [(f"`{e.key}`", f"`{bad.item_id}`", bad.why) for e in (*paper, *synthetic) for bad in e.known_bad]
     return "\n".join(
         [
             _HEAD,
@@ -61,6 +68,11 @@ def page() -> str:
             table(("key", "title", "n x k", "decoding", "prompt", "copies", "licence"), facts),
             table(("key", "source @ commit", "sha256 of the content", "checked against"), sources),
             *[f"- `{entry.key}`: {entry.notes}" for entry in paper if entry.notes],
+            _FEWER,
+            table(
+                ("key", "title", "stands for", "n x k", "decoding"),
+                [(f"`{e.key}`", e.title, e.stands_for, _size(e), _decoding(e)) for e in fewer],
+            ).rstrip(),
             _SYNTHETIC,
             table(("key", "stands for", "n x k", "decoding", "made by", "sha256"), stand_ins).rstrip(),
             _BAD,

@@ -23,7 +23,6 @@ from methods.batch import Batch
 from methods.training.rollouts import derive
 from methods.training.spec import check
 from tests.adapters import worlds
-from tests.adapters.test_verl_loss import KEYS
 from tests.adapters.verl_conformance import as_verl
 
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
@@ -112,6 +111,9 @@ def relative(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
 def main(world: Path, out: Path) -> None:
     from transformers import AutoModelForCausalLM
     from verl.utils import tensordict_utils as tu
+
+    # here, not above: it imports pytest, and the acceptance of a GPU uses this module where there is none
+    from tests.adapters.test_verl_loss import KEYS
 
     spec = check(worlds.spec(world, trainer="verl"))
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")

@@ -30,9 +30,11 @@ made_here:
 
 def test_each_model_of_the_paper_has_one_stand_in_and_one_hub_entry() -> None:
     models = list(map(registry.model, registry.keys()))
-    for of in ([m for m in models if m.made_here], [m for m in models if m.hub]):
+    papers_own = [m for m in models if m.hub and m.title == m.stands_for]
+    for of in ([m for m in models if m.made_here], papers_own):
         assert sorted(m.stands_for for m in of) == sorted(PAPER)
     assert all("/" in (m.hub or "/") for m in models)
+    assert all(m.stands_for in PAPER for m in models)
 
 
 def test_seeds_differ_between_tiny_models() -> None:

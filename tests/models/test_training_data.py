@@ -27,7 +27,7 @@ PROBLEMS = {f"How many corners have ${n}$ triangles that share none?": str(3 * n
 
 
 def row(problem: str, answer: str, **changes: Any) -> dict[str, Any]:
-    message = {"role": "user", "content": SOURCE.before + problem + SOURCE.after}
+    message = {"role": "user", "content": training_data.DAPO_BEFORE + problem + training_data.DAPO_AFTER}
     return {
         "data_source": "math_dapo", "prompt": [message], "ability": "MATH",
         "reward_model": {"ground_truth": answer, "style": "rule"}, "extra_info": {"index": "1"},
@@ -116,7 +116,7 @@ BAD = {
         "row 1: prompt: not within",
     ),
     "two messages": ([row("Why?", "1", prompt=[{"role": "user", "content": "a"}] * 2)], "row 1: must have one message"),
-    "no answer": ([row("Why?", "1"), row("How?", " ")], "row 2: ground_truth: is empty"),
+    "no answer": ([row("Why?", "1"), row("How?", " ")], "row 2: answer: is empty"),
     "no problem": ([row(" ", "1")], "row 1: problem: is empty"),
     "no rows": ([row("Why?", "1")][:0], "holds no rows"),
     "other columns": ([{"question": "Why?"}], "not a readable parquet file|row 1: must have one message"),
@@ -133,6 +133,35 @@ def test_a_bad_file_is_named_with_its_row(tmp_path: Path, case: str) -> None:
         training_data.write(KEY, tmp_path / "out.jsonl", file=file)
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == [file]
+
+
+SOLUTIONS = {
+    r"so it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}",
+    r"first $\boxed{3}$, then $\boxed{\{4\}}$": r"\{4\}",
+    r"is \fbox{7}": "7",
+    r"the sum is $\boxed 2$.": "2",
+    r"the sum is $\boxed -12,$ as said": "-12",
+    "nothing is boxed": None,
+}
+
+
+@pytest.mark.parametrize("solution", SOLUTIONS)
+def test_the_answer_of_math_is_the_last_box(solution: str) -> None:
+    assert training_data.read_math({"problem": " Why? ", "solution": solution}) == ("Why?", SOLUTIONS[solution])
+
+
+@pytest.mark.parametrize(("without", "accepted"), [(1, True), (2, False)])
+def test_few_rows_of_math_may_be_without_an_answer(tmp_path: Path, without: int, accepted: bool) -> None:
+    rows = [{"problem": f"What is ${n}$?", "solution": rf"It is $\boxed{{{n}}}$."} for n in range(199 - without)]
+    rows += [{"problem": f"Why ${n}$?", "solution": "Nobody knows."} for n in range(without)]
+    file, out = parquet(tmp_path / "set.parquet", rows), tmp_path / "out.jsonl"
+    if not accepted:
+        with pytest.raises(CorruptInputError, match=r"no answer can be read from 2 of 199 rows"):
+            training_data.write("math_train", out, file=file)
+        return
+    record = training_data.write("math_train", out, file=file)
+    assert (record["rows"], record["distinct"], record["without_answer"]) == (199, 198, 1)
+    assert {row["problem"]: row["answer"] for row in read_jsonl(out)}["What is $7$?"] == "7"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,12 @@ def repositories(folder: Path) -> dict[str, dict[str, bytes]]:
     model = {path.name: path.read_bytes() for path in folder.iterdir()}
     rows = [
         {
-            "prompt": [{"role": "user", "content": f"{SOURCE.before}How far is ${n}$ from zero?{SOURCE.after}"}],
+            "prompt": [
+                {
+                    "role": "user",
+                    "content": f"{training_data.DAPO_BEFORE}How far is ${n}$ from zero?{training_data.DAPO_AFTER}",
+                }
+            ],
             "reward_model": {"ground_truth": str(n)},
         }
         for n in [*range(10)] * 2

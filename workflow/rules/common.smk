@@ -47,6 +47,12 @@ with command_line.one_line():
 # shell and tee have to outlive training's last save, and inherit this.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
+# On one machine no two jobs may share a GPU, and Snakemake limits only what it has a number of; on a cluster (with a number of
+# nodes) the scheduler counts. `--resources gpu=N` wins.
+if config["cluster"] and workflow.global_resources["_nodes"].value is None:
+    if "gpu" not in workflow.global_resources:
+        workflow.register_resource("gpu", config["cluster"]["gpus"])
+
 SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
 RESULTS = Results(Path("results") / config["scale"])
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.

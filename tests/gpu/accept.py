@@ -1,0 +1,255 @@
+"""Does the paper's path run on this GPU? `python -m tests.gpu.accept`, or `make gpu`: 20 minutes, no network.
+
+Runs every check of `tests.gpu.checks` in a process of its own and writes results/gpu/acceptance.json and acceptance.md:
+figures, what was asked of them, what could not be asked and why, and lines for config/throughput.yaml. Without a GPU
+the same checks run at toy size on the CPU, as far as they can. Exit code 0 if all that was asked holds, else 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from records import errors
+from records.errors import ConfigError, Parser, whole
+from records.files import read_json, write_json, write_text
+from records.provenance import ROOT, environment
+from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place
+
+OUT = Path("results/gpu")
+PATIENCE = 4.0  # times its minutes, a check is ended; on a CPU, whose speed nobody knows, an hour
+HELD, FAILED, NOT_RUN = "passed", "failed", "not run"
+
+
+def main() -> int:
+    parser = Parser(prog="python -m tests.gpu.accept", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=OUT, help=f"for acceptance.json and acceptance.md (default: {OUT})")
+    parser.add_argument("--checks", type=whole(0), nargs="+", help="these alone, and what they need")
+    parser.add_argument("--gpus", type=whole(1), default=1, help="2 adds the checks for two GPUs")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    parser.add_argument(
+        "--work", type=Path, help="where models and runs go, and stay (default: a folder that is removed)"
+    )
+    parser.add_argument("--in-process", type=whole(0), dest="one", help="for the command itself: run this check here")
+    args = parser.parse_args()
+    device, card = found_device(args.device)
+    if args.one is not None:
+        run_here(args.one, Place(args.work.resolve(), device, card, args.gpus))
+        return 0
+    chosen = select(args.checks, args.gpus)
+    if args.work is not None:
+        args.work.mkdir(parents=True, exist_ok=True)
+        results = [run(check, Place(args.work.resolve(), device, card, args.gpus)) for check in chosen]
+    else:
+        with tempfile.TemporaryDirectory(prefix="gpu-", ignore_cleanup_errors=True) as work:
+            results = [run(check, Place(Path(work), device, card, args.gpus)) for check in chosen]
+    record = {
+        "schema": 1,
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": device,
+        "card_bytes": card,
+        "environment": environment(),
+        "checks": results,
+        "throughput": throughput(results) if device == "cuda" else None,
+        "passed": all(result["state"] != FAILED for result in results),
+    }
+    write_json(args.out / "acceptance.json", record)
+    write_text(args.out / "acceptance.md", page(record))
+    print(f"{args.out / 'acceptance.json'}, {args.out / 'acceptance.md'}")
+    return 0 if record["passed"] else 1
+
+
+def found_device(wanted: str | None) -> tuple[str, float | None]:
+    """cpu or cuda, and the card's bytes."""
+    import torch
+
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise ConfigError("--device: cuda: torch sees no GPU here; allowed: cpu")
+    if wanted == "cpu" or not there:
+        return "cpu", None
+    return "cuda", float(torch.cuda.mem_get_info()[1])
+
+
+def select(numbers: Sequence[int] | None, gpus: int) -> list[Check]:
+    """In their order, with the checks that they need."""
+    known = {check.number: check for check in CHECKS}
+    if numbers is not None and (unknown := sorted(set(numbers) - set(known))):
+        raise ConfigError(f"--checks: {unknown[0]}: there is no such check; allowed: {', '.join(map(str, known))}")
+    wanted = set(known) if numbers is None else set(numbers)
+    wanted |= {need for number in wanted for need in known[number].needs}
+    return [check for check in CHECKS if check.number in wanted and (check.gpus <= gpus or numbers is not None)]
+
+
+def run_here(number: int, place: Place) -> None:
+    """The check's figures into a file that the starting process reads."""
+    (check,) = (check for check in CHECKS if check.number == number)
+    module, _, name = check.function.partition(":")
+    write_json(place.folder / f"figures{number}.json", getattr(importlib.import_module(module), name)(place))
+
+
+def run(check: Check, place: Place) -> dict[str, Any]:
+    """The check in a process of its own: memory, environment and a crash stay there."""
+    result: dict[str, Any] = {"number": check.number, "title": check.title}
+    if not place.cuda and check.only:
+        return told(result | {"state": NOT_RUN, "why": check.only, "figures": {}, "criteria": []})
+    if check.gpus > place.gpus:
+        return told(result | {"state": NOT_RUN, "why": "needs --gpus 2", "figures": {}, "criteria": []})
+    began = time.monotonic()
+    path, log = place.folder / f"figures{check.number}.json", place.folder / f"check{check.number}.log"
+    path.unlink(missing_ok=True)
+    words = [
+        sys.executable, "-m", "tests.gpu.accept", "--in-process", str(check.number), "--work", str(place.folder),
+        "--device", place.device, "--gpus", str(place.gpus),
+    ]  # fmt: skip
+    why = None
+    with open(log, "w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            words, cwd=ROOT, env=variables(place), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            process.wait(timeout=60 * PATIENCE * check.minutes if place.cuda else 3600)
+        except subprocess.TimeoutExpired:
+            why = f"no end after {time.monotonic() - began:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # a session of our own making
+                process.wait()
+    figures: Figures = read_json(path) if path.is_file() else {}
+    if not figures and why is None:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
+        why = f"ended with {process.returncode}: {lines[-1][:300]}"
+    asked = [c for c in check.criteria if place.cuda or c.only is None]
+    criteria: list[dict[str, Any]] = [
+        {"criterion": str(c), "value": figures.get(c.figure), "state": HELD if c.holds(figures) else FAILED}
+        for c in asked
+    ]
+    criteria += [
+        {"criterion": str(c), "value": figures.get(c.figure), "state": NOT_RUN, "why": c.only}
+        for c in check.criteria
+        if c not in asked
+    ]
+    failed = why is not None or any(c["state"] == FAILED for c in criteria)
+    result |= {"state": FAILED if failed else HELD, "seconds": round(time.monotonic() - began, 1)}
+    if why is not None:
+        result["why"] = why
+    if failed:  # all there is to find the cause with, once the folder is gone
+        result["log"] = log.read_text(encoding="utf-8", errors="replace")[-6000:]
+    return told(result | {"figures": figures, "criteria": criteria})
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    """The result, after a line for whoever waits."""
+    why = f": {result['why']}" if "why" in result else ""
+    print(f"{result['number']} {result['state']:<8} {result['title']}{why}", flush=True)
+    for criterion in result["criteria"]:
+        if criterion["state"] == FAILED:
+            print(f"    {criterion['criterion']}: {criterion['value']}", flush=True)
+    return result
+
+
+def variables(place: Place) -> dict[str, str]:
+    """The environment of a check: no network, one thread, everything written under its folder."""
+    cache = place.folder / "cache"
+    given = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUTF8": "1",
+        # compiled kernels and engine caches: outside of the home folder
+        "VLLM_CACHE_ROOT": str(cache / "vllm"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+    }
+    if not place.cuda:
+        given |= {
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+    return {**os.environ, **given}
+
+
+def throughput(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Lines for config/throughput.yaml, for what was measured."""
+    figures: Figures = {key: value for result in results for key, value in result["figures"].items()}
+    if figures.get("gpu") is None or figures.get("card_gb") is None:
+        return []
+    # A name of its own: the lines are added, and `cluster.gpu` is set to it.
+    gpu = f"{str(figures['gpu']).removeprefix('NVIDIA ').replace(' ', '-')}-{figures['card_gb'] * 1e9 / 2**30:.0f}GB"
+    source = f"measured by make gpu: {figures.get('trained')}"
+    lines = []
+    if figures.get("rollout_seconds") is not None:
+        lines.append(
+            f"rollout: - {{gpu: {gpu}, size: {figures['trained_size']}, seconds: {figures['rollout_seconds']:.1f}, "
+            f'gpus: 1, sequences: {figures["sequences"]}, source: "{source}"}}'
+        )
+    if figures.get("evaluation_tokens_per_second") is not None:
+        lines.append(
+            f"evaluation: - {{gpu: {gpu}, size: {figures['trained_size']}, tokens_per_second: "
+            f"{figures['evaluation_tokens_per_second']:.0f}, gpus: 1, response_tokens: "
+            f'{figures["evaluation_response_tokens"]:.0f}, source: "{source}"}}'
+        )
+    return lines
+
+
+def page(record: dict[str, Any]) -> str:
+    """The record as Markdown."""
+    figures: Figures = {key: value for result in record["checks"] for key, value in result["figures"].items()}
+    ran = [result for result in record["checks"] if result["state"] != NOT_RUN]
+    failed = [result for result in ran if result["state"] == FAILED]
+    device = figures.get("gpu") if record["device"] == "cuda" else "a CPU, at toy size: nothing here was asked of a GPU"
+    text = [
+        "# Acceptance",
+        "",
+        f"{record['made']}, on {device}. {len(ran)} of {len(record['checks'])} checks ran, {len(failed)} failed.",
+        "",
+        "| | check | state | seconds |",
+        "|---|---|---|---|",
+        *(f"| {r['number']} | {r['title']} | {_state(r)} | {r.get('seconds', '')} |" for r in record["checks"]),
+    ]
+    for result in record["checks"]:
+        text += ["", f"## {result['number']}. {result['title']}", ""]
+        text += ["| asked | found | |", "|---|---|---|"] if result["criteria"] else []
+        text += [f"| {c['criterion']} | {_shown(c['value'])} | {_state(c)} |" for c in result["criteria"]]
+        others = {
+            key: value
+            for key, value in result["figures"].items()
+            if not any(c["criterion"].split()[0] == key for c in result["criteria"])
+        }
+        text += ["", *(f"- {key}: {_shown(value)}" for key, value in others.items())] if others else []
+        text += ["", "```", result["log"].replace("```", "'''"), "```"] if "log" in result else []
+    if record["throughput"]:
+        text += ["", "## For config/throughput.yaml", "", "```yaml", *record["throughput"], "```"]
+    elif record["throughput"] is None:
+        text += ["", f"No line for config/throughput.yaml: {SPEED}."]
+    return "\n".join(text) + "\n"
+
+
+def _state(entry: dict[str, Any]) -> str:
+    return f"{entry['state']}: {entry['why']}" if entry.get("why") else str(entry["state"])
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return (
+        f"{value:.4g}" if isinstance(value, float) else str(value) if not isinstance(value, dict) else json.dumps(value)
+    )
+
+
+if __name__ == "__main__":
+    errors.run(main)

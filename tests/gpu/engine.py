@@ -1,0 +1,373 @@
+"""Checks 1 to 4 and 8: verl's training engine on this device, built out of our configuration as a run's worker is.
+
+The module is imported in a process of its own (`python -m tests.gpu.accept --in-process`), and sets its environment
+before verl is imported. Sequences, minibatches and the plain model are those of the conformance tests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from methods import catalog
+from methods.adapters.verl.processes import environment
+from methods.training.rollouts import derive
+from methods.training.spec import Spec, check
+from records.files import read_json, write_json
+from tests.adapters import worlds
+from tests.gpu import models
+from tests.gpu.checks import Figures, Place
+from tests.gpu.models import Shape
+
+PROMPT = 64  # tokens before each response in checks 2 to 4
+LIMIT = 10  # of a response, in check 1
+
+
+def spec_of(place: Place, base: Path, **training: Any) -> Spec:
+    """A run of TEPO on this device; `training` keys as given. On a CPU a pass in bfloat16 is asked of the engine alone,
+    because a specification refuses it."""
+    sizes: dict[str, Any] = {"device": place.device, "filter": "none", "oversample": 1.0} | training
+    world = base.parent
+    return check({**worlds.spec(world, trainer="verl", **sizes), "base": str(base)})
+
+
+def start(rank: int = 0, ranks: int = 1, port: int | None = None) -> None:
+    """Variables of this process that verl and torch read when they are imported or joined."""
+    if "WORLD_SIZE" in os.environ:
+        return
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+
+
+def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
+    """verl's training worker in float32, or with passes in bfloat16, by the configuration of a run."""
+    start()
+    os.environ |= environment(spec.training)
+
+    import torch
+    from verl.workers.engine_workers import ActorRolloutRefWorker
+
+    from methods.adapters.verl.config import Files, compose, overrides
+
+    # TF32 has ten bits of mantissa: float32 on the GPU would then not be float32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    if spec.training.device == "cpu":
+        torch.set_num_threads(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
+    keys = overrides(spec, files)
+    if half:
+        keys["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] = "bf16"
+        keys["actor_rollout_ref.actor.fsdp_config.dtype"] = "bfloat16"
+    made = ActorRolloutRefWorker(compose(keys).actor_rollout_ref, role="actor")
+    made.init_model()
+    return made.actor
+
+
+# --- 1 and 8: losses and gradients ------------------------------------------------------------------------------------
+
+
+def keys() -> list[str]:
+    """Every method whose loss verl's engine can be given."""
+    known = catalog.keys()
+    return [key for key in known if "full_logp" not in catalog.parse(key).needs]
+
+
+def losses(place: Place) -> Figures:
+    """Each method's loss and gradient through the engine in float32 and bfloat16, against autograd on the plain model
+    in float32 on the CPU."""
+    base = models.save(place.folder / "losses" / "base", place.size.small, spread=0.2)
+    spec = spec_of(place, base, max_completion_tokens=LIMIT)
+    start()
+    os.environ |= environment(spec.training)
+    single = gradients(spec, place.folder / "losses" / "float32", half=False)
+    half = gradients(spec, place.folder / "losses" / "bfloat16", half=True)
+    worst = max(single, key=lambda key: single[key]["gradient"])
+    least = min(half, key=lambda key: half[key]["cosine"])
+    return {
+        "methods": len(single),
+        "float32_gradient_worst": single[worst]["gradient"],
+        "float32_gradient_worst_method": worst,
+        "float32_loss_worst": max(found["loss"] for found in single.values()),
+        "bfloat16_cosine_worst": half[least]["cosine"],
+        "bfloat16_cosine_worst_method": least,
+    }
+
+
+def gradients(spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, float]]:
+    """Method -> largest relative difference of loss and gradient, and the cosine between the two gradients."""
+    actor = worker(spec, folder, half=half)
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from methods.adapters.verl.trainer import method_loss
+    from tests.adapters import verl_worker as conformance
+
+    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="eager")
+    rows, mask_BT = conformance.sequences()
+    found = {}
+    for key in keys():
+        method = catalog.parse(key)
+        if conformance.RANKS > 1 and method.scope == "batch":
+            continue
+        batch = conformance.minibatch(*conformance.plain(model, rows), mask_BT)
+        expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(spec.seed, "selection", 0)))
+        model.zero_grad()
+        expected.backward()
+        data = conformance.as_engine(batch, rows, 1)
+        loss, ours, _ = conformance.through_engine(actor, data, method_loss(spec, method))
+        mean = torch.tensor(loss, device=ours[0].device)
+        torch.distributed.all_reduce(mean)
+        one = torch.cat([g.flatten().double().cpu() for g in ours])
+        other = torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
+        found[key] = {
+            "loss": abs(float(mean) / conformance.RANKS - float(expected)) / max(abs(float(expected)), 0.01),
+            "gradient": float((one - other).abs().max() / other.abs().max()),
+            "cosine": float(torch.nn.functional.cosine_similarity(one, other, dim=0)),
+        }
+    return found
+
+
+def two_ranks(place: Place) -> Figures:
+    """Check 8: as `losses` in float32, half of the rows on either rank, over NCCL (gloo on a CPU)."""
+    base = models.save(place.folder / "ranks" / "base", place.size.small, spread=0.2)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    out = place.folder / "ranks" / "figures.json"
+    words = [sys.executable, "-m", "tests.gpu.engine", place.device, str(base), str(out), str(port)]
+    processes = [subprocess.Popen([*words, str(rank)]) for rank in range(2)]
+    try:
+        codes = [process.wait() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(codes):
+        raise RuntimeError(f"a rank ended with {codes}")
+    found = read_json(out)
+    worst = max(found, key=lambda key: found[key]["gradient"])
+    return {
+        "methods": len(found),
+        "float32_gradient_worst": found[worst]["gradient"],
+        "float32_gradient_worst_method": worst,
+    }
+
+
+def one_rank_of_two(device: str, base: Path, out: Path, port: int, rank: int) -> None:
+    start(rank, 2, port)
+    place = Place(base.parent, device, None)
+    spec = spec_of(place, base, max_completion_tokens=LIMIT)
+    os.environ |= environment(spec.training)
+    found = gradients(spec, base.parent / f"rank{rank}", half=False)
+    if rank == 0:
+        write_json(out, found)
+
+    import torch
+
+    torch.distributed.barrier()
+
+
+# --- 2 to 4: packing, memory, entropies -------------------------------------------------------------------------------
+
+
+def lengths(count: int, limit: int) -> list[int]:
+    """Of responses: a few short, most middling, some cut at the limit, as a model that reasons has them."""
+    import torch
+
+    draw = torch.Generator().manual_seed(7)
+    middle = torch.tensor(limit / 2).log()
+    drawn = (middle + 0.7 * torch.randn(count, generator=draw)).exp().round().clamp(2, limit)
+    return [int(n) for n in drawn]
+
+
+def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
+    """Random tokens in the layout that the driver sends: nested rows, prompt first. Groups of four."""
+    import torch
+    from tensordict import TensorDict
+
+    from methods.adapters.verl import tensors
+    from methods.adapters.verl.trainer import with_totals
+
+    draw = torch.Generator().manual_seed(11)
+    rows = [torch.randint(3, shape.vocabulary, (prompt + n,), generator=draw) for n in responses]
+    ones = [torch.ones(n, dtype=torch.long) for n in responses]
+    groups = {g: [(row, responses[row]) for row in range(4 * g, 4 * g + 4)] for g in range(len(rows) // 4)}
+    totals = torch.tensor([totals.row() for _, totals in with_totals(groups)])
+    sign = [1.0 if row % 2 else -1.0 for row in range(len(rows))]
+    return TensorDict(
+        {
+            "prompts": nested([row[:prompt] for row in rows]),
+            "responses": nested([row[prompt:] for row in rows]),
+            "input_ids": nested(rows),
+            "position_ids": nested([torch.arange(len(row)) for row in rows]),
+            "loss_mask": nested(ones),
+            "response_mask": nested(ones),
+            "advantages": nested([torch.full((n,), a) for n, a in zip(responses, sign, strict=True)]),
+            tensors.TOTALS_FIELD: totals,
+        },
+        batch_size=len(rows),
+    )
+
+
+def nested(rows: list[Any]) -> Any:
+    import torch
+
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
+def old_pass(actor: Any, data: Any, **cut: Any) -> tuple[Any, Any]:
+    """Log-probs and entropies of all response tokens, (N,) each, without gradient. cut: how micro-batches are made."""
+    from verl.utils import tensordict_utils as tu
+    from verl.workers.utils.padding import response_from_nested
+
+    asked = data.copy()
+    tu.assign_non_tensor(asked, calculate_entropy=True, compute_loss=False, temperature=1.0, **cut)
+    old = actor.infer_batch(asked)
+    named = (response_from_nested(old[name], data["response_mask"]) for name in ("log_probs", "entropy"))
+    logp_N, entropy_N = (x.values().float().cpu() for x in named)
+    return logp_N, entropy_N
+
+
+def together(rows: int) -> dict[str, Any]:
+    """Micro-batches of so many rows, each packed into one."""
+    return {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": rows}
+
+
+def packing(place: Place) -> Figures:
+    """Eight sequences of mixed lengths packed into one row, against each of them alone."""
+    shape, limit = place.size.small, 512 if place.cuda else 24
+    base = models.save(place.folder / "packing" / "base", shape, spread=0.1)
+    spec = spec_of(place, base, max_prompt_tokens=PROMPT, max_completion_tokens=limit)
+    figures: Figures = {"attention": spec.training.attention}
+    for name, half in (("float32", False), ("bfloat16", True)):
+        actor = worker(spec, place.folder / "packing" / name, half=half)
+        data = minibatch(shape, lengths(8, limit), PROMPT if place.cuda else 5)
+        packed_N, _ = old_pass(actor, data, **together(8))
+        alone_N, _ = old_pass(actor, data, **together(1))
+        gap_N = (packed_N - alone_N).abs()
+        figures |= {f"{name}_logp_worst": float(gap_N.max()), f"{name}_logp_mean": float(gap_N.mean())}
+    return figures
+
+
+def wide(place: Place) -> tuple[Spec, Any, Any]:
+    """Two layers of the model that has to fit, in bfloat16, and enough rows for three passes of the largest size."""
+    size = place.size
+    base = place.folder / "wide" / "base"
+    if not base.is_dir():
+        models.save(base, size.wide)
+    longest = size.max_tokens // 2
+    prompt = PROMPT if place.cuda else 5
+    spec = spec_of(
+        place, base, max_prompt_tokens=prompt, max_completion_tokens=longest - prompt,
+        max_tokens_per_gpu=size.max_tokens, precision="bfloat16" if place.cuda else "float32",
+    )  # fmt: skip
+    actor = worker(spec, place.folder / "wide" / "engine", half=True)
+    drawn = lengths(64, longest - prompt)
+    total, rows = 0, 0
+    while rows < len(drawn) and total < 3 * size.max_tokens:
+        total += prompt + drawn[rows]
+        rows += 1
+    rows = max(8, rows - rows % 4)
+    return spec, actor, minibatch(size.wide, drawn[:rows], prompt)
+
+
+def memory(place: Place) -> Figures:
+    """Check 3: what the passes take beside weights and gradients, measured; with the states of the whole model on its
+    GPUs and its other layers' saved inputs, computed."""
+    import torch
+    from verl.utils import tensordict_utils as tu
+
+    from methods.adapters.verl.trainer import method_loss
+
+    size = place.size
+    spec, actor, data = wide(place)
+    figures: Figures = {"max_tokens": size.max_tokens, "rows": len(data)}
+    cut = {"use_dynamic_bsz": True, "max_token_len_per_gpu": size.max_tokens}
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    logp_N, entropy_N = old_pass(actor, data, **cut)
+    figures["old_logp_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
+    counts = [len(row) for row in data["responses"].unbind()]
+    data["old_log_probs"] = nested([row.clone() for row in logp_N.split(counts)])
+    data["entropy"] = nested([row.clone() for row in entropy_N.split(counts)])
+    tu.assign_non_tensor(
+        data, global_batch_size=len(data), global_steps=1, temperature=1.0, calculate_entropy=True,
+        use_remove_padding=True, use_fused_kernels=True, **cut,
+    )  # fmt: skip
+    loss, engine = method_loss(spec, catalog.parse("tepo")), actor.engine
+    with engine.train_mode():
+        engine.optimizer_zero_grad()
+        for _ in range(2):  # the second time the gradients are there already, and are counted with the states
+            loss.rows = 0
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            engine.forward_backward_batch(data, loss)
+        figures["update_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
+    # activation checkpointing keeps one bfloat16 input of every layer
+    layers = (size.layers - size.wide.layers) * size.max_tokens * size.wide.hidden * 2 / 1e9
+    states = 0.0 if size.offload else 16 * size.whole / size.gpus / 1e9  # weights, gradients, two moments in float32
+    peak = max(figures["old_logp_gb"], figures["update_gb"]) + layers + states
+    card = place.card or 0.0
+    return figures | {
+        "other_layers_gb": layers,
+        "states_gb": states,
+        "peak_gb": peak,
+        "peak_share_of_card": peak * 1e9 / card,
+        "of": f"{size.whole / 1e9:.1f}e9 parameters on {size.gpus} such GPU{'s' * (size.gpus > 1)}",
+    }
+
+
+def unchanged_weights(place: Place) -> Figures:
+    """Check 4: dH between two passes over the same weights in bfloat16. Same packing: what a run sees in its first
+    minibatch. Other packing: what it would see if old entropies were packed by rollout."""
+    import torch
+
+    from methods.batch import Batch
+
+    _, actor, data = wide(place)
+    rows = len(data)
+    _, old_N = old_pass(actor, data, **together(rows // 4))
+    _, same_N = old_pass(actor, data, **together(rows // 4))
+    _, other_N = old_pass(actor, data, **together(rows // 2))
+    method = catalog.parse("tepo")
+    zeros_1N = torch.zeros(1, len(old_N))
+
+    def masked(new_N: Any) -> float | None:
+        """The share that TEPO's mask takes, over both signs of the advantage."""
+        shares = []
+        for sign in (1.0, -1.0):
+            batch = Batch(
+                logp=zeros_1N, old_logp=zeros_1N, advantage=torch.tensor([sign]), mask=torch.ones_like(zeros_1N).bool(),
+                group=torch.zeros(1, dtype=torch.long), entropy=new_N.unsqueeze(0), old_entropy=old_N.unsqueeze(0),
+            )  # fmt: skip
+            shares.append(method.diagnostics(batch)["mask_fraction"])
+        return None if None in shares else max(shares)
+
+    change_N = (other_N - old_N).abs().double()
+    return {
+        "tokens": len(old_N),
+        "method": method.key,
+        "precision_of_the_pass": "bfloat16",
+        "dH_p50_other_packing": float(change_N.quantile(0.5)),
+        "dH_p99_other_packing": float(change_N.quantile(0.99)),
+        "masked_same_packing": masked(same_N),
+        "masked_other_packing": masked(other_N),
+    }
+
+
+if __name__ == "__main__":
+    one_rank_of_two(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

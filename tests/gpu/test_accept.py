@@ -1,0 +1,147 @@
+"""`make gpu`: what it asks, that a failed check is a failed command, and the whole of it on a CPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from records.errors import ConfigError
+from records.files import read_json
+from records.provenance import ROOT
+from tests.gpu import accept, checks, models
+from tests.gpu.checks import CHECKS, Criterion, Place
+from workflow import estimate
+
+
+def test_the_list_is_whole_and_fits_twenty_minutes() -> None:
+    assert [check.number for check in CHECKS] == list(range(len(CHECKS)))
+    assert sum(check.minutes for check in CHECKS if check.gpus == 1) <= 20
+    for check in CHECKS:
+        assert check.criteria, "a check that asks nothing cannot fail"
+        module, _, name = check.function.partition(":")
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        assert f"def {name}(place: Place)" in source
+        assert all(f'"{c.figure}"' in source or c.figure.startswith(("float32", "bfloat16")) for c in check.criteria)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "figures", "holds"),
+    [
+        (Criterion("x", "<=", 1.0), {"x": 1.0}, True),
+        (Criterion("x", "<=", 1.0), {"x": 1.1}, False),
+        (Criterion("x", ">=", 1.0), {"x": float("nan")}, False),
+        (Criterion("x", "=", True), {"x": True}, True),
+        (Criterion("x", "=", 0), {"x": 1}, False),
+        (Criterion("x", "<=", 1.0), {"x": None}, False),
+        (Criterion("x", "<=", 1.0), {}, False),
+    ],
+)
+def test_a_criterion(criterion: Criterion, figures: dict[str, Any], holds: bool) -> None:
+    assert criterion.holds(figures) is holds
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "wide", "medium"),
+    [
+        (24, models.WIDE_1_5B, models.MEDIUM_0_5B),
+        (48, models.WIDE_1_5B, models.MEDIUM_1_5B),
+        (80, models.WIDE_7B, models.MEDIUM_1_5B),
+        (140, models.WIDE_7B, models.MEDIUM_1_5B),
+    ],
+)
+def test_sizes_follow_the_card(gigabytes: int, wide: models.Shape, medium: models.Shape) -> None:
+    size = checks.size(gigabytes * 1e9)
+    assert (size.wide, size.medium) == (wide, medium)
+    assert size.max_tokens >= 64 + size.response
+
+
+def test_shapes_count_their_parameters() -> None:
+    for shape in (models.TOY, models.Shape(64, 3, 4, 1, 96, 300, tied=False)):
+        assert sum(p.numel() for p in models.build(shape).parameters()) == shape.parameters
+    counts = {"0.5B": models.MEDIUM_0_5B.parameters, "1.5B": models.MEDIUM_1_5B.parameters}
+    table = estimate.read().sizes
+    assert counts == pytest.approx({size: table[size].parameters for size in counts}, rel=0.01)
+
+
+def test_every_token_of_the_tokenizer_decodes(tmp_path: Path) -> None:
+    """A random model samples all of them."""
+    from transformers import AutoTokenizer
+
+    models.save(tmp_path, models.TOY)
+    reader = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(reader).__name__ == "Qwen2Tokenizer"
+    assert len(reader) == models.TOY.vocabulary
+    assert all(reader.decode([token]) for token in range(3, len(reader)))
+    text = 'What is\n "1 + 1"?'
+    assert reader.decode(reader.encode(text)) == text
+
+
+def test_a_check_that_crashes_or_fails_is_said_and_fails_the_command(tmp_path: Path) -> None:
+    result = accept.run(replace(CHECKS[0], number=99), Place(tmp_path, "cpu", None))  # the process finds no such check
+    assert result["state"] == accept.FAILED
+    assert result["why"].startswith("ended with ")
+
+
+def test_unknown_checks_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--checks: 17: there is no such check; allowed: 0, 1, 2"):
+        accept.select([17], 1)
+    assert [check.number for check in accept.select([7], 1)] == [5, 7]
+    assert {check.gpus for check in accept.select(None, 1)} == {1}
+
+
+MEASURED: list[dict[str, Any]] = [
+    {"figures": {"gpu": "NVIDIA L40S", "card_gb": 47.6}},
+    {
+        "figures": {
+            "trained": "1.54e9 random parameters", "trained_size": "1.5B", "rollout_seconds": 61.2, "sequences": 128,
+            "evaluation_tokens_per_second": 8123.4, "evaluation_response_tokens": 63.7,
+        }
+    },
+]  # fmt: skip
+
+
+def test_lines_of_throughput_are_the_tables() -> None:
+    """What is printed can be put into the file as it is."""
+    lines = accept.throughput(MEASURED)
+    assert len(lines) == 2
+    content = yaml.safe_load(estimate.THROUGHPUT.read_text())
+    for line in lines:
+        section, _, entry = line.partition(": - ")
+        content[section].append(yaml.safe_load(entry))
+    table = estimate.Throughput(**content)
+    assert (table.rollout[-1].gpu, table.rollout[-1].seconds, table.rollout[-1].size) == ("L40S-44GB", 61.2, "1.5B")
+
+
+@pytest.mark.slow
+def test_without_a_gpu_all_that_needs_none_runs_and_holds(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tests.gpu.accept", "--device", "cpu", "--out", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = read_json(tmp_path / "acceptance.json")
+    states = {result["number"]: result["state"] for result in record["checks"]}
+    assert states == {
+        0: "passed",
+        1: "passed",
+        2: "passed",
+        3: "not run",
+        4: "passed",
+        5: "passed",
+        6: "passed",
+        7: "passed",
+    }
+    asked = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "passed"]
+    assert len(asked) >= 20
+    left = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "not run"]
+    assert all(c["why"] for c in left)
+    page = (tmp_path / "acceptance.md").read_text()
+    assert "nothing here was asked of a GPU" in page
+    assert re.search(r"\| 3 \| Memory .* \| not run: there is no device memory \|", page)
+    json.dumps(record, allow_nan=False)

@@ -1,0 +1,231 @@
+"""config/one_gpu.yaml and docs/one-gpu.md: planned, accepted by verl, and run whole on a CPU with everything but the
+weights."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import catalog
+from methods.adapters.verl import config as verl_config
+from methods.adapters.verl import plan as verl_plan
+from methods.training import spec as specs
+from models import registry
+from records.files import read_json, read_jsonl
+from records.layout import Results
+from tests.adapters.test_verl_config import FILES
+from tests.merged_config import load
+from tests.slurm.follow_docs import commands
+from tests.workflow.conftest import copy_of
+from workflow import estimate, matrix
+from workflow.estimate import World
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/one-gpu.md"
+CARDS = {"24 GB": (), "48 GB": ("one_gpu_48gb.yaml",), "80 GB": ("one_gpu_80gb.yaml",)}
+CONFIGS = {
+    card: load([ROOT / "config" / name for name in ("embedded.yaml", "one_gpu.yaml", *over)])
+    for card, over in CARDS.items()
+}
+MODELS = {"q7": "qwen2.5_0.5b", "q14": "qwen2.5_1.5b"}  # who stands in which place of Table 1
+with open(ROOT / "paper/tables/rows.csv", encoding="utf-8", newline="") as stream:
+    TABLE1 = [row for row in csv.DictReader(stream) if row["row"].startswith("T1.") and row["kind"] == "run"]
+
+
+def world(folder: Path, card: str) -> World:
+    return World(CONFIGS[card], Results(folder / "results"), folder / "cache", estimate.read())
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_every_method_of_table_1_is_planned_with_both_models_and_accepted(card: str) -> None:
+    planned = matrix.plan(CONFIGS[card])
+    found = {(p.run.model, p.row) for p in planned}
+    assert found == {(MODELS[row["model"]], row["method"]) for row in TABLE1}
+    for p in planned:
+        spec = specs.check(matrix.specification(CONFIGS[card], p, "base", "prompts"))
+        sizes = verl_plan(spec.training, catalog.parse(spec.method))
+        assert (sizes.trainer["nnodes"], sizes.trainer["n_gpus_per_node"], sizes.updates) == (1, 1, 96)
+
+
+def test_models_and_data_are_pinned() -> None:
+    models = [registry.model(key) for key in MODELS.values()]
+    assert all(re.fullmatch("[0-9a-f]{40}", m.revision or "") for m in models)
+    assert re.fullmatch("[0-9a-f]{40}", CONFIGS["24 GB"]["prompts"]["revision"])
+
+
+def test_cards_differ_in_memory_alone() -> None:
+    """Else results of two cards would not be comparable."""
+    same = [{key: value for key, value in config.items() if key != "cluster"} for config in CONFIGS.values()]
+    assert same[0] == same[1] == same[2]
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_the_page_states_the_plans_hours_and_disk(card: str, tmp_path: Path) -> None:
+    of = world(tmp_path, card)
+    hours = [
+        sum(job.seconds * job.gpus for job in jobs if job.seconds is not None) / 3600
+        for jobs in (estimate.train(of), estimate.generate(of))
+    ]
+    disk = sum(estimate.disk(of, estimate.train(of), 1).values()) / 1e9
+    (row,) = re.findall(rf"^\| {card} \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    cells = [cell.strip() for cell in row.split("|")]
+    assert cells[-3:] == [f"{hours[0]:.1f}", f"{hours[1]:.1f}", f"{disk:.0f} GB"]
+
+
+@pytest.mark.slow
+def test_verl_takes_the_offload_of_the_larger_model() -> None:
+    for card, offload in (("24 GB", True), ("48 GB", False)):
+        (planned,) = (p for p in matrix.plan(CONFIGS[card]) if (p.run.model, p.row) == (MODELS["q14"], "grpo"))
+        spec = specs.check(matrix.specification(CONFIGS[card], planned, "base", "prompts"))
+        made = verl_config.compose(verl_config.overrides(spec, FILES))
+        assert made.actor_rollout_ref.actor.fsdp_config.offload_policy is offload
+
+
+# --- The whole way on a CPU -------------------------------------------------------------------------------------------
+
+# Everything that follows from the lack of a GPU and of time; models, data, trainer, methods and rules are the page's.
+SMALL = """
+matrix:
+  - models: [qwen2.5_0.5b]
+    methods: [grpo, tepo]
+    seeds: [1]
+    steps: [2]
+prompts: {count: 24}
+training:
+  rollouts: 2
+  prompts_per_rollout: 4
+  samples_per_prompt: 4
+  minibatches: 2
+  learning_rate: 1.0e-3
+  max_completion_tokens: 12
+  cov_scope: minibatch
+  save_every: 1
+  device: cpu
+  precision: float32
+evaluation:
+  backend: hf
+  benchmarks: [syn_as3, syn_seq1]
+  table_step: 2
+"""
+
+
+def model_folder(folder: Path) -> Path:
+    """A model that has learnt nothing but to answer with a box, a digit of 0 to 2 and an end: a third of its answers
+    are right."""
+    import torch
+
+    from tests.gpu.models import TOY, build, tokenizer
+
+    reader = tokenizer(TOY.vocabulary)
+    model = build(TOY, positions=2048, spread=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    draw = torch.Generator().manual_seed(0)
+    asked = reader.encode("<|im_start|>assistant\n")
+    for _ in range(60):
+        answers = [[*reader.encode(rf"\boxed{{{int(n)}}}"), 0] for n in torch.randint(3, (16,), generator=draw)]
+        before = torch.randint(3, 259, (16, 24), generator=draw)  # bytes of a question: the answer depends on none
+        tail = torch.tensor([[*asked, *answer] for answer in answers])
+        ids = torch.cat([before, tail], 1)
+        labels = ids.clone()
+        labels[:, : 24 + len(asked)] = -100
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(str(folder))
+    reader.save_pretrained(str(folder))
+    return folder
+
+
+def parquet(path: Path) -> Path:
+    """The form of MATH's training file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [
+        {"problem": f"What is ${n}$ modulo $3$?", "level": "Level 1", "type": "Number Theory",
+         "solution": f"It is $\\boxed{{{n % 3}}}$."}
+        for n in range(60)
+    ]  # fmt: skip
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def test_the_test_model_answers_in_boxes(tmp_path: Path) -> None:
+    """Else no group would be mixed, and nothing below would train."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = model_folder(tmp_path / "model")
+    reader, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    assert type(reader).__name__ == "Qwen2Tokenizer"
+    ids = reader("Why?\n<|im_start|>assistant\n", return_tensors="pt")["input_ids"].repeat(24, 1)
+    torch.manual_seed(0)
+    said = reader.batch_decode(model.generate(ids, do_sample=True, top_k=0, max_new_tokens=12)[:, ids.shape[1] :])
+    boxes = [text for text in said if re.match(r"\\boxed\{[012]\}", text)]
+    assert len(boxes) > 12
+    assert len(set(boxes)) > 1
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The page's commands typed into one shell, in a copy of the repository: the copy, and all that was said."""
+    folder = tmp_path_factory.mktemp("one gpu")
+    clone = copy_of(folder / "clone", "docs", "README.md")
+    (clone / "config/small.yaml").write_text(SMALL, encoding="utf-8")
+    (folder / "downloads").mkdir()
+    model_folder(folder / "downloads" / "Qwen2.5-0.5B")
+    parquet(folder / "downloads" / "train-00000-of-00001.parquet")
+    lines = []
+    for command in commands(PAGE):
+        if "Qwen2.5-1.5B" in command or "evals.fetch" in command:
+            continue  # not in this test's matrix; the real benchmarks are nowhere in the repository
+        lines.append(f"printf '\\n$ %s\\n' {shlex.quote(command)}; {command}")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DOWNLOADS": str(folder / "downloads"),
+        "CARD": "config/small.yaml",
+        "HF_HUB_OFFLINE": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)], cwd=clone, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:]
+    return clone, done.stdout
+
+
+@pytest.mark.slow
+def test_the_page_runs_to_the_tables(followed: tuple[Path, str]) -> None:
+    clone, said = followed
+    results = clone / "results/one_gpu"
+    for path in ("report.html", "manifest.json", "claims.csv", "figures/figure2.svg", "tables/table1.md"):
+        assert (results / path).is_file(), path
+    table = (results / "tables/table1.md").read_text(encoding="utf-8")
+    assert "Qwen2.5-0.5B" in table
+    assert "standing for Qwen2.5-7B" in table
+    assert re.search(r"gpu=1\b", said), "two jobs would share the GPU"
+
+
+@pytest.mark.slow
+def test_what_was_trained_is_what_the_page_says(followed: tuple[Path, str]) -> None:
+    clone, _ = followed
+    for method in ("grpo", "tepo"):
+        record = read_json(clone / f"results/one_gpu/runs/qwen2.5_0.5b/{method}/seed1/run.json")
+        assert (record["spec"]["trainer"], record["spec"]["training"]["rollouts"]) == ("verl", 2)
+        assert registry.model("qwen2.5_0.5b").revision in record["spec"]["base"]
+    (prompts,) = (clone / "results/cache/prompts").glob("math_train-*/*.jsonl")
+    rows: list[dict[str, Any]] = read_jsonl(prompts)
+    assert len(rows) == 24
+    assert all(row["prompt"].endswith("<|im_start|>assistant\n") for row in rows)
+    source = json.loads(next((clone / "results/cache/data").glob("math_train-*.json")).read_text())
+    assert (source["distinct"], source["commit"]) == (60, None)
