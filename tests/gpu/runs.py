@@ -172,14 +172,21 @@ def resume(place: Place) -> Figures:
     if kept is None:
         raise RuntimeError(f"training ended with {process.returncode} before a state was complete")
     mark = read_json(kept / MARK)
-    found = hashes(kept)
-    differ = loaded(place, kept)
+    waited = settle(place)
+    found = digests.of_folder(kept)
+    # in a process of its own: what it takes of the GPU is free again before the run goes on
+    out = place.folder / "loaded.json"
+    subprocess.run(
+        [sys.executable, "-m", "tests.gpu.runs", str(place.folder), place.device, str(kept), str(out)], check=True
+    )
+    differ = int(read_json(out))
     before = curve_lines(folder / "state", mark["rollout"])
-    unchanged = hashes(kept) == found
+    unchanged = digests.of_folder(kept) == found
     wait(start(place, "tepo", folder), folder)
     done, straight = curve(folder), curve(whole)
     figures: Figures = {
         "killed_after_rollout": mark["rollout"],
+        "seconds_until_the_killed_run_left_the_gpu": waited,
         "shards_differ": differ + (not unchanged),
         "rows_before_differ": sum(a != b for a, b in zip(before, curve_lines(folder, mark["rollout"]), strict=True)),
         "refills_missing_from_the_mark": max(
@@ -209,13 +216,25 @@ def curve_lines(folder: Path, rollouts: int) -> list[str]:
 
 
 def refills(rows: list[dict[str, str]], rollouts: int, prompts: int) -> int:
-    """Prompts drawn beyond the rollouts' own, up to this rollout: the stream of refills has at least there."""
+    """Prompts drawn beyond the rollouts' own, up to this rollout: the stream of refills is at least there."""
     sampled = {int(row["rollout"]): int(row["groups_sampled"]) for row in rows}
     return sum(sampled[rollout] - prompts for rollout in range(1, rollouts + 1))
 
 
-def hashes(state: Path) -> dict[str, str]:
-    return digests.of_folder(state)
+def settle(place: Place) -> float | None:
+    """Seconds until the card is free again: the processes of a killed run end by themselves, but not at once."""
+    if not place.cuda:
+        return None
+    began = time.monotonic()
+    words = ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"]
+    while time.monotonic() - began < 120:
+        # not through torch: it would take memory of its own
+        done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=True)
+        used, total = (float(x) for x in done.stdout.splitlines()[0].split(","))
+        if used < 0.05 * total:
+            return time.monotonic() - began
+        time.sleep(1)
+    raise RuntimeError(f"{used:.0f} of {total:.0f} MiB of the GPU are still taken 120 s after the run was killed")
 
 
 def loaded(place: Place, state: Path) -> int:
@@ -223,7 +242,7 @@ def loaded(place: Place, state: Path) -> int:
     from methods.adapters.verl import checkpoint
     from tests.gpu.engine import worker
 
-    actor = worker(spec(place, "tepo"), place.folder / "again", half=place.cuda)
+    actor = worker(check(read_json(place.folder / "runs" / "killed.json")), place.folder / "again", half=place.cuda)
 
     import torch
 
@@ -360,3 +379,9 @@ def tensor_parallel(place: Place) -> Figures:
     shutil.rmtree(out, ignore_errors=True)
     seconds = generate(place, out, BENCHMARKS[0], more=("--engine", "tensor_parallel_size=2"))
     return {"responses": rows_of(out / f"{BENCHMARKS[0]}.parquet"), "seconds_with_start": seconds}
+
+
+if __name__ == "__main__":
+    _folder, _device, _state, _out = sys.argv[1:]
+    # which sizes a card has does not matter here: the run's files are there
+    write_json(_out, loaded(Place(Path(_folder), _device, None), Path(_state)))
