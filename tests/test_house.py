@@ -12,7 +12,7 @@ FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
     "records": (),
     "methods": ("records",),
     "tepo_bench": ("records", "methods"),
-    "evals": ("records",),
+    "evals": ("records", "methods"),  # methods.sampling: training and evaluation draw by one loop
     "models": ("records", "evals"),
     "paper": ("records", "methods", "evals"),
     "report": ("records", "methods", "evals", "paper"),

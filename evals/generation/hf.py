@@ -1,8 +1,8 @@
 """The hf backend: lm-eval's HFLM, observed while it generates.
 
-It gives the same responses as stock HFLM and differs in two ways. Token counts and stop reasons are noted. The model's
-own sampling defaults (generation_config.json: top_k, repetition_penalty, ...) do not apply, because the task file is
-the only place that decides decoding.
+It gives the same responses as stock HFLM and differs in three ways. Token counts and stop reasons are noted. The
+model's own sampling defaults (generation_config.json: top_k, repetition_penalty, ...) do not apply, because the task
+file is the only place that decides decoding. Where `methods.sampling` gives the tokens of `generate`, it draws them.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def _observed_hflm() -> type[LM]:
     from lm_eval.models.huggingface import HFLM
     from transformers import GenerationConfig
 
+    from methods import sampling
+
     class ObservedHFLM(HFLM):
         def __init__(self, seen: Observations, **arguments: Any):
             super().__init__(**arguments)
@@ -81,9 +83,32 @@ def _observed_hflm() -> type[LM]:
                 return super().generate_until(requests, disable_tqdm=True)
 
         def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
-            out = super()._model_generate(context, max_length, stop, **arguments)
+            out = self._drawn(context, max_length, stop, **arguments)
+            if out is None:
+                out = super()._model_generate(context, max_length, stop, **arguments)
             self._note(out[:, context.shape[1] :])
             return out
+
+        def _drawn(
+            self, context: Any, max_length: int, stop: list[str], attention_mask: Any, **asked: Any
+        ) -> torch.Tensor | None:
+            """What `generate` would return, for less; None for what `methods.sampling` does not follow."""
+            end = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
+            # The end token's text is the only stop that lm-eval itself adds, and `ends` holds the token.
+            if stop != [end] or self.mixed_precision_dtype or sampling.unsupported(self.model, asked):
+                return None
+            drawn = sampling.sample(
+                self.model,
+                context,
+                attention_mask,
+                max_new_tokens=max_length - context.shape[1],
+                ends=self.ends,
+                pad=self.tokenizer.pad_token_id,
+                greedy=not asked.get("do_sample"),
+                temperature=asked.get("temperature") or 1.0,
+                top_p=asked.get("top_p") or 1.0,
+            )
+            return torch.cat([context, drawn.tokens], dim=1)
 
         def _note(self, response_BT: torch.Tensor) -> None:
             ended_BT = torch.isin(response_BT, torch.tensor(self.ends, device=response_BT.device))

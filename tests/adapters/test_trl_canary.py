@@ -16,6 +16,9 @@ SIGNATURES = {
         "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
     ],
     "_generate_and_score_completions": ["self", "inputs"],
+    "_generate_single_turn": [
+        "self", "prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images",
+    ],
     "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
     "_compute_loss": ["self", "model", "inputs"],
     "_prepare_inputs": ["self", "generation_batch"],
@@ -39,6 +42,22 @@ def test_generation_takes_our_processor_before_its_own_temperature() -> None:
     text = inspect.getsource(GenerationMixin._get_logits_processor)
     assert text.index("(processors, logits_processor)") < text.index("TemperatureLogitsWarper(")
     assert "logits_processor" not in inspect.getsource(GRPOTrainer._generate_single_turn)
+
+
+def test_own_sampling_makes_what_trl_makes_of_generate() -> None:
+    """Lists without padding, the end token included, and no log-probs; it starts from the same generation settings."""
+    from trl import GRPOTrainer
+
+    text = inspect.getsource(GRPOTrainer._generate_single_turn)
+    for line in (
+        "**generate_inputs, generation_config=self.generation_config",
+        "completion_mask = (sequence_indices <= eos_idx.unsqueeze(1)).int()",
+        "logprobs = None  # not used in this case",
+    ):
+        assert line in text
+    built = inspect.getsource(GRPOTrainer.__init__)
+    for line in ('"max_new_tokens": self.max_completion_length', '"eos_token_id": self.eos_token_ids'):
+        assert line in built
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

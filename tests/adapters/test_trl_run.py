@@ -211,6 +211,23 @@ def test_gradient_accumulation_is_the_same_update(key: str, train: Train, tmp_pa
     assert [(a["tokens"], a["sequences"]) for a in one] == [(b["tokens"], b["sequences"]) for b in two]
 
 
+def test_own_sampling_and_generate_train_the_same_run(
+    train: Train,
+    runs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Curve and weights bit for bit, the sampler's log-probs too; and why `generate` was asked is said once."""
+    from methods import sampling
+
+    monkeypatch.setattr(sampling, "unsupported", lambda *_: "a reason")
+    assert train(tmp_path / "run") == 0
+    assert capsys.readouterr().out.count("sampling by transformers' generate: a reason\n") == 1
+    assert numbers(tmp_path / "run") == numbers(runs["tepo"])
+    assert weights(tmp_path / "run") == weights(runs["tepo"])
+
+
 FILTERS = {"mask": 4, "none": 4, "oversample": 6}
 
 

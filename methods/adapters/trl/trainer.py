@@ -6,6 +6,7 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
 - old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
   first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped;
+- responses are drawn by `methods.sampling`, which gives the tokens of `generate` for less, where it can;
 - weight decay acts on all parameters;
 - each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
 
@@ -30,7 +31,7 @@ import transformers
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from methods import catalog
+from methods import catalog, sampling
 from methods.adapters import Plan
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.adapters.trl.recorder import Recorder
@@ -63,6 +64,8 @@ class MethodTrainer(GRPOTrainer):
         self._skip_old_logp = False  # while TRL samples: it asks for old log-probs before groups are filtered
         self._rewards: torch.Tensor | None = None  # (N,) of the last draw
         self._kept: Rows | None = None  # of the rollout just sampled
+        self._sampled: sampling.Sampled | None = None  # by the last draw; None where `generate` made it
+        self._refusal: str | None = None  # why `generate` was asked, once it has been said
         super().__init__(**trainer)
 
     @property
@@ -139,6 +142,7 @@ class MethodTrainer(GRPOTrainer):
         with torch.random.fork_rng(), sampling_logps(self.model, self.temperature) as sampled:
             torch.manual_seed(derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
+            logp = sampled.of(output["completion_ids"]) if self._sampled is None else self._sampled.logp
         self._skip_old_logp = False  # TRL makes no old pass if there is one update per rollout
         assert self._rewards is not None
         count = len(examples)
@@ -150,8 +154,35 @@ class MethodTrainer(GRPOTrainer):
             reward=self._rewards,
             group=torch.arange(count, device=self._rewards.device) // self.num_generations,
             ref_logp=output.get("ref_per_token_logps"),
-            sampling_logp=sampled.of(output["completion_ids"]),
+            sampling_logp=logp,
         )
+
+    def _generate_single_turn(
+        self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """`methods.sampling` in place of `generate`: the same tokens. TRL's own path for what it does not follow."""
+        asked = self.generation_config.to_diff_dict()
+        refusal = sampling.unsupported(self.model, asked)
+        self._sampled = None
+        if refusal or images or multimodal_fields:
+            if refusal and refusal != self._refusal:
+                print(f"{self.recorder.run.folder}: sampling by transformers' generate: {refusal}", flush=True)
+                self._refusal = refusal
+            return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
+        width = max(map(len, prompt_ids))
+        pad = self._tokenizer.pad_token_id
+        with torch.no_grad():
+            self._sampled = sampling.sample(
+                self.model,
+                torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompt_ids]),
+                torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids]),
+                max_new_tokens=self.max_completion_length,
+                ends=self.eos_token_ids,
+                pad=pad,
+                temperature=self.temperature,
+            )
+        tokens, lengths = self._sampled.tokens.tolist(), self._sampled.lengths.tolist()
+        return [row[:length] for row, length in zip(tokens, lengths, strict=True)], None
 
     def _with_advantage(self, sampled: Rows, kept_groups: list[int]) -> Rows:
         """The rows of the kept groups, with the method's advantages over exactly these."""

@@ -94,6 +94,24 @@ def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
         assert row.tokens == int((out != tokenizer.eos_token_id).sum())
 
 
+def test_own_sampling_and_generate_draw_the_same_file(
+    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from methods import sampling
+
+    asked: list[dict[str, Any]] = []
+
+    def refuse(_: Any, arguments: dict[str, Any]) -> str:
+        asked.append(arguments)
+        return "a reason"
+
+    monkeypatch.setattr(sampling, "unsupported", refuse)
+    run(tiny, quick_data, tmp_path)
+    assert {bool(arguments["do_sample"]) for arguments in asked} == {True, False}
+    for key in QUICK:
+        assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
+
+
 def test_stop_reasons_are_the_models_not_the_texts(drawn: Path) -> None:
     """A random model writes broken UTF-8: encoded again, its text would be up to three times as long."""
     own = rows(drawn, SAMPLED)

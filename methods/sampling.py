@@ -1,0 +1,234 @@
+"""Draw responses from a causal model: the tokens of transformers' `generate` in a third of its time, on a tiny model.
+
+`generate` prepares inputs, builds a mask, concatenates the cache and walks a chain of processors for every token, and
+it goes on computing rows that have ended. Here mask, positions and cache are made once, equal prompts are read once,
+and ended rows leave the batch. The layers are the model's own modules. Random numbers are consumed as by
+`torch.multinomial` over the whole batch, so that one seed gives the tokens that it gives in `generate`
+(tests/methods/test_sampling.py holds them against each other).
+
+Not for every model and request: `unsupported` says why not, and the caller then asks `generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Classes whose forward pass is embeddings, layers, norm and head, with one causal mask for all layers. Read those of
+# another class before adding it.
+CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+# Of `generate`'s arguments: those that `sample` follows or that change no token, and values that switch another off.
+FOLLOWED = {
+    "max_length", "max_new_tokens", "do_sample", "temperature", "top_p", "eos_token_id", "pad_token_id", "bos_token_id",
+    "use_cache", "disable_compile", "transformers_version", "_from_model_config",
+}  # fmt: skip
+OFF = {"top_k": 0, "repetition_penalty": 1.0, "num_beams": 1}
+# A batch is cut to whole blocks of so many rows, some ended ones among them: matrix products over fewer than 9 rows and
+# the last elements of an odd number of rows go through other kernels, whose last bits differ (measured, MKL and torch).
+BLOCK = 16
+# Beyond this share of ended rows the batch is cut to the others. Each cut copies the cache of those that stay.
+ENDED_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Responses, as wide as the longest of them; behind its end a row holds padding."""
+
+    tokens: Tensor  # (N, C) long
+    lengths: Tensor  # (N,) long, an end token counts
+    logp: Tensor  # (N, C) float32, of each token under the temperature and before top_p; 0 on padding
+
+
+def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
+    """Why `generate` must be asked instead; None where `sample` gives its tokens. asked: the arguments meant for it."""
+    import torch
+
+    config = model.config
+    if type(model).__name__ not in CLASSES:
+        return f"{type(model).__name__} is not one of {', '.join(CLASSES)}"
+    # Elsewhere a batch of fewer rows may give other last bits, and nobody has compared the tokens.
+    if model.device.type != "cpu" or model.dtype != torch.float32:
+        return f"{model.dtype} on {model.device.type}: only float32 on the CPU has been compared"
+    if config._attn_implementation not in ("eager", "sdpa"):
+        return f"attention {config._attn_implementation}: its mask has another form"
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()) or (
+        type(model).__name__ == "MistralForCausalLM" and config.sliding_window is not None
+    ):
+        return "sliding window: its mask is not the causal one"
+    if config.rope_parameters.get("rope_type", "default") != "default":
+        return f"rope_type {config.rope_parameters['rope_type']}: angles may depend on the length reached"
+    if model.training and getattr(config, "attention_dropout", 0.0):
+        return "attention_dropout in training mode draws random numbers"
+    defaults = model.generation_config.to_diff_dict()  # `generate` takes from them what is not asked for
+    asked = defaults | {name: value for name, value in asked.items() if value is not None}
+    for name, value in asked.items():
+        if name not in FOLLOWED and value is not None and value is not False and value != OFF.get(name):
+            return f"{name} {value!r} is not followed"
+    if asked.get("do_sample") and "top_k" not in asked:
+        return "top_k: generate's default is 50"
+    return None
+
+
+class _Cache:
+    """Keys and values of all layers in buffers of their final length; as much of transformers' Cache as layers use."""
+
+    def __init__(self, length: int):
+        self.length = length
+        self.filled = 0  # columns, before the present pass
+        self.layers: dict[int, tuple[Tensor, Tensor]] = {}  # (N, heads, length, size) each
+
+    def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        end = self.filled + key.shape[2]
+        if layer not in self.layers:
+            n, heads, _new, size = key.shape
+            self.layers[layer] = (
+                key.new_empty(n, heads, self.length, size),
+                value.new_empty(n, heads, self.length, size),
+            )
+        keys, values = self.layers[layer]
+        keys[:, :, self.filled : end] = key
+        values[:, :, self.filled : end] = value
+        return keys[:, :, :end], values[:, :, :end]
+
+    def take(self, rows: Tensor) -> None:
+        """Keep these rows, in this order; a row may come several times."""
+        for layer, (keys, values) in self.layers.items():
+            taken = []
+            for old in (keys, values):
+                new = old.new_empty(len(rows), *old.shape[1:])
+                new[:, :, : self.filled] = old[:, :, : self.filled].index_select(0, rows)
+                taken.append(new)
+            self.layers[layer] = (taken[0], taken[1])
+
+
+class _Decoder:
+    """The model's forward pass, with what does not change from token to token made once."""
+
+    def __init__(self, model: Any, mask_NT: Tensor):
+        """mask_NT: 1 where a row holds a token, over prompt and response."""
+        import torch
+
+        self.model, self.body = model, model.model
+        self.cache = _Cache(mask_NT.shape[1])
+        eager = model.config._attn_implementation == "eager"
+        # As transformers does: without padding sdpa gets no mask (and knows by itself that a prompt is causal)
+        self.mask: Tensor | None = None
+        if eager or not bool(mask_NT.all()):
+            seen = mask_NT.bool()[:, None, None, :]
+            self.mask = torch.where(seen, 0.0, torch.finfo(model.dtype).min).to(model.dtype) if eager else seen
+        self.eager = eager
+        self.positions = (mask_NT.long().cumsum(1) - 1).clamp(min=0)
+
+    def take(self, rows: Tensor) -> None:
+        self.cache.take(rows)
+        self.positions = self.positions[rows]
+        if self.mask is not None:
+            self.mask = self.mask[rows]
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """(n, V) float32 after the last of the given tokens (n, columns), which follow those given before."""
+        import torch
+
+        columns, start = ids.shape[1], self.cache.filled
+        mask = None if self.mask is None else self.mask[..., : start + columns]
+        if mask is not None and columns > 1:  # the prompt: no column sees a later one
+            causal = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
+            if self.eager:
+                least = torch.finfo(mask.dtype).min
+                mask = torch.where(causal, mask, torch.full((), least, dtype=mask.dtype, device=mask.device))
+            else:
+                mask = mask & causal
+        hidden = self.body.embed_tokens(ids)
+        positions = self.positions[:, start : start + columns]
+        angles = self.body.rotary_emb(hidden, position_ids=positions)
+        for layer in self.body.layers:
+            hidden = layer(
+                hidden,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=self.cache,
+                use_cache=True,
+                position_embeddings=angles,
+            )
+        self.cache.filled += columns
+        logits: Tensor = self.model.lm_head(self.body.norm(hidden[:, -1:]))[:, -1].float()
+        return logits
+
+
+def _blocks(rows: int) -> int:
+    return -(-rows // BLOCK) * BLOCK
+
+
+def sample(
+    model: Any,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    *,
+    max_new_tokens: int,
+    ends: list[int],
+    pad: int,
+    greedy: bool = False,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+) -> Sampled:
+    """One response to each prompt, from torch's default generator; call it under no_grad.
+
+    prompt_ids, prompt_mask: (N, P), padded on the left. ends: tokens that end a response and belong to it.
+    """
+    import torch
+    from transformers.generation.logits_process import TopPLogitsWarper
+
+    count, width = prompt_ids.shape
+    ends_E = torch.tensor(ends, device=prompt_ids.device)
+    nucleus = TopPLogitsWarper(top_p) if top_p < 1 and not greedy else None
+    # Samples of one prompt share its pass. The mask is a part of what makes two prompts equal.
+    both = torch.cat([prompt_ids, prompt_mask], 1)
+    own, copy_of = torch.unique(both, dim=0, return_inverse=True)
+    if _blocks(len(own)) < count:
+        both = own[torch.arange(_blocks(len(own)), device=own.device) % len(own)]
+    else:
+        copy_of = torch.arange(count, device=both.device)
+    own_ids, own_mask = both[:, :width], both[:, width:]
+    response = torch.ones(len(both), max_new_tokens, dtype=own_mask.dtype, device=own_mask.device)
+    decoder = _Decoder(model, torch.cat([own_mask, response], 1))
+    logits = decoder.logits(own_ids).index_select(0, copy_of)
+    decoder.take(copy_of)
+    tokens = torch.full((count, max_new_tokens), pad, dtype=torch.long, device=prompt_ids.device)
+    logp = torch.zeros(count, max_new_tokens, device=prompt_ids.device)
+    lengths = torch.full((count,), max_new_tokens, dtype=torch.long, device=prompt_ids.device)
+    rows = torch.arange(count, device=prompt_ids.device)  # of the batch as it stands, in the order of the prompts
+    alive = torch.ones(count, dtype=torch.bool, device=prompt_ids.device)  # likewise: not ended
+    noise = torch.empty(count, logits.shape[1], device=prompt_ids.device)
+    step = 0
+    while True:
+        scores = logits if temperature == 1 or greedy else logits / temperature
+        if greedy:
+            chosen = scores.argmax(-1)
+        else:
+            kept = scores if nucleus is None else nucleus(None, scores)
+            # `torch.multinomial(probs, 1)`, whose noise is drawn for ended rows too: others' must not depend on them
+            noise.exponential_(1)
+            own = noise if len(rows) == count else noise.index_select(0, rows)
+            chosen = kept.softmax(-1).div_(own).argmax(-1)
+        at = rows[alive]
+        tokens[at, step] = chosen[alive]
+        # a difference instead of log_softmax, which would write the whole vocabulary
+        logp[at, step] = (scores.gather(1, chosen[:, None])[:, 0] - scores.logsumexp(1))[alive]
+        ended = alive & torch.isin(chosen, ends_E)
+        alive = alive & ~ended
+        step += 1
+        lengths[rows[ended]] = step
+        left = int(alive.sum())
+        if left == 0 or step == max_new_tokens:
+            break
+        size = _blocks(left)
+        if size < (1 - ENDED_SHARE) * len(rows):
+            keep = alive.int().argsort(descending=True, stable=True)[:size]
+            decoder.take(keep)
+            rows, chosen, alive = rows[keep], chosen[keep], alive[keep]
+        logits = decoder.logits(chosen[:, None])
+    return Sampled(tokens[:, :step], lengths, logp[:, :step])

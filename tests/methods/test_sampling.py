@@ -1,0 +1,177 @@
+"""`methods.sampling` against `generate`: the same tokens from the same seed, the same log-probs, as much noise used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from methods import sampling  # noqa: E402 - after the skips
+
+PAD, BOS, VOCAB = 0, 1, 264
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,  # far from uniform: a wrong mask or position gives other tokens
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": 2,
+}
+MODELS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=4)),
+    "mistral": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=None)
+    ),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES, num_key_value_heads=2)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=20)
+    ),
+}
+# Rows end one by one over the whole length, hardly ever, or nearly all at once
+MANY_ENDS, FEW_ENDS = [2, *range(100, 116)], [2, 3]
+ASKED = {  # end tokens, arguments of `generate`
+    "sampled": (MANY_ENDS, {"do_sample": True, "temperature": 1.0}),
+    "temperature": (MANY_ENDS, {"do_sample": True, "temperature": 0.6}),
+    "top_p": (MANY_ENDS, {"do_sample": True, "temperature": 0.6, "top_p": 0.95}),
+    "greedy": (MANY_ENDS, {"do_sample": False}),
+    "length limit": (FEW_ENDS, {"do_sample": True, "temperature": 1.0}),
+    "one token": (FEW_ENDS, {"do_sample": True, "temperature": 1.0, "max_new_tokens": 1}),
+    "ends at once": (list(range(2, 200)), {"do_sample": True, "temperature": 1.0}),
+}
+COUNTS = {"few": (3, 1), "odd": (9, 5), "many": (12, 8)}  # prompts, samples of each
+
+
+def built(name: str, attention: str = "eager") -> Any:
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    model.set_attn_implementation(attention)
+    return model
+
+
+def prompts(count: int, samples: int) -> tuple[Any, Any]:
+    """(N, P) ids and mask, padded on the left; samples of a prompt lie together."""
+    made = torch.Generator().manual_seed(1)
+    lengths = torch.randint(2, 12, (count,), generator=made).tolist()
+    lengths[0] = 12
+    ids, mask = torch.full((count, 12), PAD), torch.zeros(count, 12, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        ids[row, -length:] = torch.randint(3, VOCAB, (length,), generator=made)
+        mask[row, -length:] = 1
+    return ids.repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
+
+
+class Scores:
+    """The log-probs of the tokens that `generate` draws, as its logits processor."""
+
+    def __init__(self, temperature: float):
+        self.temperature, self.steps = temperature, []  # type: ignore[var-annotated]
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        self.steps.append((scores / self.temperature).log_softmax(-1))
+        return scores
+
+
+def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]) -> Any:
+    """`generate`'s tokens and log-probs, ours, and whether both left the generator in the same state."""
+    asked = {"max_new_tokens": 24, "top_k": 0, **asked}
+    seen = Scores(asked.get("temperature", 1.0))
+    config = transformers.GenerationConfig(**asked, eos_token_id=ends, pad_token_id=PAD, bos_token_id=BOS)
+    assert sampling.unsupported(model, config.to_diff_dict()) is None
+    with torch.no_grad():
+        torch.manual_seed(5)
+        out = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=[seen])
+        after = torch.random.get_rng_state()
+        torch.manual_seed(5)
+        ours = sampling.sample(
+            model,
+            ids,
+            mask,
+            max_new_tokens=asked["max_new_tokens"],
+            ends=ends,
+            pad=PAD,
+            greedy=not asked["do_sample"],
+            temperature=asked.get("temperature", 1.0),
+            top_p=asked.get("top_p", 1.0),
+        )
+    tokens = out[:, ids.shape[1] :]
+    logp = torch.stack(seen.steps, 1).gather(2, tokens[..., None])[..., 0]
+    return tokens, logp, ours, torch.equal(after, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("name", MODELS)
+def test_same_tokens_as_generate(name: str, asked: str) -> None:
+    ends, arguments = ASKED[asked]
+    ids, mask = prompts(*COUNTS["many"])
+    tokens, logp, ours, same_noise = both(built(name), ids, mask, ends, arguments)
+    assert torch.equal(ours.tokens, tokens)
+    assert same_noise
+    ended = torch.isin(tokens, torch.tensor(ends))
+    lengths = torch.where(ended.any(1), ended.int().argmax(1) + 1, tokens.shape[1])
+    assert torch.equal(ours.lengths, lengths)
+    own = torch.arange(tokens.shape[1]) < lengths[:, None]
+    assert bool(own.all()) == (asked == "one token"), "rows are meant to end one by one"
+    assert asked != "length limit" or int((lengths == tokens.shape[1]).sum()) > 64
+    torch.testing.assert_close(ours.logp[own], logp[own], rtol=0, atol=4e-6)  # another sum over the vocabulary
+    assert not ours.logp[~own].any()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_same_tokens_for_every_shape_of_batch(count: str, attention: str, padded: bool) -> None:
+    """Without padding sdpa gets no mask at all; few rows are never cut; odd numbers leave a part of a block."""
+    ids, mask = prompts(*COUNTS[count])
+    if not padded:
+        ids, mask = ids[:, -2:], mask[:, -2:]
+    ends, arguments = ASKED["sampled"]
+    tokens, _, ours, same_noise = both(built("qwen2", attention), ids, mask, ends, arguments)
+    assert torch.equal(ours.tokens, tokens)
+    assert same_noise
+
+
+def test_equal_prompts_of_other_lengths_are_told_apart() -> None:
+    """Padding is known by the mask alone: a prompt may begin with the padding token."""
+    ids, mask = prompts(24, 2)
+    ids[1::2, :-2], mask[1::2, :] = PAD, 1
+    ids[::2, :-2], mask[::2, :-2] = PAD, 0
+    tokens, _, ours, _ = both(built("qwen2"), ids, mask, *ASKED["sampled"])
+    assert torch.equal(ours.tokens, tokens)
+
+
+def test_what_is_not_followed_is_refused() -> None:
+    model = built("qwen2")
+    fine = {"do_sample": True, "top_k": 0, "temperature": 1.0}
+    assert sampling.unsupported(model, fine) is None
+    for more in ({"top_k": 50}, {"top_k": None}, {"min_p": 0.1}, {"repetition_penalty": 1.1}, {"num_beams": 2},
+                 {"min_new_tokens": 3}, {"suppress_tokens": [5]}, {"stop_strings": ["."]}):  # fmt: skip
+        assert sampling.unsupported(model, fine | more), more
+    model.generation_config.repetition_penalty = 1.05  # `generate` would take it from there
+    assert "repetition_penalty" in str(sampling.unsupported(model, fine))
+
+
+def test_models_that_compute_otherwise_are_refused() -> None:
+    fine = {"do_sample": False}
+    sliding = transformers.MistralForCausalLM(
+        transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=8)
+    )
+    assert "sliding" in str(sampling.unsupported(sliding, fine))
+    some = transformers.Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=1)
+    assert "sliding" in str(sampling.unsupported(transformers.Qwen2ForCausalLM(some), fine))
+    angles = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    scaled = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, rope_parameters=angles))
+    assert "rope_type" in str(sampling.unsupported(scaled, fine))
+    assert "bfloat16" in str(sampling.unsupported(built("llama").to(torch.bfloat16), fine))
+    other = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16))
+    assert "GPT2LMHeadModel" in str(sampling.unsupported(other, fine))
+    noisy = MODELS["qwen2"]().train()
+    noisy.config.attention_dropout = 0.1
+    assert "dropout" in str(sampling.unsupported(noisy, fine))
