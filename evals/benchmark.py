@@ -159,10 +159,11 @@ PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "mi
 
 
 @cache
-def _benchmarks() -> dict[str, Benchmark]:
+def _registered() -> dict[str, tuple[Benchmark, str]]:
+    """Key -> entry and the module that defines it."""
     import evals.tasks
 
-    entries: dict[str, Benchmark] = {}
+    entries: dict[str, tuple[Benchmark, str]] = {}
     for module in sorted(pkgutil.iter_modules(evals.tasks.__path__), key=lambda module: module.name):
         file = f"evals/tasks/{module.name}.py"
         task = importlib.import_module(f"evals.tasks.{module.name}")
@@ -174,21 +175,27 @@ def _benchmarks() -> dict[str, Benchmark]:
         for entry in own:
             if entry.key in entries:
                 raise ConfigError(f"{file}: key {entry.key!r} is taken")
-            entries[entry.key] = entry
+            entries[entry.key] = (entry, task.__name__)
     others = [key for key in entries if key not in PAPER]
     return {key: entries[key] for key in (*PAPER, *others)}
 
 
 def keys() -> tuple[str, ...]:
     """Keys of all benchmarks: the paper's seven in its order, then the others."""
-    return tuple(_benchmarks())
+    return tuple(_registered())
 
 
 def benchmark(key: str) -> Benchmark:
     """The benchmark `key`; ConfigError with the nearest match for one that is not there."""
-    if key not in _benchmarks():
+    if key not in _registered():
         raise unknown("evals/tasks", "benchmark", key, keys())
-    return _benchmarks()[key]
+    return _registered()[key][0]
+
+
+def module_of(key: str) -> str:
+    """The module in `evals.tasks` that defines a benchmark."""
+    benchmark(key)
+    return _registered()[key][1]
 
 
 def select(names: Iterable[str]) -> tuple[Benchmark, ...]:

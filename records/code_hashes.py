@@ -7,7 +7,10 @@ left out of the hash:
 - prose: a class may declare `PROSE: ClassVar = frozenset({"title", ...})`, and these arguments are left out of calls
   that make it (of a mapping such as {label: meaning} the labels still count). `prose=True`, for pages that print them,
   keeps them;
-- modules that declare `DECIDES_NO_NUMBER = "<reason>"`, such as the run lock.
+- modules that declare `DECIDES_NO_NUMBER = "<reason>"`, such as the run lock;
+- in the folders of `FORMULAS`, functions whose name no other code of the hash mentions: a formula that is new there, or
+  that only another method uses. A name counts wherever it stands (as a name, an attribute, an import or a whole text),
+  so that at worst too much is hashed.
 
 Beyond `import`, a module depends on a module that it names in a string ("evals.grading.worker") and on the data files
 that it locates by `__file__` or `ROOT`. Found by name at run time and therefore not followed: the catalog's files, the
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +32,10 @@ from records.provenance import ROOT, sha256_file
 
 DECIDES_NO_NUMBER = "its own result, the hash, changes when it matters"
 OUTPUTS = ("results", "docs", "logs")  # folders that the project writes: no input, though found by ROOT
+FORMULAS = ("methods/parts/",)  # collections of functions, of which each method uses some
 ROOMS = ("records", "methods", "evals", "models", "paper", "report", "workflow")
+
+PATH = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)*")  # a text that may name something in a module
 
 Word: TypeAlias = "str | list[Word]"
 
@@ -49,6 +56,7 @@ class Source:
     data: tuple[str, ...]  # data files it locates
     code: str  # digest without prose
     code_and_prose: str
+    names: frozenset[str]  # that its code mentions
     counts: bool  # False: it declares DECIDES_NO_NUMBER
 
 
@@ -89,14 +97,41 @@ def submodules(package: str) -> tuple[str, ...]:
 def code_hash(files: Iterable[str], *, prose: bool = False) -> str:
     """12 hex digits over the code in `files` (relative to the root); data files count by their content."""
     digest = hashlib.sha256()
-    for file in sorted(set(files)):
-        if file.endswith(".py"):
+    files = sorted(set(files))
+    mentioned = _mentioned(files)
+    for file in files:
+        if file.startswith(FORMULAS) and file.endswith(".py"):
+            parts = [part for name, part in _formulas(file) if name is None or name in mentioned]
+            content = " ".join(part.code_and_prose if prose else part.code for part in parts)
+        elif file.endswith(".py"):
             source = _source(file)
             content = source.code_and_prose if prose else source.code
         else:
             content = sha256_file(ROOT / file)
         digest.update(f"{file}\0{content}\n".encode())
     return digest.hexdigest()[:12]
+
+
+def _mentioned(files: Iterable[str]) -> set[str]:
+    """Names that the code of the files mentions; of a collection of formulas, what is mentioned of it mentions more."""
+    python = [file for file in files if file.endswith(".py")]
+    mentioned = {name for file in python if not file.startswith(FORMULAS) for name in _source(file).names}
+    todo = [entry for file in python if file.startswith(FORMULAS) for entry in _formulas(file)]
+    while found := [entry for entry in todo if entry[0] is None or entry[0] in mentioned]:
+        mentioned.update(*(part.names for _, part in found))
+        todo = [entry for entry in todo if entry not in found]
+    return mentioned
+
+
+@cache
+def _formulas(file: str) -> list[tuple[str | None, Source]]:
+    """Each function of a file under its name, and the rest of the file under None."""
+    path = ROOT / file
+    tree = ast.parse(path.read_bytes(), file)
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    rest = ast.Module([node for node in tree.body if node not in functions], [])
+    of_functions: list[tuple[str | None, Source]] = [(f.name, _read(ast.Module([f], []), path)) for f in functions]
+    return [(None, _read(rest, path)), *of_functions]
 
 
 @cache
@@ -109,7 +144,10 @@ def _file_of(module: str) -> str | None:
 @cache
 def _source(file: str) -> Source:
     path = ROOT / file
-    tree = ast.parse(path.read_bytes(), file)
+    return _read(ast.parse(path.read_bytes(), file), path)
+
+
+def _read(tree: ast.Module, path: Path) -> Source:
     reader = _Reader(path)
     reader.read(tree, reader.words)
     code = "\n".join(word for word in reader.words if isinstance(word, str))
@@ -119,6 +157,7 @@ def _source(file: str) -> Source:
         data=tuple(sorted(reader.data)),
         code=hashlib.sha256(code.encode()).hexdigest(),
         code_and_prose=hashlib.sha256(f"{code}\0{prose}".encode()).hexdigest(),
+        names=frozenset(reader.names),
         counts=not any(_assigned(statement) == "DECIDES_NO_NUMBER" for statement in tree.body),
     )
 
@@ -135,6 +174,7 @@ class _Reader:
         self.words: list[Word] = []
         self.modules: set[str] = set()
         self.data: set[str] = set()
+        self.names: set[str] = set()
         self.aliases: dict[str, str] = {}  # name in this file -> name where it was imported from
 
     def read(self, node: ast.AST, words: list[Word], noted: bool = False) -> None:
@@ -142,10 +182,13 @@ class _Reader:
         match node:  # in the order of how many there are: this walk is most of the time that a dry run takes here
             case ast.Name():
                 words.append(f"={node.id}")
+                self.names.add(node.id)
                 return
             case ast.Constant():
                 if not noted:
                     self._note_module(node.value)
+                if isinstance(node.value, str) and PATH.fullmatch(node.value):
+                    self.names.update(re.split("[.:]", node.value))
                 words.append(repr(node.value))
                 return
             case ast.Import() | ast.ImportFrom():
@@ -163,6 +206,8 @@ class _Reader:
                     self.data.update(_data_files(path))
                 elif isinstance(node, ast.Call) and _called(node) == "closure":
                     noted = True  # a question about these modules is no dependence on them
+        if isinstance(node, ast.Attribute):
+            self.names.add(node.attr)
         words.append(type(node).__name__)
         if isinstance(node, ast.Call):
             name = _called(node)
@@ -202,6 +247,7 @@ class _Reader:
 
     def _note_imports(self, node: ast.Import | ast.ImportFrom) -> None:
         names = [alias.name for alias in node.names]
+        self.names.update(alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom):
             # `from a import b`: b is the module a.b, or something in a
             names = [str(node.module), *(f"{node.module}.{name}" for name in names)]

@@ -93,6 +93,7 @@ class Matrix(Declared):
     training: TrainingSettings = Field(default_factory=lambda: TrainingSettings())
     seeds: Tuple[int] = ()
     baseline: str | None = None  # canonical key of the method that others are compared with
+    settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, what all runs share
     base: str = BASE
     record_sha256: str | None = None  # its own: `records.digests`
 

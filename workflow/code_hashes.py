@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from evals.benchmark import module_of
 from methods.training import run_folder
 from records.code_hashes import closure, code_hash, submodules
 
@@ -42,13 +43,14 @@ def command(module: str) -> str:
 
 
 @cache
-def benchmarks() -> str:
-    return code_hash(closure("evals.fetch", *TASKS, without=NO_GRADER))
+def benchmarks(*keys: str) -> str:
+    """Only the files of these benchmarks: one that is added beside them makes none of them again."""
+    return code_hash(closure("evals.fetch", *map(module_of, keys), without=NO_GRADER))
 
 
 @cache
-def generate() -> str:
-    return code_hash(closure("evals.generate", *TASKS, without=NO_GRADER))
+def generate(*keys: str) -> str:
+    return code_hash(closure("evals.generate", *map(module_of, keys), without=NO_GRADER))
 
 
 @cache

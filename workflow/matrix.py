@@ -16,7 +16,7 @@ from methods.training.spec import Training
 from records import digests, errors
 from records.declared import Where
 from records.errors import ConfigError, Parser, unknown
-from records.files import write_json
+from records.files import parse_json, write_json
 from records.layout import BASE, Checkpoint, Run, split
 from workflow import config as configuration
 
@@ -243,8 +243,28 @@ def data_name(config: Mapping[str, Any]) -> str:
     return f"{config['prompts']['source']}-{config['prompts']['revision'] or UNPINNED}"
 
 
-def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `matrix.json`: what should be in the results, for the report to compare with what is."""
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """By dotted key, what all runs and scores of one tree share: with other values they would not stand beside each
+    other."""
+    used = {planned.run.variant for planned in plan(config)}
+    evaluation = config["evaluation"]
+    shared: dict[str, Any] = {
+        "trainer": config["trainer"],
+        "base.ladder": config["base"]["ladder"],
+        **{f"prompts.{key}": value for key, value in config["prompts"].items()},
+        **{f"training.{key}": value for key, value in config["training"].items()},
+        **{f"evaluation.{key}": evaluation[key] for key in ("backend", "seed", "benchmarks", "table_step")},
+    }
+    for name in config["variants"].keys() & used:
+        shared |= {f"variants.{name}.{key}": value for key, value in _changes(config["variants"][name]).items()}
+    return shared
+
+
+def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The content of `matrix.json`: what should be in the results, for the report to compare with what is.
+
+    kept: what else of an earlier matrix.json is in the tree (`workflow.tree`).
+    """
     from evals import benchmark as benchmarks
     from models import registry as models
 
@@ -252,7 +272,7 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
     methods = {p.run.method: p.row for p in planned}
     planned_models = [(key, models.model(key)) for key in models_of(config)]
     chosen = [benchmarks.benchmark(key) for key in config["evaluation"]["benchmarks"]]
-    return {
+    content = {
         "schema": SCHEMA,
         "scale": config["scale"],
         "title": config["title"],
@@ -291,7 +311,19 @@ def matrix(config: Mapping[str, Any]) -> dict[str, Any]:
             for c in checkpoints(config)
         ],
         "base": BASE,
+        "settings": settings(config),
     }
+    if kept:
+        for part in ("models", "methods", "runs", "checkpoints"):
+            content[part] += [entry for entry in kept[part] if not any(_same(entry, known) for known in content[part])]
+        content["variants"] = {**kept["variants"], **content["variants"]}
+        content["seeds"] = sorted({entry["seed"] for entry in content["runs"]})
+    return content
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two entries are about one model, method, run or checkpoint."""
+    return all(one.get(key) == other.get(key) for key in ("key", "model", "method", "seed", "step"))
 
 
 def _title(config: Mapping[str, Any], method: str) -> str:
@@ -311,9 +343,11 @@ def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = Parser(description="Write matrix.json: every run and checkpoint of a configuration.")
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
+    parser.add_argument("--kept", help="as JSON, what else is in the tree: a part of its earlier matrix.json")
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
-    write_json(args.out, digests.with_own(matrix(configuration.of_argument(args.config))))
+    kept = parse_json(args.kept, "--kept", ConfigError) if args.kept else None
+    write_json(args.out, digests.with_own(matrix(configuration.of_argument(args.config), kept)))
 
 
 if __name__ == "__main__":

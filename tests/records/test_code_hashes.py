@@ -66,7 +66,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _forget() -> None:
-    for function in (code_hashes._file_of, code_hashes._source, code_hashes._prose):
+    for function in (code_hashes._file_of, code_hashes._source, code_hashes._prose, code_hashes._formulas):
         function.cache_clear()
 
 
@@ -137,6 +137,51 @@ def test_prose_counts_only_for_pages(project: Path, old: str, new: str) -> None:
 )
 def test_code_is_hashed(project: Path, old: str, new: str) -> None:
     assert changed(project, old, new)
+
+
+FORMULAS = '''
+SCALE = 2
+
+def used(x):
+    return _inner(x)
+
+def by_name(x):
+    return x
+
+def unused(x):
+    """As used() does."""
+    return x
+
+def _inner(x):
+    return SCALE * x
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ("    return SCALE * x", "    return SCALE * x * x", True),
+        ("return _inner(x)", "return _inner(x + 1)", True),
+        ("def by_name(x):", "def by_name(x, y=1):", True),
+        ("SCALE = 2", "SCALE = 3", True),
+        ('"""As used() does."""\n    return x', "return 2 * x", False),
+        ("def unused", "def another", False),
+        ("def unused", "def added(x):\n    return 3\n\ndef unused", False),
+    ],
+)
+def test_of_a_collection_of_formulas_the_used_ones_count(project: Path, old: str, new: str, counts: bool) -> None:
+    folder = project / "records" / "formulas"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "one.py").write_text(FORMULAS)
+    loss = "from records.formulas import one\nLOSS = one.used(1)\nNAMED = 'records.formulas.one:by_name'\n"
+    (project / "records" / "loss.py").write_text(loss)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code_hashes, "FORMULAS", ("records/formulas/",))
+        before = hash_of()
+        assert FORMULAS.count(old) == 1
+        (folder / "one.py").write_text(FORMULAS.replace(old, new))
+        assert (hash_of() != before) == counts
 
 
 def test_a_data_file_counts_by_its_content(project: Path) -> None:

@@ -10,26 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import copy_of
+from tests.workflow.conftest import ROOT, copy_of
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now.
 WORKER = """
 import json, sys
+from evals import benchmark
 from models import recipe as recipes
 from records import code_hashes as files
 from workflow import code_hashes
 from workflow.matrix import REWARD
-STAGES = "benchmarks generate matrix report".split()
+STAGES = {"benchmarks": ["amc"], "generate": ["amc", "syn_mix3"], "matrix": [], "report": []}
 COMMANDS = {
     "grade": "evals.grade", "score": "evals.score", "table": "report.table", "figure": "report.figure",
     "convergence": "report.convergence", "audit": "paper.audit", "claims": "paper.claims.__main__",
     "manifest": "report.provenance.manifest",
 }
 for _ in sys.stdin:
-    for module in (files, recipes, code_hashes):
+    for module in (files, recipes, code_hashes, benchmark):
         for function in vars(module).values():
             getattr(function, "cache_clear", lambda: None)()
-    hashes = {stage: getattr(code_hashes, stage)() for stage in STAGES}
+    code_hashes.TASKS, code_hashes.CATALOG = files.submodules("evals.tasks"), files.submodules("methods.catalog")
+    hashes = {stage: getattr(code_hashes, stage)(*of) for stage, of in STAGES.items()}
     hashes |= {stage: code_hashes.command(module) for stage, module in COMMANDS.items()}
     for method in ("grpo", "tepo"):
         for trainer in ("trl", "verl"):
@@ -42,6 +44,15 @@ RUNS = {"grpo by trl", "grpo by verl", "tepo by trl", "tepo by verl"}
 MEASURED = {"benchmarks", "generate", "grade", "score", "recipe", "prompts", *RUNS}  # dear: all that is not a page
 # What is appended to a file; an edit may also be a pair: old text, new text.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
+FORMULA = '''
+
+@part()
+def doubled(x):
+    """Twice the reward."""
+    return 2 * x
+'''
+METHOD = (ROOT / "methods/catalog/gpg.py").read_text().replace('key="gpg"', 'key="mine"')
+BENCHMARK = (ROOT / "evals/tasks/amc.py").read_text().replace('key="amc"', 'key="mine"')
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +89,15 @@ def before(hashes: Callable[[], dict[str, str]]) -> dict[str, str]:
         ("methods/parts/reducers.py", COMMENT, set(), set()),
         ("README.md", COMMENT, set(), set()),
         ("methods/parts/reducers.py", CODE, RUNS, set()),
+        # Of the formulas, those count that a method uses.
+        ("methods/parts/advantages.py", FORMULA, set(), set()),
+        ("methods/parts/masks.py", ("return dh(t) < t.", "return dh(t) <= t."), {"tepo by trl", "tepo by verl"}, set()),
+        ("methods/parts/ratios.py", ('@part(scope="sequence")', '@part(scope="batch")'), RUNS, set()),
         ("methods/catalog/tepo.py", CODE, {"tepo by trl", "tepo by verl"}, {"matrix", "report"}),
+        # New files beside the others.
+        ("methods/catalog/mine.py", METHOD, set(), {"matrix", "report"}),
+        ("evals/tasks/mine.py", BENCHMARK, set(), {"matrix", "report"}),
+        ("config/models/mine.yaml", "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n", set(), {"matrix"}),
         ("methods/adapters/trl/trainer.py", CODE, {"grpo by trl", "tepo by trl"}, set()),
         ("records/lock.py", CODE, set(), set()),
         ("evals/reward.py", CODE, RUNS, set()),
@@ -108,14 +127,14 @@ def test_an_edit_makes_again_what_depends_on_it(
     pages: set[str],
 ) -> None:
     """again: all that is measured again; pages: pages that are made again at least, since others may read them."""
-    original = (copy / file).read_text()
-    edited = original + edit if isinstance(edit, str) else original.replace(*edit)
+    original = (copy / file).read_text() if (copy / file).exists() else None
+    edited = (original or "") + edit if isinstance(edit, str) else (original or "").replace(*edit)
     assert edited != original
     (copy / file).write_text(edited)
     try:
         after = hashes()
     finally:
-        (copy / file).write_text(original)
+        (copy / file).unlink() if original is None else (copy / file).write_text(original)
     changed = {stage for stage in before if after[stage] != before[stage]}
     assert changed & MEASURED == again
     assert pages <= changed

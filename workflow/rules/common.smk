@@ -12,6 +12,7 @@ from workflow import (
     matrix,
     progress,
     resources,
+    tree,
 )
 
 # Snakemake itself prints paths and our titles in the locale's encoding, which may lack some of their letters.
@@ -34,14 +35,31 @@ with command_line.one_line():
     config.update(settings)
     matrix.check_benchmarks(config, where)
     matrix.baseline(config, where)
+    RESULTS = Results(Path("results") / config["scale"])
+    # What the tree has already stays. A job's own Snakemake reads the same: matrix.json is rewritten with all it had.
+    BEFORE, problem = tree.recorded(RESULTS)
+    config["matrix"] = matrix.blocks(config, where)
+    config.update(models=None, methods=None, seeds=None)
+    config["matrix"] += tree.with_steps(config, matrix.plan(config, where), BEFORE)
     PLAN = {
         planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)
     }
-    if workflow.is_main_process:
-        for line in configuration.replaced(CONFIG_FILES[:GIVEN]):
-            print(line, file=sys.stderr)
+    KEPT = tree.kept(PLAN.values(), BEFORE, RESULTS)
     # It reads the file of every model, method and benchmark that is named.
-    MATRIX = matrix.matrix(config)
+    MATRIX = matrix.matrix(config, KEPT)
+    if workflow.is_main_process:
+        tree.check(MATRIX["settings"], BEFORE, RESULTS, where)
+        notes = configuration.replaced(CONFIG_FILES[:GIVEN])
+        notes += [problem] if problem else []
+        if lost := tree.gone(BEFORE):
+            notes.append(
+                f"{RESULTS.root}: runs of {', '.join(lost)} are in no table: no such model or method any more"
+            )
+        if KEPT["runs"]:
+            notes.append(
+                f"{RESULTS.root}: {len(KEPT['runs'])} finished runs of earlier questions stay in its tables; a tree of its own: --config name=..."
+            )
+        print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
 
 # Slurm's warning before the time limit goes to every process of a job. Training acts on it; the Snakemake inside the job, its
 # shell and tee have to outlive training's last save, and inherit this.
@@ -54,7 +72,6 @@ if config["cluster"] and workflow.global_resources["_nodes"].value is None:
         workflow.register_resource("gpu", config["cluster"]["gpus"])
 
 SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
-RESULTS = Results(Path("results") / config["scale"])
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
 CACHE = Path("results/cache")
 BENCHMARKS = config["evaluation"]["benchmarks"]

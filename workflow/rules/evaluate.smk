@@ -20,7 +20,7 @@ rule benchmark_data:
     params:
         folder=subpath(output[0], parent=True),
         # A function here and in every rule: Snakemake reads this file again in each job, and few jobs need this hash.
-        code=lambda wc: code_hashes.benchmarks(),
+        code=lambda wc: code_hashes.benchmarks(wc.benchmark),
     shell:
         "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
 
@@ -55,7 +55,7 @@ rule generate:
         backend=config["evaluation"]["backend"],
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
-        code=lambda wc: code_hashes.generate(),
+        code=lambda wc: code_hashes.generate(*BENCHMARKS),
     shell:
         "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
@@ -102,8 +102,11 @@ rule score:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        # Params, because a run or benchmark taken off the plan has to leave scores.csv too.
-        checkpoints=[checkpoint.path.as_posix() for checkpoint in CHECKPOINTS],
+        # Params: what an earlier question left in the tree is scored again, and no rule makes it.
+        checkpoints=[
+            f"{entry['model']}/{entry['method']}/seed{entry['seed']}/step{entry['step']}"
+            for entry in MATRIX["checkpoints"]
+        ],
         names=" ".join(BENCHMARKS),
         code=lambda wc: code_hashes.command("evals.score"),
     shell:

@@ -1,0 +1,116 @@
+"""A results tree that is there already: another question adds to it, and never overwrites what it holds.
+
+What the tree's matrix.json lists stays in its tables as far as it is finished. Other settings (a learning rate, a
+benchmark) would make numbers that do not belong beside the old ones: they are refused and need a tree of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from records import digests
+from records.declared import Where
+from records.errors import BenchError, ConfigError
+from records.layout import Checkpoint, Results, Run, split
+from workflow import matrix
+from workflow.matrix import Planned
+
+Recorded = dict[str, Any]  # the content of a matrix.json, or the part of it that stays
+PARTS = ("models", "methods", "runs", "checkpoints")
+
+
+def recorded(results: Results) -> tuple[Recorded | None, str | None]:
+    """The tree's matrix.json, or None and, where it cannot be read, why."""
+    try:
+        content = digests.read_record(results.matrix, "the list of planned runs") if results.matrix.is_file() else None
+        if content is not None:
+            [content[part] for part in PARTS]
+        return content, None
+    except (BenchError, KeyError, TypeError) as error:
+        return (
+            None,
+            f"{error}; what earlier questions left in {results.root} is in no table until it is asked for again",
+        )
+
+
+def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Recorded | None) -> list[dict[str, Any]]:
+    """Blocks for the checkpoints that a planned run has in the tree beyond those asked for: it keeps them."""
+    asked = {p.run: p for p in planned}
+    extra = []
+    for entry in before["runs"] if before else []:
+        run = Run(entry["model"], entry["method"], entry["seed"])
+        steps = sorted(set(entry["steps"]) - set(asked[run].steps)) if run in asked else []
+        limit = matrix.training(config, asked[run])["rollouts"] if steps else 0
+        steps = [step for step in steps if step <= limit]
+        if steps:
+            block = {"models": [run.model], "methods": [run.key], "seeds": [run.seed], "steps": steps}
+            extra.append(block | ({} if run.variant is None else {"variant": run.variant}))
+    return extra
+
+
+def check(settings: Mapping[str, Any], before: Recorded | None, results: Results, where: Where) -> None:
+    """Refuse settings other than those that the finished runs of the tree have."""
+    if before is None or not any(_finished(results, entry) for entry in before["runs"]):
+        return
+    old = before.get("settings") or {f"training.{key}": value for key, value in before.get("training", {}).items()}
+    for key, value in settings.items():
+        # A setting that the older record lacks came with a newer version of this project: no other question.
+        if key in old and old[key] != value:
+            shown = [", ".join(map(str, v)) if isinstance(v, list) else v for v in (value, old[key])]
+            raise ConfigError(
+                f"{where(key.split('.'))}: {key}: {shown[0]}, but {results.root} holds finished runs with {shown[1]}; "
+                "a tree of its own: --config name=..."
+            )
+
+
+def gone(before: Recorded | None) -> list[str]:
+    """Models and methods of the tree that this project no longer has: their runs cannot stand in its tables."""
+    from methods import catalog
+    from models import registry
+
+    if before is None:
+        return []
+    names = [entry["key"] for entry in before["models"] if entry["key"] not in set(registry.keys())]
+    for entry in before["methods"]:
+        try:
+            catalog.parse(split(entry["key"])[0])
+        except ConfigError:
+            names.append(entry["key"])
+    return names
+
+
+def kept(planned: Sequence[Planned], before: Recorded | None, results: Results) -> Recorded:
+    """The part of the tree's matrix.json that is finished and not asked for now; `matrix.matrix` adds it."""
+    stays: Recorded = {part: [] for part in PARTS} | {"variants": {}}
+    if before is None:
+        return stays
+    lost = gone(before)
+    asked = {p.run for p in planned} | {Checkpoint.base(p.run.model).run for p in planned}
+    graded = [
+        entry
+        for entry in before["checkpoints"]
+        if _run(entry) not in asked
+        and not {entry["model"], entry["method"]} & set(lost)
+        and (results.grades(Checkpoint(_run(entry), entry["step"])) / "grades.json").is_file()
+    ]
+    runs = {_run(entry) for entry in graded}
+    stays["runs"] = [entry for entry in before["runs"] if _run(entry) in runs and _finished(results, entry)]
+    models = {entry["model"] for entry in stays["runs"]}
+    alive = {_run(entry) for entry in stays["runs"]} | {Checkpoint.base(model).run for model in models}
+    stays["checkpoints"] = [entry for entry in graded if _run(entry) in alive]
+    stays["models"] = [entry for entry in before["models"] if entry["key"] in models]
+    methods = {entry["method"] for entry in stays["runs"]}
+    stays["methods"] = [entry for entry in before["methods"] if entry["key"] in methods]
+    variants = {entry.get("variant") for entry in stays["methods"]}
+    stays["variants"] = {name: body for name, body in before.get("variants", {}).items() if name in variants}
+    return stays
+
+
+def _run(entry: Mapping[str, Any]) -> Run:
+    return Run(entry["model"], entry["method"], entry["seed"])
+
+
+def _finished(results: Results, entry: Mapping[str, Any]) -> bool:
+    return (Path(results.run(_run(entry))) / "run.json").is_file()
