@@ -66,6 +66,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
     from methods import adapters, catalog
+    from methods.training import log
     from methods.training.run_folder import RunFolder
     from methods.training.spec import read
     from records import lock
@@ -79,6 +80,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
     plan = adapter.preflight(spec)
+    loggers = log.chosen(os.environ.get(log.VARIABLE, ""))
     if plan_only:
         print("\n".join(plan.lines()))
         return 0
@@ -87,7 +89,8 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
             print(f"{out}: finished already, outputs verified")
             return 0
         try:
-            outcome = adapter.train(spec, run, stop)
+            with log.following(out, loggers):
+                outcome = adapter.train(spec, run, stop)
         except Exception as error:
             # A full disk shows as many different errors (torch reports an unexpected position), so the free space is
             # measured.

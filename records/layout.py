@@ -3,8 +3,9 @@
     runs/<model>/<method>/seed<k>/{run.json, curve.csv, checkpoints/step<N>/, state/}
     samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
     grades/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet      one row per response
+    responses/<model>/<method>/seed<k>/step<N>/sample.json.gz        of a reference: a sample of the two above
     scores.csv                                                       one row per checkpoint and benchmark
-    tables/table<n>.{csv,tidy.csv,md,tex,html}   figures/figure<n>.{svg,png,csv}   report.html
+    tables/table<n>.{csv,tidy.csv,md,tex,html}   figures/figure<n>.{svg,png,pdf,csv}   report.html
 
 `step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, seed 0, step 0.
 A method trained under other settings than the scale's own is followed by the name of that variant: `tepo@hot`.
@@ -103,6 +104,10 @@ class Results:
 
     def grades(self, checkpoint: Checkpoint) -> Path:
         return self.root / "grades" / checkpoint.path
+
+    def responses(self, checkpoint: Checkpoint) -> Path:
+        """Of a reference, which keeps a sample instead of `samples` and `grades`."""
+        return self.root / "responses" / checkpoint.path
 
     @property
     def scores(self) -> Path:

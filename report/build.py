@@ -17,6 +17,7 @@ VIEWS = (
     ("overview", "Overview"),
     ("tables", "Tables"),
     ("figures", "Figures"),
+    ("dynamics", "Training"),
     ("runs", "Runs"),
     ("samples", "Responses"),
     ("claims", "Claims"),
@@ -39,7 +40,7 @@ def build(root: Path) -> str:
     from records.layout import SNAKEMAKE_REPORT
     from records.results_tree import open_tree
     from report import captions
-    from report.site import assets, figures, overview, paper, runs, samples, tables
+    from report.site import assets, dynamics, figures, overview, paper, runs, samples, tables
     from report.tables.render import environment
 
     tree = open_tree(root)
@@ -48,7 +49,12 @@ def build(root: Path) -> str:
     figure_views, chart_numbers = figures.views(tree)
     browser = samples.view(tree)
     script = assets.script()
-    data = {"start": "overview", "figures": chart_numbers, **browser.pop("data")}
+    data = {
+        "start": "overview",
+        "figures": chart_numbers,
+        "dynamics": dynamics.view(tree, summaries),
+        **browser.pop("data"),
+    }
     page = environment(assets.HTML, autoescape=True).get_template("page.html.j2")
     return page.render(
         {

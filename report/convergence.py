@@ -5,12 +5,15 @@ figures/convergence.md                             the same as a table to read
 figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO; reward at both ends
 figures/convergence_readings.csv                   methods that take another reading of the paper: what that changed
 figures/convergence_curves.csv                     the curves by rollout that the page draws for each run
+figures/convergence_dynamics.csv                   the same for each method: mean and range over its seeds
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,7 @@ from records.files import stored, to_csv, write_text
 from records.layout import REFERENCE, Run, split
 from records.results_tree import Tree, open_tree
 from report import captions
+from report.figures import fill
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
@@ -31,16 +35,19 @@ if TYPE_CHECKING:
 RUN_HEADER = ("model", "method", "seed", "reward_first", "reward_last", "differs")
 READING_HEADER = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
 READING_MEASURE = "area"  # what a reading is judged by: it counts every rollout, so that no single lucky one decides
-# Columns of curve.csv that the page draws for each run, and how the updates of a rollout become one value.
-SERIES = {
-    "reward": "first",
-    "grad_norm": "mean",
-    "clip_fraction_tokens": "mean",
-    "entropy": "mean",
-    "response_tokens": "first",
-    "kl_old": "mean",
+# What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
+SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "reward": (("reward",), "first"),
+    "grad_norm": (("grad_norm",), "mean"),
+    "clip_fraction_tokens": (("clip_fraction_tokens",), "mean"),
+    "entropy": (("entropy",), "mean"),
+    "response_tokens": (("response_tokens",), "first"),
+    "kl_old": (("kl_old",), "mean"),
+    "seconds": (("seconds_rollout", "seconds_update"), "sum"),
+    "mask_fraction": (("mask_fraction",), "mean"),
 }
 CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
+DYNAMICS_HEADER = ("model", "method", "quantity", "rollout", "value", "low", "high", "seeds")
 # Columns of the table after the method's name, seeds and area: measure, heading, factor, decimals.
 SHOWN = (
     ("to_50", "to 50 %", 1, 0),
@@ -58,7 +65,7 @@ SHOWN = (
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write the six files; returns their paths."""
+    """Write the seven files; returns their paths."""
     runs = learning_curves.measures(tree)
     methods = learning_curves.by_method(runs)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
@@ -68,6 +75,7 @@ def write(tree: Tree) -> list[Path]:
         "convergence_runs.csv": run_csv(tree, curves),
         "convergence_readings.csv": reading_csv(tree),
         "convergence_curves.csv": curve_csv(curves),
+        "convergence_dynamics.csv": dynamics_csv(curves),
     }
     for name, text in texts.items():
         write_text(tree.layout.figures / name, text)
@@ -172,11 +180,29 @@ def curve_csv(curves: Mapping[Run, Curve]) -> str:
     """The curves by rollout, as far as each run goes; an empty field is a value that is not defined."""
     rows = []
     for run, curve in curves.items():
-        series = {column: curve.series([column], aggregate) for column, aggregate in SERIES.items()}
+        series = {name: curve.series(columns, aggregate) for name, (columns, aggregate) in SERIES.items()}
         for n in range(len(curve.rollouts)):
             keys = {"model": run.model, "method": run.method, "seed": run.seed, "rollout": n + 1}
-            rows.append(keys | {column: values[n] for column, values in series.items()})
+            rows.append(keys | {name: values[n] for name, values in series.items()})
     return to_csv(CURVE_HEADER, rows)
+
+
+def dynamics_csv(curves: Mapping[Run, Curve]) -> str:
+    """Mean over seeds by rollout, from the smallest to the largest seed, of every method of every model.
+
+    A quantity that a method never has gets no row; a rollout that one seed lacks has no mean, as in the figures.
+    """
+    by_method: dict[tuple[str, str], list[Curve]] = {}
+    for run, curve in curves.items():
+        by_method.setdefault((run.model, run.method), []).append(curve)
+    rows = []
+    for (model, method), seeds in by_method.items():
+        for name, (columns, aggregate) in SERIES.items():
+            by_rollout = list(zip_longest(*(curve.series(columns, aggregate) for curve in seeds)))
+            if any(value is not None for values in by_rollout for value in values):
+                keys = {"model": model, "method": method, "quantity": name}
+                rows += [keys | asdict(fill.point(n, values)) for n, values in enumerate(by_rollout, 1)]
+    return to_csv(DYNAMICS_HEADER, rows)
 
 
 def differences(key: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write(figure: spec.Figure, tree: Tree) -> list[Path]:
-    """Write `figures/<key>.{csv,seeds.csv,json,svg,png}`; returns the paths."""
+    """Write `figures/<key>.{csv,seeds.csv,json,svg,png,pdf}`; returns the paths."""
     from records import digests
     from records.files import atomic
     from report.figures import draw, drawing, fill

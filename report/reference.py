@@ -1,9 +1,9 @@
 """`python -m report.reference --results results/embedded --out results/reference/embedded`: a result small enough to
 be committed, to look at without running anything.
 
-Kept: plan, scores, tables, figures, claims, audit, every run's record and curve, and a manifest that says how samples
-and grades came to be. Not kept: checkpoints, samples, grades. `report.show`, `report.table`, `report.figure`,
-`report.build` and `report.compare` read it like any results tree.
+Kept: plan, scores, tables, figures, claims, audit, every run's record and curve, a sample of the responses, and a
+manifest that says how samples and grades came to be. Not kept: checkpoints, the other samples and grades.
+`report.show`, `report.table`, `report.figure`, `report.build` and `report.compare` read it like any results tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from records.files import write_json, write_text
 from records.provenance import ROOT
 from records.results_tree import Tree, open_tree
 
-LIMIT = 5_000_000  # bytes
+LIMIT = 6_000_000  # bytes
 ALWAYS = ("plan", "scores", "table", "figure", "figure data", "claims", "audit", "run record", "curve")
 IF_IT_FITS = ("report", "picture")  # in this order; pictures are drawn again from the figures' data
 COMPRESSED = ("curve", "figure data")  # most of the bytes; equal content gives equal files
@@ -44,15 +44,17 @@ class Reference:
         return sum(self.sizes.values())
 
 
-def make(tree: Tree, out: Path, *, partial: bool = False) -> Reference:
+def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = None) -> Reference:
     """Copy a verified results tree to `out`, replacing an earlier reference there.
 
+    data: folder of the benchmarks' problems, for the golds of the sample of responses; None: where the manifest says.
     partial: take a tree although runs are missing or uncommitted code made them; its README then says so.
     Raises ConfigError for such a tree without `partial` and for files that do not fit, CorruptInputError for a tree
     that its manifest does not describe and for a file that names a folder of this machine.
     """
     from report import verify  # imports scipy: not for --help
     from report.provenance import manifest
+    from report.site import samples
 
     source = manifest.read(tree.root)
     broken = verify.problems(tree)
@@ -66,12 +68,15 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> Reference:
     _refuse_others_files(out)
     planned = {run.path.as_posix() for run in tree.runs}
     source["runs"] = {name: entry for name, entry in source["runs"].items() if name in planned}
-    names, left_out = _chosen(source["files"], planned)
     where = out.resolve().relative_to(ROOT).as_posix() if out.resolve().is_relative_to(ROOT) else out.name
     machine = [folder for folder in (ROOT, tree.root.resolve().parent.parent, Path.home()) if len(folder.parts) > 1]
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder = Path(scratch, out.name)
+        sampled = samples.keep(tree, folder, data or _data(tree, source))
+        names, left_out = _chosen(source["files"], planned, sampled)
+        if "responses" in left_out:
+            shutil.rmtree(folder / "responses")
         for name in names:
             _refuse_machine_paths(tree.root / name, machine)
             _copy(tree.root / name, folder / name, compress=_kind(name, source["files"]) in COMPRESSED)
@@ -131,14 +136,28 @@ def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kind(name: str, files: Mapping[str, Mapping[str, Any]]) -> str:
-    """As in the manifest, but a figure's PNG and the data behind it stand apart from what is looked at, its SVG."""
+    """As in the manifest, but a figure's PNG, PDF and data stand apart from what is looked at, its SVG."""
     if files[name]["kind"] != "figure" or name.endswith((".svg", ".md")):
         return str(files[name]["kind"])
-    return "picture" if name.endswith(".png") else "figure data"
+    return "picture" if name.endswith((".png", ".pdf")) else "figure data"
 
 
-def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names of the files to copy, and the kinds that stay behind. Runs left over from another plan are not copied."""
+def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
+    """The folder of the problems that the responses were drawn for, if it is still there."""
+    from report.provenance import manifest
+
+    keys = {f"{benchmark['key']}.jsonl" for benchmark in tree.benchmarks}
+    found = [manifest.located(tree, name) for name in source.get("inputs", {}) if Path(name).name in keys]
+    return next((path.parent for path in found if path.is_file()), None)
+
+
+def _chosen(
+    files: Mapping[str, Mapping[str, Any]], planned: Collection[str], sampled: int
+) -> tuple[list[str], list[str]]:
+    """Names of the files to copy, and the kinds that stay behind. Runs left over from another plan are not copied.
+
+    sampled: bytes of the sample of responses, which stays behind when it does not fit.
+    """
     kinds = {name: _kind(name, files) for name in files if not name.startswith("runs/") or files[name]["of"] in planned}
 
     def size(names: Iterable[str]) -> float:
@@ -147,19 +166,21 @@ def _chosen(files: Mapping[str, Mapping[str, Any]], planned: Collection[str]) ->
     chosen = [name for name in kinds if kinds[name] in ALWAYS]
     reserve = 100_000 + 4_000 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
     room = LIMIT - reserve - size(chosen)
+    without = ["responses"] if sampled > room else []
+    room -= 0 if without else sampled
     for kind in IF_IT_FITS:
         names = [name for name in kinds if kinds[name] == kind]
         if size(names) <= room:
             chosen += names
             room -= size(names)
     return sorted(chosen), sorted(
-        {"weights", "inputs", *(kinds[name] for name in kinds if name not in chosen)} - {"hashes"}
+        {"weights", "inputs", *without, *(kinds[name] for name in kinds if name not in chosen)} - {"hashes"}
     )
 
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:
     """A committed file must not say where on somebody's disk it was made."""
-    content = b"" if path.suffix == ".png" else path.read_bytes()
+    content = b"" if path.suffix in (".png", ".pdf") else path.read_bytes()
     for folder in folders:
         if f"{folder}/".encode() in content:
             raise CorruptInputError(f"{path}: names a folder of this machine ({folder}/)")
@@ -183,6 +204,7 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - on: {"; ".join(sorted(machines)) or "not recorded"}; {", ".join(sorted(packages)) or "packages not recorded"}
 - commit: {", ".join(source["commits"]) or "not recorded"}
 - left out: {", ".join(left_out)}
+- responses: {"none" if "responses" in left_out else "a sample, `responses/`: see its page"}
 
 Look at it (the second line writes the page), hold your own results against it, or check that nobody edited it, from
 the repository root:
@@ -200,9 +222,12 @@ def main() -> None:
     parser = Parser(description="Copy what a visitor needs of a finished results tree.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, with its manifest")
     parser.add_argument("--out", required=True, type=Path, help="such as results/reference/<scale>")
+    parser.add_argument(
+        "--data", type=Path, help="folder of the benchmarks' problems (default: as the manifest names it)"
+    )
     parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")
     args = parser.parse_args()
-    reference = make(open_tree(args.results), args.out, partial=args.partial)
+    reference = make(open_tree(args.results), args.out, partial=args.partial, data=args.data)
     for kind, size in sorted(reference.sizes.items(), key=lambda item: -item[1]):
         print(f"{size:>10,}  {kind}")
     print(f"{reference.total:>10,}  bytes in {args.out}; left out: {', '.join(reference.left_out)}")

@@ -1,4 +1,4 @@
-"""Draw a figure as SVG and PNG. How lines look is in `report.figures.spec`."""
+"""Draw a figure as SVG, PNG and PDF. How lines look is in `report.figures.spec`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from report.figures.drawing import Drawing, DrawnBlock, DrawnPanel, Line
-from report.figures.spec import ALONE, GRID, INK, PAPER, SOFT, STYLES
+from report.figures.spec import ALONE, GRID, INK, LETTERS, PAPER, SOFT, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,10 +40,13 @@ SETTINGS: Any = {
     "legend.frameon": False,
     "path.simplify": False,  # every point of the CSV is in the picture
 }
+# The PDF stands in a paper set in TeX: Times-like STIX, which comes with matplotlib, embedded as TrueType, since some
+# publishers refuse Type 3. The family is looked up when text is drawn, so the same figure takes it.
+IN_TEX: Any = {"font.sans-serif": ["STIXGeneral", "DejaVu Sans"], "pdf.fonttype": 42}
 
 
 def render(drawing: Drawing) -> dict[str, bytes]:
-    """The figure as `svg` and `png` bytes, without dates and random ids: equal data gives equal bytes."""
+    """The figure as `svg`, `png` and `pdf` bytes, without dates and random ids: equal data gives equal bytes."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -52,15 +55,18 @@ def render(drawing: Drawing) -> dict[str, bytes]:
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH, HEADER + sum(heights)), layout="constrained")
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-        letters = iter("abcdefghijklmnop")  # (a), (b), ... go on from block to block
+        letters = iter(LETTERS)
         for part, block in zip(parts, drawing.blocks, strict=True):
             _block(part, block, letters)
         figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
         # matplotlib would write the date and its version: the same data would give other bytes.
-        svg, png = io.BytesIO(), io.BytesIO()
+        svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
-    return {"svg": svg.getvalue(), "png": png.getvalue()}
+        with matplotlib.rc_context(IN_TEX):
+            origin = {"CreationDate": None, "Creator": None, "Producer": None}
+            figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
+    return {"svg": svg.getvalue(), "png": png.getvalue(), "pdf": pdf.getvalue()}
 
 
 def _height(block: DrawnBlock) -> float:

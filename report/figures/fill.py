@@ -56,7 +56,9 @@ class _Filling:
         for spec in panel.lines:
             wanted = planned(self.figure, panel, spec, tree)
             if not wanted:
-                self.note(f"Not trained here with {model['title']}", under(spec.methods[0], panel.variant))
+                self.note(
+                    f"Not trained here with {model['title']}", under(spec.with_model(panel.model)[0], panel.variant)
+                )
             finished = [run for run in wanted if tree.record(run) is not None]
             for run in wanted:
                 if run not in finished:
@@ -81,13 +83,13 @@ class _Filling:
                 self.note("Collapsed, training stopped there", f"{run.path.as_posix()} at rollout {collapsed_at}")
         # The panel names the setting already, so the line's title does not repeat it.
         method_title = str(self.tree.methods[finished[0].method]["title"]).removesuffix(f", {setting}")
-        points = tuple(_point(rollout, values) for rollout, values in enumerate(zip_longest(*by_seed.values()), 1))
+        points = tuple(point(rollout, values) for rollout, values in enumerate(zip_longest(*by_seed.values()), 1))
         return Line(
             panel, spec, finished[0].model, finished[0].method, spec.label or method_title, points, by_seed, ended
         )
 
 
-def _point(rollout: int, values: Sequence[float | None]) -> Point:
+def point(rollout: int, values: Sequence[float | None]) -> Point:
     """No mean where a seed has no value or has ended: it would be a mean over other seeds than the point before."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
@@ -108,7 +110,9 @@ def _nothing(figure: Figure, tree: Tree) -> BenchError:
         return MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}")
     models = ", ".join(dict.fromkeys(figure.models[panel.model] for panel in figure.panels))
     have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
-    names = dict.fromkeys(under(line.methods[0], panel.variant) for panel in figure.panels for line in panel.lines)
+    names = dict.fromkeys(
+        under(line.with_model(panel.model)[0], panel.variant) for panel in figure.panels for line in panel.lines
+    )
     return ConfigError(
         f"{figure.source}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows {', '.join(names)} "
         f"with {models}; planned are {', '.join(tree.methods) or 'no method'} with {have or 'no model'}"

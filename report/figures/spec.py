@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 FIGURES = Path(__file__).resolve().parents[1] / "figures.yaml"
 TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"  # names the paper's models, for figures too
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"  # of panels: they go on from block to block
 
 # How lines look. The colours are Okabe and Ito's (distinguishable with the common colour-vision deficiencies). Every
 # line also has its own dash pattern, so that a grey print still tells them apart.
@@ -38,6 +42,30 @@ STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
     (INK, (), 1.8),
 )
 ALONE = len(STYLES) - 1  # the line that a panel is named after: ink
+
+
+def looks() -> list[tuple[str, tuple[float, ...], float]]:
+    """STYLES, then its colours with the other dash patterns: enough for any number of lines that one can still read."""
+    coloured = STYLES[:ALONE]
+    more = [
+        (colour, coloured[(place + turn) % len(coloured)][1], width)
+        for turn in range(1, len(coloured))
+        for place, (colour, _, width) in enumerate(coloured)
+    ]
+    return [*STYLES, *more]
+
+
+def preferred(method: str) -> int | None:
+    """Position in STYLES of a method that a figure of several lines shows; None: any."""
+    lines = read_yaml(FIGURES, "specification")["lines"]
+    return next(
+        (
+            entry["style"]
+            for name, entry in lines.items()
+            if "style" in entry and method in (name, *entry.get("methods", ()), *entry.get("of_model", {}).values())
+        ),
+        None,
+    )
 
 
 def css_colours() -> dict[str, str]:
@@ -61,6 +89,7 @@ class QuantityEntry(Declared):
 class LineEntry(Declared):
     style: int | None = None  # position in STYLES; None: the line only ever stands alone in its panel
     methods: Tuple[str] = ()  # the first that a model is trained with is drawn; none given: the line's own name
+    of_model: dict[str, str] = Field(default_factory=dict)  # model slot -> the method of the same row with that model
     label: str | None = None  # None: the method's title
 
 
@@ -115,6 +144,10 @@ class Quantity(QuantityEntry):
 
 class LineSpec(LineEntry):
     name: str
+
+    def with_model(self, slot: str) -> tuple[str, ...]:
+        """The methods that the line may stand for with a model."""
+        return (self.of_model[slot],) if slot in self.of_model else self.methods
 
 
 @dataclass(frozen=True)
@@ -173,7 +206,11 @@ def figures(path: Path | str = FIGURES) -> list[Figure]:
         if entry.style is not None and entry.style not in range(len(STYLES)):
             raise unknown(where, f"lines.{name}.style", str(entry.style), map(str, range(len(STYLES))))
         methods = entry.methods or (name,)
-        lines[name] = LineSpec(name=name, methods=methods, style=entry.style, label=entry.label)
+        for slot in entry.of_model:
+            _known(read_yaml(TABLES)["models"], slot, where, f"lines.{name}.of_model")
+        lines[name] = LineSpec(
+            name=name, methods=methods, of_model=entry.of_model, style=entry.style, label=entry.label
+        )
     names = _Names(
         where,
         {key: Quantity(key=key, **entry.model_dump()) for key, entry in declared.quantities.items()},
@@ -274,7 +311,7 @@ def runs(figure: Figure, tree: Tree) -> list[Run]:
 def planned(figure: Figure, panel: Panel, line: LineSpec, tree: Tree) -> list[Run]:
     """Runs of the first of the line's methods that the panel's model is trained with under the panel's settings."""
     model = tree.model_for(panel.model, figure.models[panel.model])
-    for name in line.methods if model else ():
+    for name in line.with_model(panel.model) if model else ():
         method = tree.method_for(under(name, panel.variant))
         hits = [run for run in tree.runs if model and (run.model, run.method) == (model["key"], method)]
         if hits:

@@ -1,9 +1,9 @@
 """`python -m report.provenance.manifest --results results/quick`: every result file with its hash and origin.
 
 Read from run.json, samples.json and grades.json, never guessed: what they do not say is null. Equal trees give equal
-manifests apart from `written`. Not listed: `state/` (what a run would resume from) and hidden files. Checkpoints are
-listed by the hash that run.json has, inputs from outside the tree (base models, prompts, benchmarks) by the hash that
-their maker wrote beside them; `python -m report.verify` reads them all.
+manifests apart from `written`. Not listed: `state/` (what a run would resume from), `log/` (of a logger) and hidden
+files. Checkpoints are listed by the hash that run.json has, inputs from outside the tree (base models, prompts,
+benchmarks) by the hash that their maker wrote beside them; `python -m report.verify` reads them all.
 """
 
 from __future__ import annotations
@@ -46,21 +46,23 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "claims.*": "claims",
     "paper/*": "audit",
     "report.html": "report",
+    "responses/*": "responses",
     "report.data/*": "report data",
     "README.md": "readme",
     "*": "other",
 }
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash and a size
-DEPTH = {"runs": 3, "samples": 4, "grades": 4}  # parts of a folder's name that say which run or checkpoint it is
+# Parts of a folder's name that say which run or checkpoint it is.
+DEPTH = {"runs": 3, "samples": 4, "grades": 4, "responses": 4}
 ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """Every result below `root`, sorted: no checkpoints, `state/`, hidden files, manifest or Snakemake report."""
+    """Every result below `root`, sorted. No checkpoints, `state/`, `log/`, hidden files, manifest, Snakemake report."""
     for folder, subfolders, files in os.walk(root):
         place = Path(folder).relative_to(root)
         in_run = len(place.parts) == 4 and place.parts[0] == "runs"
-        hidden = ("state", "checkpoints") if in_run else ()
+        hidden = ("state", "checkpoints", "log") if in_run else ()
         subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and name not in hidden)
         for name in sorted(files):
             if not name.startswith(".") and (place / name).as_posix() not in (NAME, SNAKEMAKE_REPORT):

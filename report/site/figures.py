@@ -13,10 +13,8 @@ from records.results_tree import Tree
 from report import captions
 from report.figures import drawing
 from report.figures.drawing import Drawing, Line
-from report.figures.spec import STYLES, css_colours, offered
-
-DIGITS = 5  # significant digits in the page: more than a screen shows, and half the bytes
-DASH = 3  # pixels on the screen per unit of the printed pattern
+from report.figures.spec import LETTERS, STYLES, css_colours, offered
+from report.site.dynamics import look, rounded
 
 
 def views(tree: Tree) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -53,12 +51,14 @@ def chart(drawn: Drawing) -> dict[str, Any]:
     named after.
     """
     panels = []
+    letters = iter(LETTERS)
     for block in drawn.blocks:
         for panel in block.panels:
             quantity = panel.panel.quantity
             panels.append(
                 {
                     "id": panel.panel.id,
+                    "letter": None if block.block.repeated else next(letters),
                     "title": f"{panel.title}, {panel.setting}" if panel.setting else panel.title,
                     "label": quantity.label,
                     "quantity": quantity.key,
@@ -71,13 +71,10 @@ def chart(drawn: Drawing) -> dict[str, Any]:
 
 
 def _line(line: Line) -> dict[str, Any]:
-    colour, dashes, width = STYLES[line.place]
     numbers: dict[str, Any] = {
         "title": line.title,
         "alone": line.alone,
-        "colour": css_colours()[colour],
-        "dashes": [DASH * dash for dash in dashes],
-        "width": width,
+        **look(*STYLES[line.place]),
         "seeds": {str(seed): _rounded(values) for seed, values in line.by_seed.items()},
         "ended": {str(seed): rollout for seed, rollout in line.ended.items()},
     }
@@ -89,7 +86,7 @@ def _line(line: Line) -> dict[str, Any]:
 
 
 def _rounded(values: Iterable[float | None]) -> list[float | None]:
-    return [None if value is None else float(f"{value:.{DIGITS}g}") for value in values]
+    return [rounded(value) for value in values]
 
 
 # An SVG file of ours as a part of a page: own ids, colours from the page's style sheet, nothing that acts or loads.

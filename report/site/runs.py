@@ -11,7 +11,7 @@ from records.files import cells_of, read_csv, stored
 from records.layout import Checkpoint, Run
 from records.results_tree import Score, Tree
 from report.figures.drawing import number
-from report.site import links
+from report.site import links, samples
 from report.tables.tidy import percent
 
 UNKNOWN = "unknown"
@@ -183,7 +183,7 @@ def _score(score: Score | None, checkpoint: Checkpoint, key: str, tree: Tree) ->
     if score.low is not None and score.high is not None:
         interval = f"{100 * score.low:.1f}–{100 * score.high:.1f}"
     href = None
-    if (tree.layout.samples(checkpoint) / "samples.json").is_file():
+    if (tree.layout.samples(checkpoint) / "samples.json").is_file() or samples.is_sampled(tree, checkpoint):
         href = links.responses(checkpoint, None if key in AVERAGES else key)
     return {"text": percent(score.value), "number": True, "interval": interval, "href": href}
 
@@ -263,11 +263,13 @@ class Panel:
 
 PANELS = (
     Panel("Reward", "reward", "% right", 100),
-    Panel("Gradient norm", "grad_norm", "before clipping"),
-    Panel("Clipped tokens", "clip_fraction_tokens", "%", 100),
     Panel("Entropy", "entropy", "nats per token"),
-    Panel("Response length", "response_tokens", "tokens"),
+    Panel("Clipped tokens", "clip_fraction_tokens", "%", 100),
     Panel("KL to the old policy", "kl_old", "nats per token"),
+    Panel("Gradient norm", "grad_norm", "before clipping"),
+    Panel("Response length", "response_tokens", "tokens"),
+    Panel("Time", "seconds", "seconds per rollout"),
+    Panel("Tokens under the mask", "mask_fraction", "%", 100),
 )
 
 WIDTH, HEIGHT = 660, 288  # fine enough that whole numbers will do: they keep the page small

@@ -8,6 +8,9 @@ Two methods on one problem need two index files and two text files, whatever the
 
 A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
 that hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
+
+A reference has no samples and grades but a sample of them, `responses/<checkpoint>/sample.json.gz`: the same problems
+for every checkpoint, the first responses to each. The page shows it in the same view and says what it is.
 """
 
 from __future__ import annotations
@@ -17,22 +20,27 @@ import gzip
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evals import store
 from records import digests
+from records.declared import Declared, validated
 from records.errors import ConfigError, CorruptInputError
 from records.files import read_jsonl
-from records.layout import BASE, Checkpoint
+from records.layout import BASE, Checkpoint, Results
+from records.provenance import sha256_file
 from records.results_tree import Tree
 from report.site import assets, links
 
 FOLDER = "report.data"
 MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside problems/ and samples/
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
+SAMPLED = "sample.json.gz"
+PROBLEMS, RESPONSES = 20, 4  # of each benchmark, to each of them: what a reference keeps
 LETTERS = {  # one letter per response in an index
     "correct": "c",
     "wrong": "w",
@@ -64,6 +72,10 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     """
     checkpoints = {}
     for checkpoint in tree.checkpoints:
+        if is_sampled(tree, checkpoint):
+            stamp = sha256_file(tree.layout.responses(checkpoint) / SAMPLED)[:12]
+            checkpoints[checkpoint] = dict.fromkeys(_sampled(tree, checkpoint)["benchmarks"], stamp)
+            continue
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
         if not grades.exists() or not samples.exists():
@@ -95,7 +107,8 @@ def write(tree: Tree, data: Path | None) -> None:
                 name = f"samples/{checkpoint.path.as_posix()}/{benchmark}"
                 _write_responses(fresh, name, stamp, read(tree, checkpoint, benchmark))
         for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
-            _put(fresh, f"problems/{benchmark}", {"items": _problems(benchmark, data)})
+            known = _problems(benchmark, data) or _known(tree, checkpoints, benchmark)
+            _put(fresh, f"problems/{benchmark}", {"items": known})
         # KaTeX, which the page loads when the first response is shown.
         katex = [assets.vendored("katex/katex.min.js"), assets.vendored("katex/auto-render.min.js")]
         (fresh / "math.js").write_text("\n".join(katex) + "\n", encoding="utf-8")
@@ -141,6 +154,10 @@ def _put(folder: Path, name: str, value: Any) -> None:
 
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
     """Samples and grades of one benchmark side by side; rows that do not belong together are an error."""
+    if is_sampled(tree, checkpoint):
+        for kept in _sampled(tree, checkpoint)["benchmarks"][benchmark]:
+            yield Item(kept["id"], kept["prompt"], tuple(tuple(response) for response in kept["responses"]))
+        return
     sampled = _rows(tree.layout.samples(checkpoint), "samples.json", benchmark, SAMPLES)
     path = tree.layout.grades(checkpoint) / f"{benchmark}.parquet"
     graded = {(row["item_id"], row["sample"]): row for row in _rows(path.parent, "grades.json", benchmark, GRADES)}
@@ -159,6 +176,83 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
                 (row["response"], row["stop"], row["tokens"], grade["verdict"], grade["extracted"], grade["rule"])
             )
         yield Item(key, rows[0]["prompt"], tuple(responses))
+
+
+# The sample that a reference keeps.
+
+
+class SampledItem(Declared):
+    id: str
+    prompt: str
+    problem: str | None  # both as the grader read them; None: not known where the sample was taken
+    gold: str | None
+    responses: list[list[Any]]  # as in `Item`
+
+
+class Sampled(Declared):
+    """sample.json.gz"""
+
+    problems: int  # of each benchmark, at most
+    responses: int  # to each problem, at most
+    benchmarks: dict[str, list[SampledItem]]
+
+
+def is_sampled(tree: Tree, checkpoint: Checkpoint) -> bool:
+    """Whether a sample of the checkpoint's responses is all there is of them."""
+    whole = (tree.layout.samples(checkpoint) / "samples.json").exists()
+    return not whole and (tree.layout.responses(checkpoint) / SAMPLED).is_file()
+
+
+def keep(tree: Tree, folder: Path, data: Path | None) -> int:
+    """Write a sample of every evaluated checkpoint into `folder`, a reference; returns its bytes.
+
+    data: folder of the benchmarks' problems, for problem and gold. Problems are taken in the order of their ids, which
+    are hashes of their texts: a random choice, and the same one for every checkpoint.
+    """
+    golds = {}
+    layout, size = Results(folder), 0
+    for checkpoint, benchmarks in evaluated(tree).items():
+        chosen: dict[str, list[Any]] = {}
+        for benchmark in benchmarks:
+            if benchmark not in golds:
+                golds[benchmark] = {id: (problem, gold) for id, problem, gold in _problems(benchmark, data)}
+            items = sorted(read(tree, checkpoint, benchmark), key=lambda item: item.id)[:PROBLEMS]
+            chosen[benchmark] = [
+                {"id": item.id, "prompt": item.prompt, "responses": item.responses[:RESPONSES]}
+                | dict(zip(("problem", "gold"), golds[benchmark].get(item.id, (None, None)), strict=True))
+                for item in items
+            ]
+        value = {"problems": PROBLEMS, "responses": RESPONSES, "benchmarks": chosen}
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        path = layout.responses(checkpoint) / SAMPLED
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(text.encode("utf-8", "replace"), mtime=0))  # equal texts give equal bytes
+        size += path.stat().st_size
+    return size
+
+
+def _sampled(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
+    path = tree.layout.responses(checkpoint) / SAMPLED
+    name = path.relative_to(tree.root).as_posix()
+    tree.check_written(name, name)
+    try:
+        value = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise CorruptInputError(f"{path}: not a sample of responses ({error})") from error
+    validated(Sampled, value, str(path), error=CorruptInputError)
+    return dict(value)
+
+
+def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benchmark: str) -> list[list[str]]:
+    """[id, problem, gold] of the problems that samples hold."""
+    found: dict[str, list[str]] = {}
+    for checkpoint, benchmarks in checkpoints.items():
+        if benchmark in benchmarks and is_sampled(tree, checkpoint):
+            for item in _sampled(tree, checkpoint)["benchmarks"][benchmark]:
+                if item["gold"] is not None:
+                    found[item["id"]] = [item["id"], item["problem"], item["gold"]]
+            break  # the same problems everywhere
+    return list(found.values())
 
 
 def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item]) -> None:
@@ -243,6 +337,7 @@ def view(tree: Tree) -> dict[str, Any]:
     return {
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,
+        "sample": (PROBLEMS, RESPONSES) if any(is_sampled(tree, one) for one in checkpoints) else None,
         "verdicts": [(letter, verdict.replace("_", " ")) for verdict, letter in LETTERS.items()],
         "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
     }

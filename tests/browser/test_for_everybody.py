@@ -17,7 +17,20 @@ pytestmark = pytest.mark.slow
 Visit = Callable[..., Watched]
 HERE = Path(__file__).resolve().parent
 RUN = "run/tiny_qwen2/tepo/seed1"
-VIEWS = ("overview", "tables", "figures", "runs", RUN, "samples", "claims", "readings", "audit", "losses", "about")
+VIEWS = (
+    "overview",
+    "tables",
+    "figures",
+    "dynamics",
+    "runs",
+    RUN,
+    "samples",
+    "claims",
+    "readings",
+    "audit",
+    "losses",
+    "about",
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -66,7 +79,7 @@ def test_the_keyboard_goes_from_the_top_to_a_run(visit: Visit, report: str) -> N
 
 def test_without_javascript_everything_is_one_long_page(visit: Visit, report: str) -> None:
     page = visit(report, script=False).page
-    for view in ("overview", "tables", "figures", "runs", "claims", "readings", "audit", "about"):
+    for view in ("overview", "tables", "figures", "dynamics", "runs", "claims", "readings", "audit", "about"):
         expect(page.locator(f"#{view}")).to_be_visible()
     expect(page.locator("#figure2 svg")).to_be_visible()
     expect(page.locator("#table1-T1\\.8-amc a")).to_be_visible()

@@ -83,6 +83,14 @@ CASES: dict[str, tuple[str, Any]] = {
         f"curves.range({json.dumps(PANELS)}, new Set(), true).map(n => Math.round(n * 100))",
         [9, 4400],
     ),
+    "a look that a figure gives, then the first that is free": (
+        "[...curves.looks(['a', 'b', 'c'], new Map([['b', 0], ['c', 0]])).values()]",
+        [0, 1, 2],
+    ),
+    "a line that stays keeps its look": (
+        "[...curves.looks(['c', 'd'], new Map([['d', 1]]), new Map([['c', 1]]))]",
+        [["c", 1], ["d", 0]],
+    ),
     "missing numbers last either way": (
         "[true, false].map(down => [null, 2, 10].sort((a, b) => sorting.compare(a, b, down)))",
         [[10, 2, None], [2, 10, None]],

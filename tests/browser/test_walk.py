@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from report.figures.spec import STYLES
 from tests.browser import invented
 from tests.browser.conftest import DESKTOP, PHONE, Watched
 
@@ -178,6 +179,19 @@ def test_a_line_can_be_taken_out_of_a_figure(visit: Visit, report: str) -> None:
     assert after.evaluate("canvas => canvas.toDataURL()") != before
 
 
+def test_a_figure_says_what_its_panels_and_lines_are(visit: Visit, report: str) -> None:
+    """Letters as in the captions, and keys that look as the lines do."""
+    page = visit(f"{report}#figures").page
+    expect(page.locator("#figure3 .panel h3")).to_have_text(["(a) Training reward", "(b) Gradient norm"])
+    expect(page.locator("#figure3 .printed svg")).to_contain_text("(b) Gradient norm")
+    swatches = page.locator("#figure3 .line .swatch line")
+    drawn = [[line.get_attribute(name) for name in ("style", "stroke-dasharray")] for line in swatches.all()]
+    assert [[style, len((dash or "").split())] for style, dash in drawn] == [
+        [f"stroke: var(--line-{place})", len(dashes)] for place, (_, dashes, _) in enumerate(STYLES[:4])
+    ]
+    expect(page.locator("#methods .line", has_text="the method named above a panel")).to_be_visible()
+
+
 def test_the_curves_can_be_read_with_the_keyboard(visit: Visit, report: str) -> None:
     page = visit(f"{report}#figures").page
     plot = page.locator("#figure3 .plot").first
@@ -187,8 +201,10 @@ def test_the_curves_can_be_read_with_the_keyboard(visit: Visit, report: str) -> 
     page.keyboard.press("ArrowRight")
     drawn = list(csv.DictReader((folder(report) / "figures/figure3.csv").open(newline="")))
     tepo = next(row for row in drawn if (row["panel"], row["title"], row["rollout"]) == ("3a", "TEPO", "2"))
-    expect(page.locator("#figure3 .readout").first).to_contain_text("rollout 2: GRPO/DAPO")
-    expect(page.locator("#figure3 .readout").first).to_contain_text(f"TEPO {float(tepo['value']):.3g}")
+    expect(page.locator("#figure3 .spoken").first).to_contain_text("rollout 2: GRPO/DAPO")
+    expect(page.locator("#figure3 .spoken").first).to_contain_text(f"TEPO {float(tepo['value']):.3g}")
+    expect(page.locator("#figure3 .tip").first).to_contain_text("2 seeds")
+    expect(page.locator("#figure3 .tip").nth(1)).to_be_hidden()
 
 
 def test_a_verdict_at_a_glance_leads_to_its_claim(visit: Visit, report: str) -> None:
@@ -261,7 +277,7 @@ def folder(report: str) -> Path:
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize(
-    "view", ["overview", "tables", "figures", "runs", "samples", "claims", "readings", "audit", "about"]
+    "view", ["overview", "tables", "figures", "dynamics", "runs", "samples", "claims", "readings", "audit", "about"]
 )
 def test_no_view_is_wider_than_the_window(size: tuple[int, int], view: str, visit: Visit, report: str) -> None:
     page = visit(f"{report}#{view}", size=size).page

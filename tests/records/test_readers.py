@@ -35,7 +35,7 @@ from report import convergence, show
 from report import figure as figure_command
 from report.figures import drawing
 from report.figures import spec as figure_spec
-from report.site import overview, runs
+from report.site import dynamics, overview, runs
 from report.tables import spec as table_spec
 from report.tables.tidy import read_table
 from tests.report import synthetic, tables
@@ -141,6 +141,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_curves.csv": lambda path: runs.summaries(Tree(path.parents[1])),
+    "figures/convergence_dynamics.csv": lambda path: dynamics.view(tree := Tree(path.parents[1]), runs.summaries(tree)),
     "tables/table1.tidy.csv": lambda path: read_table(Tree(path.parents[1]), "1"),
 }
 

@@ -33,7 +33,8 @@ def write_inputs(checkout: Path) -> dict[str, str]:
     digests.write_folder(base)
     digests.write(checkout / PROMPTS, "invented prompts")
     for benchmark in synthetic.BENCHMARKS:
-        digests.write(checkout / DATA / f"{benchmark['key']}.jsonl", f"invented items of {benchmark['key']}")
+        item = json.dumps({"problem": f"an invented item of {benchmark['key']}", "answer": "1"})
+        digests.write(checkout / DATA / f"{benchmark['key']}.jsonl", f"{item}\n")
     found = digests.check_folder(base)
     return {
         "base": digests.tree(found, "*.safetensors"),

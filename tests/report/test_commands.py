@@ -40,13 +40,14 @@ def test_table_writes_every_rendering_and_prints_its_path(key: str, scored_copy:
     assert {path: path.read_bytes() for path in written} == before
 
 
-def test_figure_writes_two_pictures_and_their_numbers(copy: Tree, command: Command) -> None:
+def test_figure_writes_its_pictures_and_their_numbers(copy: Tree, command: Command) -> None:
     for path in copy.layout.figures.iterdir():
         path.unlink()
     code, _, err = command(figure.main, "--results", copy.root, "--figure", "figure2")
     assert (code, err) == (0, "")
     assert {path.name for path in copy.layout.figures.iterdir()} == {
-        "figure2.csv", "figure2.seeds.csv", "figure2.json", "figure2.png", "figure2.svg", "figure2.sha256",
+        "figure2.csv", "figure2.seeds.csv", "figure2.json", "figure2.pdf", "figure2.png", "figure2.svg",
+        "figure2.sha256",
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from tests.report import synthetic
 ROLLOUTS = 6
 COLUMNS = (
     "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
-    "ratio_spread", "entropy", "seconds_update", "seconds_rollout", "response_tokens", "kl_old",
+    "ratio_spread", "entropy", "seconds_update", "seconds_rollout", "response_tokens", "kl_old", "mask_fraction",
 )  # fmt: skip
 RISING = (0.1, 0.3, 0.5, 0.7, 0.9, 0.9)
 
@@ -55,6 +55,7 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
                         seconds,
                         9.0 + n,
                         0.001,
+                        0.25 if method == "tepo" and minibatch else "",
                     ]
                 )
     record = {
@@ -228,7 +229,7 @@ def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
     assert learning_curves.reference("tepo+beta=1") == "grpo"
 
 
-ENDS = (".csv", "_methods.csv", ".md", "_runs.csv", "_readings.csv", "_curves.csv")
+ENDS = (".csv", "_methods.csv", ".md", "_runs.csv", "_readings.csv", "_curves.csv", "_dynamics.csv")
 
 
 def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
@@ -248,6 +249,19 @@ def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable
     text = (folder / "convergence.md").read_text()
     assert "| GSPO | 0 of 2 | – |" in text
     assert "| TEPO | 2 | 0." in text
+
+
+def test_the_dynamics_of_a_method_are_mean_and_range_over_its_seeds(tree: Tree) -> None:
+    """By hand: the gradient norm of seed k is k + rollout, a rollout takes 1 + 2 x 0.25 s."""
+    convergence.write(tree)
+    rows = list(csv.DictReader((tree.layout.figures / "convergence_dynamics.csv").open(newline="")))
+    assert tuple(rows[0]) == convergence.DYNAMICS_HEADER
+    of = {(row["method"], row["quantity"], row["rollout"]): row for row in rows}
+    norm = of["grpo", "grad_norm", "3"]
+    assert [float(norm[name]) for name in ("value", "low", "high", "seeds")] == [4.5, 4.0, 5.0, 2]
+    assert float(of["grpo", "seconds", "1"]["value"]) == 1.5
+    assert float(of["tepo", "mask_fraction", "1"]["value"]) == 0.25
+    assert not [row for row in rows if row["quantity"] == "mask_fraction" and row["method"] != "tepo"]
 
 
 def test_writing_twice_gives_the_same_bytes(tree: Tree) -> None:

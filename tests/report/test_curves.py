@@ -327,7 +327,7 @@ def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick
         filled("2", mine)
     declared = spec.figure("models")
     others = replace(declared, blocks=tuple(replace(b, panels=b.panels[1:5]) for b in declared.blocks))
-    with pytest.raises(BenchError, match=r"plans nothing of it\. It shows grpo, tepo with Qwen3-14B, .*tiny_qwen2 for"):
+    with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo\+beta=1, tepo with Qwen3-14B, .*tiny_qwen2 for"):
         fill.fill(others, quick)
 
 
@@ -363,6 +363,24 @@ def test_drawing_twice_gives_the_same_bytes_without_a_date(rendered: Any, collap
     for pictures in rendered.values():
         assert b"<dc:date>" not in pictures["svg"]
         assert pictures["png"].startswith(b"\x89PNG")
+        assert pictures["pdf"].startswith(b"%PDF")
+        assert b"Date" not in pictures["pdf"]
+
+
+def test_a_pdf_has_a_font_for_tex_that_publishers_take(rendered: Any) -> None:
+    for pictures in rendered.values():
+        fonts = set(re.findall(rb"/BaseFont /(?:[A-Z]{6}\+)?([\w-]+)", pictures["pdf"]))
+        assert fonts == {b"STIXGeneral-Regular"}
+        assert b"/FontFile2" in pictures["pdf"]  # TrueType, embedded
+        assert b"/Type3" not in pictures["pdf"]
+
+
+def test_a_line_is_no_other_method_than_its_row(tmp_path: Path) -> None:
+    """`tepo+beta=1` is the paper's TEPO with Qwen3-14B; with Qwen2.5-7B it is another method, and no line says TEPO."""
+    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=["tepo+beta=1", "grpo"])
+    made = filled("figure3", tree)
+    assert {line.method for line in made.lines} == {"grpo"}
+    assert any("tepo" in note for note in made.notes)
 
 
 def test_no_text_is_smaller_than_8_points_at_the_width_of_a_page(rendered: Any) -> None:

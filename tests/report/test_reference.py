@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from records import files
+from records.errors import BenchError
 from records.files import write_json
 from records.provenance import ROOT
 from records.results_tree import Tree
 from report import build, compare, figure, reference, show, table, verify
 from report.provenance import manifest
+from report.site import samples
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.finished import COMMIT, edit, finish, rehash, replace
@@ -58,8 +62,60 @@ def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path
     assert names >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg", "figures/figure2.png",
                      "report.html", f"{run}/curve.csv.gz", f"{run}/run.json", "manifest.json", "README.md"}  # fmt: skip
     assert not [name for name in names if name.endswith(".parquet") or "checkpoints" in name or "state/" in name]
-    for name in names - {"manifest.json", "README.md"}:
+    for name in {name for name in names if not name.startswith("responses/")} - {"manifest.json", "README.md"}:
         assert files.content(made / name) == (whole.root / name.removesuffix(".gz")).read_bytes()
+
+
+def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, made: Path) -> None:
+    """The same problems of every checkpoint, the first responses to each, with verdicts as in the grades."""
+    tree = Tree(made)
+    assert list(samples.evaluated(tree)) == whole.checkpoints
+    asked = set()
+    for checkpoint in whole.checkpoints:
+        kept = {item.id: item for item in samples.read(tree, checkpoint, "syn_mix3")}
+        every = {item.id: item for item in samples.read(whole, checkpoint, "syn_mix3")}
+        assert len(kept) == min(samples.PROBLEMS, len(every))
+        for id, item in kept.items():
+            assert item.prompt == every[id].prompt
+            assert item.responses == every[id].responses[: samples.RESPONSES]
+        asked.add(tuple(kept))
+    assert len(asked) == 1
+    page = build.build(made)
+    assert 'id="sampled">This is a sample: up to 20 problems' in page
+    assert "samples?left=tiny_qwen2/tepo/seed1/step12" in page
+    assert 'id="sampled"' not in build.build(whole.root)
+
+
+def test_the_sample_has_the_golds_of_the_benchmarks(
+    whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = min(item.id for item in samples.read(whole, whole.checkpoints[0], "syn_mix3"))
+    given = [[first, "8+3 modulo 10?", "1"]]
+    monkeypatch.setattr(samples, "_problems", lambda key, data: given if data and key == "syn_mix3" else [])
+    reference.make(whole, tmp_path / "reference/quick")  # finds the data by the manifest's inputs
+    tree = Tree(tmp_path / "reference/quick")
+    known = samples._known(tree, samples.evaluated(tree), "syn_mix3")
+    assert known == given
+    assert len(samples._known(tree, samples.evaluated(tree), "syn_mix2")) == 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", gzip.compress(b"[]"), gzip.compress(b'{"problems": 1}')])
+def test_a_damaged_sample_is_named(damage: bytes, made: Path) -> None:
+    path = made / "responses/tiny_qwen2/tepo/seed1/step12" / samples.SAMPLED
+    path.write_bytes(damage)
+    with pytest.raises(BenchError, match=re.escape(f"{path}: damaged")):
+        build.build(made)
+
+
+def test_a_sample_that_does_not_fit_stays_behind(whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(tree: Tree, folder: Path, data: Path | None) -> int:
+        (folder / "responses").mkdir(parents=True)
+        return reference.LIMIT
+
+    monkeypatch.setattr(samples, "keep", too_large)
+    written = reference.make(whole, tmp_path / "reference/quick")
+    assert "responses" in written.left_out
+    assert not (tmp_path / "reference/quick/responses").exists()
 
 
 def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:

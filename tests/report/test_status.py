@@ -16,7 +16,7 @@ from report import show
 
 Command = Callable[..., tuple[int, str, str]]
 TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", "tepo_nokl"))
-HEADER = "rollout,update,minibatch,seconds_update,seconds_rollout\n"
+HEADER = "rollout,update,minibatch,reward,seconds_update,seconds_rollout\n"
 
 
 def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
@@ -26,7 +26,7 @@ def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
     state = folder / "state"
     state.mkdir()
     (state / "events.jsonl").write_text(json.dumps({"event": "start"}) + "\n")
-    lines = [f"{n // 4 + 1},{n},{n % 4},1.0,{2.0 if n % 4 == 0 else ''}\n" for n in range(rows)]
+    lines = [f"{n // 4 + 1},{n},{n % 4},{n / 100},1.0,{2.0 if n % 4 == 0 else ''}\n" for n in range(rows)]
     (state / "curve.csv").write_text(HEADER + "".join(lines) + ("9,9" if torn else ""))
     return state / "lock"
 
@@ -93,3 +93,41 @@ def test_a_scale_is_short_for_its_folder(
     code, _, err = command(show.main, "runs", "--scale", "quik")
     assert code == 2
     assert "nearest: quick" in err
+
+
+def test_watching_refreshes_until_all_is_finished(
+    busy: Tree, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more run ends at each look; nothing is printed twice, and no escape codes where nobody sees them."""
+    waited = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        unfinished = next(run for run in busy.runs if not (busy.layout.run(run) / "run.json").is_file())
+        if len(waited) % 2:
+            (busy.layout.run(unfinished) / "run.json").write_text('{"spec": {}, "wall_seconds": 3.0}')
+
+    monkeypatch.setattr(show.time, "sleep", sleep)
+    code, out, err = command(show.main, "runs", "--results", busy.root, "--watch", "--every", "0.5")
+    assert (code, err, set(waited)) == (0, "", {0.5})
+    looks = out.split("quick: 4 runs: ")[1:]
+    assert [look.split(",")[0] for look in looks] == ["1 done", "2 done", "3 done", "4 done"]
+    assert "\x1b" not in out
+    line = next(line for line in looks[0].splitlines() if line.startswith("tiny_qwen2/tepo/seed1"))
+    assert line.split() == ["tiny_qwen2/tepo/seed1", "running", "6/12", "0.23", "-", "-", "-", "36", "s"]
+
+
+def test_watching_ends_with_ctrl_c(busy: Tree, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show.time, "sleep", interrupted)
+    code, out, err = command(show.main, "runs", "--results", busy.root, "--watch")
+    assert (code, err) == (0, "")
+    assert "1 running" in out
+
+
+def test_only_runs_can_be_watched(scored: Tree, command: Command) -> None:
+    code, _, err = command(show.main, "table1", "--results", scored.root, "--watch")
+    assert code == 2
+    assert err.startswith("error: command line: what (with --watch): ")

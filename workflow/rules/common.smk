@@ -84,7 +84,10 @@ LOGS = f"logs/{config['scale']}"
 # PYTHONUTF8: libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII.
 # MPLCONFIGDIR: its default is the user's home, which a container may forbid to write.
 # A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
+# TEPO_LOG: not in a rule's params, so that asking for a logger makes nothing again.
+LOG = ",".join(config.get("log") or [])
 shell.prefix(
+    f"export TEPO_LOG={LOG}; "
     "set -euo pipefail; export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
     " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 MPLCONFIGDIR=${{MPLCONFIGDIR:-.snakemake/matplotlib}} PYTHONPATH=.; "
 )

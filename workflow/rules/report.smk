@@ -36,7 +36,10 @@ rule matrix:
         "../../environment.yml"
     params:
         # A param and no input: the configuration is merged from files and the command line, and times say nothing of it.
-        config=json.dumps(config, sort_keys=True),
+        # Without `log`, which says nothing about what is planned.
+        config=json.dumps(
+            {key: config[key] for key in config if key != "log"}, sort_keys=True
+        ),
         kept=json.dumps(KEPT, sort_keys=True),
         code=lambda wc: code_hashes.matrix(),
     shell:
@@ -87,6 +90,7 @@ rule figure:
             f"{RESULTS.figures}/{{figure}}",
             ".svg",
             ".png",
+            ".pdf",
             ".json",
             ".csv",
             ".seeds.csv",
@@ -121,6 +125,7 @@ rule convergence:
             "_runs.csv",
             "_readings.csv",
             "_curves.csv",
+            "_dynamics.csv",
             ".md",
             ".sha256",
         ),
@@ -192,6 +197,7 @@ rule report:
                 "_runs.csv",
                 "_readings.csv",
                 "_curves.csv",
+                "_dynamics.csv",
                 ".sha256",
             ),
         ),

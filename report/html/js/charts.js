@@ -1,4 +1,4 @@
-// Figures one can point at: choose lines, seed band or single seeds, smoothing. The printed figure stays below for paper.
+// Curves one can point at: the figures of the paper, and the view of training with any lines. The printed figure stays for paper.
 "use strict";
 
 const curves = (() => {
@@ -36,29 +36,62 @@ const curves = (() => {
     return [low < 0 ? low * 1.05 : 0, high > 0 ? high * 1.05 : low < 0 ? 0 : 1];
   }
 
-  return { smooth, columns, range };
+  // Which look each chosen line has: the one that figures give it, the one it had, or the first that is free.
+  function looks(keys, preferred, before = new Map()) {
+    const found = new Map();
+    const free = (look) => look !== undefined && look !== null && ![...found.values()].includes(look);
+    for (const wanted of [(key) => before.get(key), (key) => preferred.get(key)])
+      for (const key of keys) if (!found.has(key) && free(wanted(key))) found.set(key, wanted(key));
+    let next = 0;
+    for (const key of keys) {
+      if (found.has(key)) continue;
+      while (!free(next)) next += 1;
+      found.set(key, next);
+    }
+    return found;
+  }
+
+  return { smooth, columns, range, looks };
 })();
 
 {
   const { data, el } = bench;
+  const NARROW = 160;
+  const HIGH = 240;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const plain = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());
+  const spread = (line, place) => {
+    const [low, high] = [line.low?.[place], line.high?.[place]];
+    return low === null || low === undefined ? "" : ` (${plain(low)} to ${plain(high)})`;
+  };
 
   const faded = (text, share) => {
     const [red, green, blue] = [1, 3, 5].map((n) => Number.parseInt(text.slice(n, n + 2), 16));
     return `rgba(${red}, ${green}, ${blue}, ${share})`;
   };
 
-  function panel({ title, label, bands: ranges, log, lines }, scale, options, hidden) {
+  // A line as it is drawn: colour, dash, width.
+  function swatch({ colour: name, dashes, width }) {
+    const svg = document.getElementById("swatch").content.firstElementChild.cloneNode(true);
+    const line = svg.firstElementChild;
+    line.setAttribute("stroke-width", width);
+    line.setAttribute("stroke-dasharray", dashes.join(" "));
+    line.setAttribute("style", `stroke: var(${name})`);
+    return svg;
+  }
+
+  // One plot. `group` holds the plots that share its crosshair; `at` is told the rollout under it, or null.
+  function panel({ letter, title, label, bands: ranges, log, lines }, scale, options, hidden, group, at = () => {}) {
     const shown = lines.filter((line) => !hidden.has(line.title));
     const rollouts = Math.max(1, ...lines.map((line) => line.mean.length));
     const table = [Array.from({ length: rollouts }, (_, n) => n + 1)];
     const series = [{}];
     const bands = [];
+    const value = (number) => (number === null || number === undefined || (log && number <= 0) ? null : number);
     for (const line of shown) {
       const stroke = colour(line.colour);
       for (const { values, role } of curves.columns(line, { ...options, single: options.single || !ranges })) {
-        table.push(Array.from({ length: rollouts }, (_, n) => values[n] ?? null));
+        table.push(Array.from({ length: rollouts }, (_, n) => value(values[n])));
         const edge = role === "low" || role === "high";
         series.push({
           stroke: edge ? "transparent" : role === "mean" ? stroke : faded(stroke, role === "raw" ? 0.35 : 0.8),
@@ -69,24 +102,43 @@ const curves = (() => {
         if (role === "high") bands.push({ series: [series.length - 1, series.length - 2], fill: faded(stroke, 0.15) });
       }
     }
-    const box = el("div", { class: "plot", tabindex: "0", role: "img", "aria-label": `${title}: ${shown.map((line) => line.title).join(", ") || "no line chosen"}. Left and right arrow read values.` });
-    const readout = el("output", { class: "readout" });
-    const say = (place) => {
-      readout.textContent = place === null ? "" : `rollout ${place + 1}: ${shown.map((line) => `${line.title} ${plain(curves.smooth(line.mean, options.width)[place])}`).join(" · ")}`;
-    };
-    say(null);
-    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 0.6 }, ticks: { stroke: colour("--grid"), width: 0.6, size: 4 }, font: "12px system-ui, sans-serif" };
+    const names = shown.map((line) => line.title).join(", ") || "no line chosen";
+    const heading = `${letter ? `(${letter}) ` : ""}${title}`;
+    const box = el("div", { class: "plot", tabindex: "0", role: "img", "aria-label": `${heading}, ${label}, by rollout: ${names}. Left and right arrow read values, Escape ends.` });
+    const spoken = el("output", { class: "spoken" }); // for who reads with the keyboard; the pointer would make it speak at every pixel
+    const tip = el("div", { class: "tip", hidden: true });
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 0.6 }, ticks: { stroke: colour("--grid"), width: 0.6, size: 4 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
     let chart = null;
+    let active = false; // of the plots under one crosshair, the one that is pointed at
+
+    const words = (line, place) => `${plain(curves.smooth(line.mean, options.width)[place])}${options.width > 1 ? "" : spread(line, place)}`;
+    const count = (line) => {
+      const seeds = Object.keys(line.seeds).length;
+      return `${seeds} seed${seeds === 1 ? "" : "s"}`;
+    };
+    function say(place) {
+      at(place);
+      tip.hidden = place === null || !active || shown.length === 0;
+      if (tip.hidden) return;
+      const rows = shown.map((line) => el("tr", {}, el("th", { scope: "row" }, swatch(line), ` ${line.title}`), el("td", {}, words(line, place)), el("td", {}, count(line))));
+      tip.replaceChildren(el("b", {}, `rollout ${place + 1}`), el("small", {}, ` ${label}${options.width > 1 ? `, mean of last ${options.width}` : ""}`), el("table", {}, el("tbody", {}, ...rows)));
+      const left = chart.valToPos(place + 1, "x") + chart.bbox.left / devicePixelRatio;
+      const [begins, ends] = [-box.getBoundingClientRect().left, document.documentElement.clientWidth - box.getBoundingClientRect().left - tip.offsetWidth];
+      tip.style.left = `${Math.max(begins, left + 14 > ends ? left - tip.offsetWidth - 14 : left + 14)}px`;
+    }
     const draw = () => {
       chart?.destroy();
       chart = new uPlot(
         {
           width: Math.max(240, box.clientWidth),
-          height: box.closest(".many") ? 160 : 240,
+          height: box.closest(".many") ? NARROW : HIGH,
           legend: { show: false },
-          cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+          cursor: { y: false, drag: { x: true, y: false }, points: { size: 6 }, sync: { key: group.key, setSeries: false, scales: ["x", null] } },
           scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: () => scale } },
-          axes: [{ ...axis, grid: { show: false }, space: 40, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] }, { ...axis, size: 52, values: (_, ticks) => ticks.map((value) => plain(value)) }],
+          axes: [
+            { ...axis, grid: { show: false }, space: 40, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], label: "rollout", size: 30 },
+            { ...axis, size: 52, label, values: (_, ticks) => ticks.map((tick) => plain(tick)) },
+          ],
           series,
           bands,
           hooks: { setCursor: [({ cursor }) => say(cursor.idx ?? null)] },
@@ -94,56 +146,100 @@ const curves = (() => {
         table,
         box,
       );
+      box.append(tip);
     };
     let reading = -1;
-    box.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step || !chart) return;
-      event.preventDefault();
-      reading = Math.min(rollouts - 1, Math.max(0, reading + step));
-      chart.setCursor({ left: chart.valToPos(reading + 1, "x"), top: 10 });
+    const read = (place) => {
+      reading = place;
+      for (const other of group.plots) other.point(place);
+      spoken.textContent = place < 0 ? "" : `rollout ${place + 1}: ${shown.map((line) => `${line.title} ${words(line, place)}, ${count(line)}`).join("; ")}`;
+    };
+    const point = (place) => chart?.setCursor(place < 0 ? { left: -10, top: -10 } : { left: chart.valToPos(place + 1, "x"), top: 10 }, true, false);
+    box.addEventListener("mouseenter", () => (active = true));
+    box.addEventListener("mouseleave", () => {
+      active = false;
+      tip.hidden = true;
     });
-    new ResizeObserver(() => box.clientWidth > 0 && draw()).observe(box);
-    return el("div", { class: "panel" }, el("h3", {}, title, el("small", {}, ` ${label}`)), box, readout);
+    box.addEventListener("focus", () => (active = true));
+    box.addEventListener("blur", () => {
+      active = false;
+      if (reading >= 0) read(-1);
+    });
+    box.addEventListener("keydown", (event) => {
+      const place = { ArrowRight: Math.min(rollouts - 1, reading + 1), ArrowLeft: Math.max(0, reading - 1), Home: 0, End: rollouts - 1, Escape: -1 }[event.key];
+      if (place === undefined || !chart) return;
+      event.preventDefault();
+      active = true;
+      read(place);
+    });
+    const watch = new ResizeObserver(() => box.clientWidth > 0 && draw());
+    watch.observe(box);
+    group.plots.push({
+      point,
+      end: () => {
+        watch.disconnect();
+        chart?.destroy();
+      },
+    });
+    return el("div", { class: "panel" }, el("h3", {}, heading), box, spoken);
   }
+
+  // Plots that share a crosshair; `renew` ends the old ones.
+  let groups = 0;
+  const together = () => {
+    groups += 1;
+    return { key: `plots${groups}`, plots: [], renew() { for (const plot of this.plots.splice(0)) plot.end(); } };
+  };
+
+  const choice = (label, values, set) => {
+    const select = el("select", { onchange: () => set(select.value) }, ...values.map(([value, text]) => el("option", { value }, text)));
+    return el("label", {}, label, select);
+  };
+
+  const SEEDS = [["", "mean and range"], ["1", "one line each"]];
+  const SMOOTHING = [["1", "none"], ["3", "mean of last 3"], ["5", "mean of last 5"]];
+
+  const pressed = (button, on) => button.setAttribute("aria-pressed", String(on));
 
   function figure(place) {
     const content = data.figures[place.dataset.figure];
     for (const line of content.panels.flatMap((one) => one.lines)) line.mean ??= Object.values(line.seeds)[0];
     const hidden = new Set();
     const options = { single: false, width: 1 };
+    const group = together();
     const grid = el("div", { class: content.panels.length > 4 ? "panels many" : "panels" });
-    const draw = () => grid.replaceChildren(...content.panels.map((one) => {
+    const draw = () => {
+      group.renew();
+      grid.replaceChildren(...content.panels.map((one) => {
         const alike = content.panels.filter((other) => other.quantity === one.quantity);
-        return panel(one, curves.range(alike, hidden, one.log), options, hidden);
+        return panel(one, curves.range(alike, hidden, one.log), options, hidden, group);
       }));
+    };
     const lines = content.panels.flatMap((one) => one.lines);
     const names = new Map(lines.filter((line) => !line.alone).map((line) => [line.title, line]));
     const several = content.panels.some((one) => one.bands) && lines.some((line) => Object.keys(line.seeds).length > 1);
     const toggles = [...names.values()].map((line) => {
-      const button = el("button", { type: "button", class: "line", "aria-pressed": "true", style: `--c: var(${line.colour})` }, line.title);
+      const button = el("button", { type: "button", class: "line", "aria-pressed": "true" }, swatch(line), line.title);
       button.addEventListener("click", () => {
         const off = hidden.delete(line.title) === false;
         if (off) hidden.add(line.title);
-        button.setAttribute("aria-pressed", String(!off));
+        pressed(button, !off);
         draw();
       });
       return button;
     });
-    const choice = (label, values, set) => {
-      const select = el("select", {}, ...values.map(([value, text]) => el("option", { value }, text)));
-      select.addEventListener("change", () => {
-        set(select.value);
-        draw();
-      });
-      return el("label", {}, label, select);
+    const alone = lines.find((line) => line.alone);
+    if (alone) toggles.push(el("span", { class: "line" }, swatch(alone), "the method named above a panel"));
+    const set = (changes) => {
+      Object.assign(options, changes);
+      draw();
     };
     const bar = el(
       "div",
       { class: "bar" },
       el("div", { class: "lines", role: "group", "aria-label": "Lines shown" }, ...toggles),
-      several ? choice("Seeds", [["", "mean and range"], ["1", "one line each"]], (value) => Object.assign(options, { single: value === "1" })) : null,
-      choice("Smoothing", [["1", "none"], ["3", "mean of last 3"], ["5", "mean of last 5"]], (value) => Object.assign(options, { width: Number(value) })),
+      several ? choice("Seeds", SEEDS, (value) => set({ single: value === "1" })) : null,
+      choice("Smoothing", SMOOTHING, (value) => set({ width: Number(value) })),
     );
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
@@ -151,8 +247,112 @@ const curves = (() => {
     place.hidden = false;
   }
 
-  for (const place of document.querySelectorAll(".chart")) {
+  for (const place of document.querySelectorAll(".chart[data-figure]")) {
     const view = place.closest(".view");
     view.addEventListener("shown", () => place.childElementCount || figure(place));
   }
+
+  // The view of training: every method of every model under every settings; the reader chooses, the address remembers.
+  function dashboard(place, query) {
+    const { panels, lines, models, variants, start, looks: all } = data.dynamics;
+    const key = (line) => `${line.model} ${line.method} ${line.variant}`;
+    const methods = [...new Map(lines.map((line) => [line.method, line])).values()].map((line) => [line.method, (lines.find((other) => other.method === line.method && !other.variant) ?? line).title]);
+    const has = { model: models.filter(([name]) => lines.some((line) => line.model === name)), method: methods, variant: variants.filter(([name]) => lines.some((line) => line.variant === name)) };
+    // First those that figures have a look for, then the others, so that a method of one's own is among those shown.
+    const ranked = [...methods].sort(([a], [b]) => [a, b].map((name) => (lines.find((line) => line.method === name).look === null ? 1 : 0)).reduce((x, y) => x - y));
+    const usual = { model: has.model.slice(0, 1), method: ranked.slice(0, start), variant: has.variant.slice(0, 1) };
+    const chosen = {};
+    for (const kind of Object.keys(has)) {
+      const given = query.has(kind) ? query.getAll(kind).filter((name) => has[kind].some(([known]) => known === name)) : usual[kind].map(([name]) => name);
+      chosen[kind] = new Set(given);
+    }
+    const options = { single: false, width: 1, log: false };
+    const group = together();
+    const grid = el("div", { class: "panels dashboard" });
+    const legend = el("ul", { class: "legend", "aria-label": "Lines drawn" });
+    const values = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Values at the crosshair" });
+    let given = new Map();
+
+    function draw() {
+      const shown = lines.filter((line) => chosen.model.has(line.model) && chosen.method.has(line.method) && chosen.variant.has(line.variant));
+      given = curves.looks(shown.map(key), new Map(shown.map((line) => [key(line), line.look])), given);
+      const name = (line) => [line.title, chosen.model.size > 1 && models.find(([model]) => model === line.model)[1], chosen.variant.size > 1 && line.variant && variants.find(([variant]) => variant === line.variant)[1]].filter(Boolean).join(", ");
+      const drawn = shown.map((line) => ({ ...line, ...all[given.get(key(line)) % all.length], title: name(line) }));
+      const of = (line, id) => {
+        const numbers = line.values[id];
+        return numbers && { ...line, ...numbers, mean: numbers.mean ?? Object.values(numbers.seeds)[0] };
+      };
+      const last = Math.max(0, ...drawn.flatMap((line) => Object.values(line.values).map((one) => (one.mean ?? Object.values(one.seeds)[0]).length))) - 1;
+      let told = null;
+      const tell = (rollout) => {
+        const at = rollout ?? last;
+        if (at === told) return;
+        told = at;
+        for (const [n, line] of drawn.entries())
+          for (const [m, one] of panels.entries()) {
+            const numbers = of(line, one.id);
+            cells[n][m].textContent = numbers ? `${plain(numbers.mean[at])}${spread(numbers, at)}` : "none";
+          }
+        caption.textContent = `Rollout ${at + 1}${rollout === null ? " (the last)" : ""}: mean over seeds, in brackets the smallest and the largest seed.`;
+      };
+      const cells = drawn.map(() => panels.map(() => el("td", {})));
+      const caption = el("caption", {});
+      const seeds = (line) => Object.entries(line.runs).flatMap(([seed, run], n) => [n ? ", " : "", el("a", { href: `#${run}` }, seed), line.ended[seed] ? ` (collapsed at ${line.ended[seed]})` : ""]);
+      const rows = drawn.map((line, n) => el("tr", {}, el("th", { scope: "row" }, swatch(line), ` ${line.title}`), el("td", {}, ...seeds(line)), ...cells[n]));
+      const heads = panels.map(({ title, label }) => el("th", { scope: "col" }, title, el("small", {}, label)));
+      values.replaceChildren(el("table", { class: "values" }, caption, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Line"), el("th", { scope: "col" }, "Seeds"), ...heads)), el("tbody", {}, ...rows)));
+      if (drawn.length === 0) values.replaceChildren(el("p", { class: "note" }, "No line is chosen."));
+      legend.replaceChildren(...drawn.map((line) => el("li", {}, swatch(line), line.title)));
+      group.renew();
+      grid.replaceChildren(...panels.map((one, n) => {
+        const content = { ...one, letter: "abcdefghijklmnopqrstuvwxyz"[n], bands: true, log: options.log, lines: drawn.map((line) => of(line, one.id)).filter(Boolean) };
+        return panel(content, curves.range([content], new Set(), options.log), options, new Set(), group, tell);
+      }));
+      tell(null);
+      const address = new URLSearchParams(Object.entries(chosen).flatMap(([kind, names]) => [...names].map((each) => [kind, each])));
+      for (const kind of Object.keys(chosen)) if (chosen[kind].size === 0) address.append(kind, "-");
+      history.replaceState(null, "", `#dynamics?${address}`);
+    }
+
+    function chooser(kind, label) {
+      const buttons = has[kind].map(([name, title]) => {
+        const button = el("button", { type: "button", class: "line", "aria-pressed": String(chosen[kind].has(name)), "data-name": name }, title);
+        button.addEventListener("click", () => {
+          if (!chosen[kind].delete(name)) chosen[kind].add(name);
+          pressed(button, chosen[kind].has(name));
+          draw();
+        });
+        return button;
+      });
+      return el("div", { class: "bar", hidden: buttons.length < 2 }, el("span", { class: "kind" }, label), el("div", { class: "lines", role: "group", "aria-label": label }, ...buttons));
+    }
+    const set = (changes) => {
+      Object.assign(options, changes);
+      draw();
+    };
+    const several = lines.some((line) => Object.keys(line.runs).length > 1);
+    place.replaceChildren(
+      chooser("model", "Models"),
+      chooser("method", "Methods"),
+      chooser("variant", "Settings"),
+      el(
+        "div",
+        { class: "bar" },
+        several ? choice("Seeds", SEEDS, (value) => set({ single: value === "1" })) : null,
+        choice("Smoothing", SMOOTHING, (value) => set({ width: Number(value) })),
+        choice("Axes", [["", "linear"], ["1", "logarithmic"]], (value) => set({ log: value === "1" })),
+        el("span", { class: "note" }, "Drag over a plot to enlarge a part of it; a double click ends that."),
+      ),
+      legend,
+      grid,
+      el("h2", {}, "Values at the crosshair"),
+      values,
+    );
+    place.hidden = false;
+    draw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  }
+
+  const place = document.getElementById("dashboard");
+  place?.closest(".view").addEventListener("shown", ({ detail }) => place.childElementCount || dashboard(place, detail));
 }

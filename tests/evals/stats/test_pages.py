@@ -31,6 +31,7 @@ OWNERS = {
     "convergence_runs.csv": ("report.convergence", "RUN_HEADER"),
     "convergence_readings.csv": ("report.convergence", "READING_HEADER"),
     "convergence_curves.csv": ("report.convergence", "CURVE_HEADER"),
+    "convergence_dynamics.csv": ("report.convergence", "DYNAMICS_HEADER"),
 }
 
 

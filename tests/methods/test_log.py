@@ -1,0 +1,120 @@
+"""A run's curve in TensorBoard while it grows: every row once, whatever happened to the run."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from methods.training import log
+from methods.training.run_folder import COLUMNS
+from records.errors import ConfigError
+
+
+def rows(count: int, *, reward: float = 0.5) -> list[dict[str, str]]:
+    """Updates of a curve, two to a rollout; a method without a mask."""
+    figures = dict.fromkeys(COLUMNS, "1.0") | {"mask_fraction": "", "reward": repr(reward)}
+    index = ({"rollout": f"{n // 2 + 1}", "update": f"{n}", "minibatch": f"{n % 2}"} for n in range(count))
+    return [figures | place | {"loss": f"{n / 8}"} for n, place in enumerate(index)]
+
+
+def curve(run: Path, content: list[dict[str, str]]) -> None:
+    (run / "state").mkdir(parents=True, exist_ok=True)
+    with open(run / "state/curve.csv", "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(content)
+
+
+def read(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Every scalar of all event files of the run, by TensorBoard's own reader."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    events = EventAccumulator(str(run / "log/tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
+    events.Reload()
+    tags = events.Tags()
+    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}
+    return found | {
+        tag: [(e.step, float(make_ndarray(e.tensor_proto))) for e in events.Tensors(tag)] for tag in tags["tensors"]
+    }
+
+
+def test_columns_by_rollout_are_columns_of_a_curve() -> None:
+    assert set(log.BY_ROLLOUT) < set(COLUMNS)
+
+
+def test_every_row_is_there_once_under_its_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with log.following(tmp_path, ["tensorboard"]):
+        curve(tmp_path, rows(4))
+    found = read(tmp_path)
+    assert found["update/loss"] == [(0, 0.0), (1, 0.125), (2, 0.25), (3, 0.375)]
+    assert found["rollout/reward"] == [(1, 0.5), (2, 0.5)]
+    assert "update/mask_fraction" not in found  # unknown, not 0
+    assert "update/rollout" not in found
+
+
+def test_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
+    """The first process wrote five rows, saved four, and was killed; the second goes on from the fourth."""
+    pytest.importorskip("tensorboard")
+    for count in (5, 6):
+        with log.following(tmp_path, ["tensorboard"]):
+            curve(tmp_path, rows(count))
+    assert [step for step, _ in read(tmp_path)["update/loss"]] == [0, 1, 2, 3, 4, 5]
+    assert len(list((tmp_path / "log/tensorboard").iterdir())) == 1
+
+
+def test_rows_that_are_cut_off_while_it_looks_are_written_anew(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    copy = log.Copy("tensorboard", tmp_path / "log/tensorboard", "x")
+    copy.update(rows(4, reward=0.25))
+    copy.update(rows(3))
+    copy.update(rows(6))
+    copy.close()
+    assert read(tmp_path)["rollout/reward"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+
+
+def test_a_logger_that_fails_stops_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Broken:
+        def __init__(self, folder: Path, name: str) -> None:
+            raise RuntimeError("no room")
+
+    monkeypatch.setattr(log, "LOGGERS", {"broken": Broken})
+    with log.following(tmp_path, ["broken"]):
+        curve(tmp_path, rows(2))
+    assert capsys.readouterr().err == f"{tmp_path}: broken failed and is left out: RuntimeError: no room\n"
+
+
+def test_without_a_logger_nothing_is_made(tmp_path: Path) -> None:
+    with log.following(tmp_path, log.chosen("")):
+        curve(tmp_path, rows(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_misspelt_and_a_missing_logger_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"unknown value 'tensorbord'.*nearest: tensorboard"):
+        log.chosen("tensorbord")
+    monkeypatch.setattr(log, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="tensorboard is not installed here: pip install tensorboard"):
+        log.chosen("tensorboard")
+
+
+def test_the_logger_is_in_no_hash_of_a_run() -> None:
+    from records.code_hashes import closure
+
+    assert "methods/training/log.py" not in closure("methods.train")
+
+
+def test_the_configuration_takes_every_logger(tmp_path: Path) -> None:
+    from tests.merged_config import load
+    from workflow.config import resolved
+
+    config = load(["embedded.yaml", "quick.yaml"]) if False else load(("config/embedded.yaml", "config/quick.yaml"))
+    settings, _ = resolved(config, command_line={"log": ",".join(log.LOGGERS)})
+    assert settings["log"] == list(log.LOGGERS)
+    with pytest.raises(ConfigError, match=r"command line.*: log\.0: unknown value 'tensorbord'.*nearest: tensorboard"):
+        resolved(config, command_line={"log": "tensorbord"})
