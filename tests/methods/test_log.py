@@ -10,6 +10,8 @@ import pytest
 from methods.training import log
 from methods.training.run_folder import COLUMNS
 from records.errors import ConfigError
+from records.provenance import ROOT
+from tests.merged_config import load
 
 
 def rows(count: int, *, reward: float = 0.5) -> list[dict[str, str]]:
@@ -27,12 +29,12 @@ def curve(run: Path, content: list[dict[str, str]]) -> None:
         writer.writerows(content)
 
 
-def read(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Every scalar of all event files of the run, by TensorBoard's own reader."""
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Every scalar of all event files in a folder, by TensorBoard's own reader."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
-    events = EventAccumulator(str(run / "log/tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
     events.Reload()
     tags = events.Tags()
     found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}
@@ -49,7 +51,7 @@ def test_every_row_is_there_once_under_its_step(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     with log.following(tmp_path, ["tensorboard"]):
         curve(tmp_path, rows(4))
-    found = read(tmp_path)
+    found = scalars(tmp_path / "log/tensorboard")
     assert found["update/loss"] == [(0, 0.0), (1, 0.125), (2, 0.25), (3, 0.375)]
     assert found["rollout/reward"] == [(1, 0.5), (2, 0.5)]
     assert "update/mask_fraction" not in found  # unknown, not 0
@@ -62,7 +64,7 @@ def test_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
     for count in (5, 6):
         with log.following(tmp_path, ["tensorboard"]):
             curve(tmp_path, rows(count))
-    assert [step for step, _ in read(tmp_path)["update/loss"]] == [0, 1, 2, 3, 4, 5]
+    assert [step for step, _ in scalars(tmp_path / "log/tensorboard")["update/loss"]] == [0, 1, 2, 3, 4, 5]
     assert len(list((tmp_path / "log/tensorboard").iterdir())) == 1
 
 
@@ -73,7 +75,7 @@ def test_rows_that_are_cut_off_while_it_looks_are_written_anew(tmp_path: Path) -
     copy.update(rows(3))
     copy.update(rows(6))
     copy.close()
-    assert read(tmp_path)["rollout/reward"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert scalars(tmp_path / "log/tensorboard")["rollout/reward"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
 
 
 def test_a_logger_that_fails_stops_no_run(
@@ -109,12 +111,8 @@ def test_the_logger_is_in_no_hash_of_a_run() -> None:
     assert "methods/training/log.py" not in closure("methods.train")
 
 
-def test_the_configuration_takes_every_logger(tmp_path: Path) -> None:
-    from tests.merged_config import load
-    from workflow.config import resolved
-
-    config = load(["embedded.yaml", "quick.yaml"]) if False else load(("config/embedded.yaml", "config/quick.yaml"))
-    settings, _ = resolved(config, command_line={"log": ",".join(log.LOGGERS)})
-    assert settings["log"] == list(log.LOGGERS)
+def test_the_configuration_takes_every_logger() -> None:
+    files = [ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"]
+    assert load(files, {"log": ",".join(log.LOGGERS)})["log"] == list(log.LOGGERS)
     with pytest.raises(ConfigError, match=r"command line.*: log\.0: unknown value 'tensorbord'.*nearest: tensorboard"):
-        resolved(config, command_line={"log": "tensorbord"})
+        load(files, {"log": "tensorbord"})

@@ -1,4 +1,5 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
+from report import captions
 from report.figures import spec as figure_spec
 from report.tables import check, spec, tidy
 from records.results_tree import Tree
@@ -7,6 +8,12 @@ from records.results_tree import Tree
 with command_line.one_line():
     for table in spec.tables().values():
         check.check(table)
+
+
+# `snakemake --report` shows these outputs with the words of report/captions: one caption file for all reads this.
+def caption(name):
+    return "\n\n".join([*captions.lead(MATRIX)[:1], *captions.paragraphs(name)])
+
 
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
@@ -52,13 +59,23 @@ rule table:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
     output:
+        report(
+            f"{RESULTS.tables}/table{{number}}.html",
+            caption="../../report/captions/native.rst",
+            category="Tables",
+            labels={"table": "{number}", "form": "to read"},
+        ),
+        report(
+            f"{RESULTS.tables}/table{{number}}.csv",
+            caption="../../report/captions/native.rst",
+            category="Tables",
+            labels={"table": "{number}", "form": "numbers"},
+        ),
         multiext(
             f"{RESULTS.tables}/table{{number}}",
-            ".csv",
             ".tidy.csv",
             ".md",
             ".tex",
-            ".html",
             ".sha256",  # of the others: their readers hold them against it
         ),
     log:
@@ -69,6 +86,7 @@ rule table:
         "../../environment.yml"
     params:
         root=RESULTS.root,
+        caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: code_hashes.command("report.table"),
     shell:
         "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
@@ -86,9 +104,14 @@ rule figure:
         ],
         matrix=RESULTS.matrix,
     output:
+        report(
+            f"{RESULTS.figures}/{{figure}}.svg",
+            caption="../../report/captions/native.rst",
+            category="Figures",
+            labels={"figure": "{figure}"},
+        ),
         multiext(
             f"{RESULTS.figures}/{{figure}}",
-            ".svg",
             ".png",
             ".pdf",
             ".json",
@@ -104,6 +127,7 @@ rule figure:
         "../../environment.yml"
     params:
         root=RESULTS.root,
+        caption=lambda wc: caption(wc.figure),
         code=lambda wc: code_hashes.command("report.figure"),
     shell:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
@@ -162,13 +186,19 @@ rule claims:
         scores=RESULTS.scores,
         runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
     output:
-        multiext(f"{RESULTS.root}/claims", ".csv", ".md", ".sha256"),
+        report(
+            f"{RESULTS.root}/claims.csv",
+            caption="../../report/captions/native.rst",
+            category="Claims",
+        ),
+        multiext(f"{RESULTS.root}/claims", ".md", ".sha256"),
     log:
         f"{LOGS}/claims.log",
     conda:
         "../../environment.yml"
     params:
         root=RESULTS.root,
+        caption=lambda wc: caption("claims"),
         code=lambda wc: code_hashes.command("paper.claims.__main__"),
     shell:
         "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
