@@ -126,7 +126,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "items.jsonl": lambda path: data.content_sha256(data.items(read_jsonl(path), str(path))),
     "lock": lock.is_held,
     "sums.sha256": digests.read,
-    "embedded.yaml": lambda path: config.check(read_yaml(path), [path]),
+    "embedded.yaml": lambda path: config.resolved(read_yaml(path), [path]),
     "throughput.yaml": estimate.read,
     "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": table_spec.tables,

@@ -117,6 +117,6 @@ def test_the_papers_figures_have_its_two_methods_and_its_panels() -> None:
 
 
 def test_every_line_is_a_catalog_method() -> None:
-    lines = {line for figure in spec.figures() for panel in figure.panels for line in panel.lines}
-    for method in (method for line in lines for method in line.methods):
+    lines = [line for figure in spec.figures() for panel in figure.panels for line in panel.lines]
+    for method in {method for line in lines for method in (*line.methods, *line.of_model.values())}:
         canonical(method, "figures.yaml", "lines")
