@@ -41,6 +41,27 @@ class Architecture(Declared):
         return self
 
 
+class Shape(Architecture):
+    """A hub model's sizes, as its config.json has them: what its memory is estimated from before it is fetched."""
+
+    vocab_size: PositiveInt
+    tie_word_embeddings: bool
+    source: str
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of one layer."""
+        heads, groups = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
+        attention = self.hidden_size * (2 * heads + 2 * groups)
+        attention += {"qwen2": heads + 2 * groups, "qwen3": 2 * self.head_dim}.get(self.model_type, 0)  # biases; norms
+        return attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        return embeddings + self.num_hidden_layers * self.layer_parameters + self.hidden_size
+
+
 class MadeHere(Declared):
     """A base model that this repository trains."""
 
@@ -58,6 +79,7 @@ class Model(Declared):
     hub: str | None = None  # repository on the hub
     revision: str | None = None  # commit; null where this project never downloaded the model and cannot name one
     size: str | None = None  # "7B": what `cluster` and config/throughput.yaml call a hub model
+    shape: Shape | None = None  # of a hub model
     notes: str | None = None
 
     @model_validator(mode="after")
@@ -69,6 +91,8 @@ class Model(Declared):
             raise ValueError("revision: is missing; write null where no commit is known")
         if (self.hub is None) != (self.size is None):
             raise ValueError("size: goes with hub and only with it")
+        if self.hub is None and self.shape is not None:
+            raise ValueError("shape: goes with hub; made_here has its own sizes")
         return self
 
 

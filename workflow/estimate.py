@@ -62,9 +62,15 @@ class Bytes(Declared):
     source: str
 
 
+class Card(Declared):
+    gib: Positive  # of memory, 2^30 bytes
+    source: str
+
+
 class Throughput(Declared):
     """config/throughput.yaml."""
 
+    gpus: dict[str, Card]
     sizes: dict[str, Parameters]
     bytes: dict[str, Bytes]
     rollout: Tuple[RolloutRate]

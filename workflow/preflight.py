@@ -16,9 +16,10 @@ from methods.adapters import adapter
 from methods.training import spec
 from models import registry as models
 from models import training_data
+from models.registry import Shape
 from records.errors import BenchError
-from records.files import read_yaml
-from workflow import estimate, matrix
+from records.files import read_json, read_yaml
+from workflow import estimate, matrix, memory
 from workflow.estimate import Job, World
 
 PROFILE = Path("profiles/slurm/config.yaml")
@@ -27,7 +28,7 @@ PROFILE = Path("profiles/slurm/config.yaml")
 def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     """One sentence per thing that is missing or wrong. gpus: how many there are."""
     trains = [job for job in jobs if job.kind == "train"]
-    sentences = [*_models(world), *_data(world), *_runs(world), *_rates(world, jobs)]
+    sentences = [*_models(world), *_data(world), *_runs(world), *_memory(world), *_rates(world, jobs)]
     largest = max(job.gpus for job in trains)
     if largest > gpus:
         sentences.append(f"cluster.gpus: {gpus}, and a run needs {largest}")
@@ -48,6 +49,8 @@ def _models(world: World) -> Iterator[str]:
                 f"model {model}: {folder} is not there; Snakemake fetches it, or now: python -m models.fetch "
                 f"--hub {known.hub} --revision {known.revision or 'main'} --out {folder}"
             )
+        elif known.shape is not None:
+            yield from _shape(folder / "config.json", known.shape)
 
 
 def _data(world: World) -> Iterator[str]:
@@ -79,6 +82,70 @@ def _runs(world: World) -> Iterator[str]:
         except BenchError as error:
             refusals.setdefault(str(error), f"run {planned.run.path}: {error}")
     yield from refusals.values()
+
+
+def _memory(world: World) -> Iterator[str]:
+    """Runs whose estimated peak is more than one GPU has; a sentence that holds for many runs of a model once.
+
+    For verl: what TRL takes, which keeps the logits of a micro-batch, is not estimated.
+    """
+    said = set()
+    for planned in world.planned:
+        model = models.model(planned.run.model)
+        if model.shape is None or world.config["cluster"] is None or matrix.trainer(world.config, planned) != "verl":
+            continue
+        card = world.throughput.gpus.get(world.gpu)
+        if card is None:
+            known = ", ".join(world.throughput.gpus)
+            yield f"config/throughput.yaml: gpus: has no memory of {world.gpu}; there are: {known}"
+            return
+        try:
+            run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
+            method = catalog.parse(run.method)
+            adapter(run.trainer).plan(run.training, method)
+        except BenchError:
+            continue  # `_runs` says it
+        found = memory.estimate(model.shape, run.training, method, card.gib)
+        sentence = too_much(found, world.gpu, card.gib, f"cluster.sizes.{model.size}", run.training)
+        if sentence is not None and (planned.run.model, sentence) not in said:
+            said.add((planned.run.model, sentence))
+            yield f"run {planned.run.path}: {sentence}"
+
+
+def too_much(found: memory.Memory, gpu: str, gib: float, sizes: str, training: spec.Training) -> str | None:
+    """What does not fit on a GPU of `gib` GiB and the key that changes it; None: it fits. sizes: key of the model's."""
+    longest = training.max_prompt_tokens + training.max_completion_tokens
+    if found.engine_least > found.engine:
+        return (
+            f"the inference engine needs {found.engine_least:.1f} GiB and gets {found.engine:.1f} of {gpu}'s {gib:g}; "
+            f"raise cluster.rollout_memory ({training.rollout_memory:g}) or {sizes}.tensor_parallel"
+        )
+    if found.peak <= gib:
+        return None
+    more = f"{sizes}.nodes or cluster.gpus_per_node"
+    if found.phase == "sampling":
+        change = f"lower cluster.rollout_memory ({training.rollout_memory:g}), or raise {more}"
+    elif found.phase == "optimiser step" or training.max_tokens_per_gpu <= longest:
+        change = f"raise {more}"
+    else:
+        change = (
+            f"lower cluster.max_tokens_per_gpu ({training.max_tokens_per_gpu}; at least {longest}), or raise {more}"
+        )
+    return (
+        f"{found.peak:.1f} GiB in the phase `{found.phase}` ({found.states:.1f} of states, micro-batches up to "
+        f"{found.tokens:,} tokens), and {gpu} has {gib:g}; {change}"
+    )
+
+
+def _shape(path: Path, shape: Shape) -> Iterator[str]:
+    """Where a fetched config.json says other sizes than the model's file in config/models."""
+    if not path.is_file():
+        return
+    config = read_json(path, "model configuration")
+    declared = shape.model_dump(exclude={"source", "head_dim"})  # head_dim: left out where it is hidden_size / heads
+    for key, value in declared.items():
+        if config.get(key, value) != value:
+            yield f"{path}: {key}: {config[key]!r}, and its file in config/models says {value!r}"
 
 
 def _rates(world: World, jobs: Sequence[Job]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from methods import catalog
 from methods.adapters.verl import tensors
-from methods.adapters.verl.config import AGENT_LOOP
+from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
 from methods.parts.entropy import logp_and_entropy
 from methods.training.rollouts import derive
@@ -42,8 +42,6 @@ verl.models.transformers.monkey_patch.is_trl_available = _no_trl
 verl.utils.model.is_trl_available = _no_trl
 
 # --- The output head --------------------------------------------------------------------------------------------------
-
-CHUNK = 1024  # tokens: at a vocabulary of 152,000, 1.6 GB beside the head's gradient. Smaller ones cost matmul speed.
 
 
 class ChunkedHead:

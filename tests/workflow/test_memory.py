@@ -1,0 +1,116 @@
+"""The estimate of GPU memory: sizes of models, what is refused, and activations against what the system measures."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import catalog
+from methods.training import spec
+from methods.training.spec import Training
+from models import registry
+from records.provenance import ROOT
+from tests.merged_config import load
+from tests.workflow.test_plan import problems, staged, world
+from workflow import matrix, memory
+
+PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
+
+# of the tensors in the hub repositories, as their pages state them
+PARAMETERS = {
+    "qwen2.5_7b": 7_615_616_512,
+    "r1_distill_qwen_7b": 7_615_616_512,
+    "qwen3_14b": 14_768_307_200,
+    "r1_distill_llama_8b": 8_030_261_248,
+    "mistral_7b_instruct_v0.2": 7_241_732_096,
+}
+
+
+def shape(model: str) -> registry.Shape:
+    found = registry.model(model).shape
+    assert found is not None, f"{model}: has no shape"
+    return found
+
+
+def training(**changes: Any) -> Training:
+    """Of the paper's GRPO on Qwen2.5-7B."""
+    (planned, *_) = matrix.plan(PAPER)
+    return spec.check(matrix.specification(PAPER, planned, "base", "prompts")).training.model_copy(update=changes)
+
+
+@pytest.mark.parametrize("model", PARAMETERS)
+def test_a_shape_has_the_models_parameters(model: str) -> None:
+    assert shape(model).parameters == PARAMETERS[model]
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["own head", "tied"])
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
+def test_parameters_are_counted_as_transformers_makes_them(model_type: str, tied: bool) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 50, "head_dim": 8}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    with torch.device("meta"):
+        made = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes, tie_word_embeddings=tied))
+    declared = registry.Shape(model_type=model_type, **sizes, tie_word_embeddings=tied, source="here")
+    assert declared.parameters == made.num_parameters()
+    assert declared.layer_parameters == sum(p.numel() for p in made.model.layers[0].parameters())
+
+
+def test_the_papers_runs_fit_their_gpus(tmp_path: Path) -> None:
+    for planned in matrix.plan(PAPER):
+        run = spec.check(matrix.specification(PAPER, planned, "base", "prompts"))
+        found = memory.estimate(shape(run.model), run.training, catalog.parse(run.method), card=79.1)
+        assert found.peak < 79.1
+        assert found.engine_least < found.engine
+
+
+REFUSED = {
+    "engine's share": ({"rollout_memory": 0.9}, r"in the phase `sampling` .* lower cluster.rollout_memory \(0.9\)"),
+    "engine too small": ({"rollout_memory": 0.1}, r"the inference engine needs 1\d.\d GiB and gets 7.9 .* raise clust"),
+    "one GPU": ({"gpus_per_node": 1}, r"in the phase `optimiser step` \(1\d\d.\d of states.* raise cluster.sizes.7B"),
+    "a pass too long": (
+        {"max_tokens_per_gpu": 150_000},
+        r"`update` .* lower cluster.max_tokens_per_gpu \(150000; at l",
+    ),
+    "a small GPU": ({"gpu": "RTX4090-24GB", "rollout_memory": 0.4}, "gets 9.4 of RTX4090-24GB's 23.5; raise"),
+    "an unknown GPU": ({"gpu": "V100"}, r"throughput.yaml: gpus: has no memory of V100; there are: .*H100-80GB"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_with_number_and_key(case: str, tmp_path: Path) -> None:
+    changes, message = REFUSED[case]
+    config = copy.deepcopy(PAPER)
+    config["cluster"] |= changes
+    said = [line for line in problems(staged(world(tmp_path, config))) if "GiB" in line or "gpus: has" in line]
+    assert said
+    assert any(re.search(message, line) for line in said), said
+    assert all("\n" not in line for line in said)
+
+
+def test_a_fetched_model_of_other_sizes_is_named(tmp_path: Path) -> None:
+    of = staged(world(tmp_path))
+    config = {"hidden_size": 3584, "vocab_size": 151936, "num_hidden_layers": 28}
+    (of.base("qwen2.5_7b") / "config.json").write_text(json.dumps(config))
+    (line,) = [line for line in problems(of) if "config.json" in line]
+    assert line.endswith("vocab_size: 151936, and its file in config/models says 152064")
+
+
+def test_memory_grows_with_what_takes_it() -> None:
+    """Each part of the estimate by a change of the setting that alone decides it."""
+    method, qwen = catalog.parse("tepo"), shape("qwen2.5_7b")
+    usual = memory.estimate(qwen, training(), method, 79.1)
+    flash = memory.estimate(qwen, training(attention="flash_attention_2"), method, 79.1)
+    ratio = memory.FRAGMENTATION / memory.GIB
+    assert usual.phases["update"] - flash.phases["update"] == pytest.approx(3 * usual.tokens**2 * ratio)
+    twice = memory.estimate(qwen, training(nodes=2), method, 79.1)
+    assert twice.states == pytest.approx(usual.states / 2)
+    rows = memory.estimate(qwen, training(cov_scope="microbatch"), catalog.parse("clip_cov"), 79.1)
+    assert rows.tokens <= 2 * (2048 + 8192)

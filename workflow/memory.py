@@ -1,0 +1,178 @@
+"""GPU memory of a run that verl trains, by phase, from sizes alone: nothing is loaded or measured.
+
+What is counted is listed at `estimate`. Bytes of activations were fitted to live tensors of real forward and backward
+passes on a CPU (tests/workflow/test_memory.py holds them against the system's own figure); what only a GPU has
+(contexts, what a sleeping engine keeps, fragmentation) is assumed, and marked as such.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from methods.adapters.verl.config import CHUNK, micro_batch_rows, packs_by_tokens
+from methods.method import Method
+from methods.training.spec import Training
+from models.registry import Shape
+
+GIB = 2**30
+
+# Assumed, no GPU was at hand: what a process's context and libraries take, what vLLM keeps while it sleeps (its
+# context, captured graphs), what vLLM needs beside weights and cache, and what the allocator holds beyond its tensors.
+CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB
+FRAGMENTATION = 1.08
+
+# Of simulated responses: the median as a share of the limit, and the spread of logarithms between and within groups.
+# Assumed: about one response in fifty reaches the limit, as in the middle of such a run.
+MEDIAN, BETWEEN, WITHIN = 1 / 8, 0.8, 0.6
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """GiB on the fullest GPU of a run."""
+
+    tokens: int  # of the largest simulated micro-batch
+    phases: dict[str, float]  # sampling, old log-probs, update, optimiser step: all that lies on the GPU in that phase
+    states: float  # weights, moments and gradients in float32; part of `update`
+    engine: float  # what the inference engine may take while it samples; part of `sampling`
+    engine_least: float  # what it needs for weights and one longest sequence
+
+    @property
+    def phase(self) -> str:
+        """The phase with the peak."""
+        return max(self.phases, key=self.phases.__getitem__)
+
+    @property
+    def peak(self) -> float:
+        return self.phases[self.phase]
+
+
+def estimate(shape: Shape, training: Training, method: Method, card: float) -> Memory:
+    """Memory of a run with verl on cards of `card` GiB.
+
+    States: 12 bytes a parameter (weights and two moments in float32), 4 more for gradients, shared by the GPUs (FSDP2);
+    none with `offload`. Beside them, per GPU: the parameters of two layers and of the head in the pass's precision, a
+    layer's gradients, every layer's input (gradient checkpointing), one layer computed again, the attention mask of
+    sdpa (tokens x tokens), and one chunk of the output head. Never the logits of all tokens. A reference model lies in
+    the host's memory. The optimiser's step has a temporary of 4 bytes a parameter instead of activations.
+    """
+    width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
+    share = 0 if getattr(training, "offload", False) else shape.parameters / training.gpus
+    tokens = max(max(part) for part in simulated(training, packs_by_tokens(training, method), _rows(training, method)))
+    head = shape.vocab_size * shape.hidden_size
+    chunk = 8 * min(CHUNK, tokens) * shape.vocab_size
+    mask = (1 + width) * tokens**2 if training.attention == "sdpa" else 0
+    gathered = 2 * width * shape.layer_parameters + width * head
+    passing = activations(shape, tokens, width) + mask
+    # The head's gradient: its sum in float32 and a product in the pass's precision; then one copy in that precision is
+    # kept until the end of the pass, when it is sent to the other GPUs in float32.
+    on_head = tokens * shape.hidden_size * width * (shape.num_hidden_layers + 6) + chunk + (4 + 2 * width) * head
+    on_layer = passing + (2 * width + 4) * shape.layer_parameters + width * head
+    on_end = 2 * (4 + width) * head
+    base = CONTEXT + ASLEEP
+    phases = {
+        "sampling": CONTEXT + 12 * share + training.rollout_memory * card * GIB,
+        "old log-probs": base
+        + FRAGMENTATION * (12 * share + gathered + max(inference(shape, tokens, width) + mask, chunk)),
+        "update": base + FRAGMENTATION * (16 * share + gathered + max(on_head, on_layer, on_end)),
+        "optimiser step": base + FRAGMENTATION * 20 * share,
+    }
+    cache_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * 2
+    longest = training.max_prompt_tokens + training.max_completion_tokens
+    least = (2 * shape.parameters + cache_token * longest) / training.tensor_parallel + ENGINE_WORK
+    return Memory(
+        tokens=tokens,
+        phases={name: total / GIB for name, total in phases.items()},
+        states=16 * share / GIB,
+        engine=training.rollout_memory * card,
+        engine_least=least / GIB,
+    )
+
+
+def activations(shape: Shape, tokens: int, width: int = 2) -> float:
+    """Bytes of a forward and backward pass with gradient checkpointing, without head and mask: every layer's input, and
+    one layer computed again with its gradients."""
+    attention = shape.num_attention_heads * shape.head_dim
+    layer = 12 * shape.hidden_size + 6 * shape.intermediate_size + 4 * attention  # numbers per token
+    return width * tokens * (shape.num_hidden_layers * shape.hidden_size + layer)
+
+
+def inference(shape: Shape, tokens: int, width: int = 2) -> float:
+    """Bytes of a forward pass without gradient, without head and mask: one layer."""
+    return width * tokens * (5 * shape.hidden_size + 3 * shape.intermediate_size)
+
+
+def _rows(training: Training, method: Method) -> int | None:
+    return None if packs_by_tokens(training, method) else micro_batch_rows(training, method)
+
+
+@cache
+def simulated(training: Training, by_tokens: bool, rows: int | None) -> list[list[int]]:
+    """Tokens of the micro-batches of every GPU and minibatch of one simulated rollout."""
+    draw = random.Random(SEED)
+    lengths = []
+    for _ in range(training.prompts_per_rollout):
+        prompt = min(training.max_prompt_tokens, 1 + int(draw.lognormvariate(math.log(150), 0.6)))
+        group = draw.gauss(math.log(MEDIAN * training.max_completion_tokens), BETWEEN)
+        for _ in range(training.samples_per_prompt):
+            response = 1 + int(math.exp(draw.gauss(group, WITHIN)))
+            lengths.append(prompt + min(training.max_completion_tokens, response))
+    found = []
+    share = training.rows_per_minibatch // training.gpus
+    for first in range(0, len(lengths), training.rows_per_minibatch):
+        ranks = [lengths[start : start + share] for start in range(first, first + training.rows_per_minibatch, share)]
+        if by_tokens:
+            parts = micro_batches(ranks, training.max_tokens_per_gpu)
+        else:
+            assert rows is not None
+            parts = [[list(range(start, min(start + rows, share))) for start in range(0, share, rows)] for _ in ranks]
+        found += [[sum(rank[index] for index in part) for part in cut] for rank, cut in zip(ranks, parts, strict=True)]
+    return found
+
+
+def micro_batches(ranks: Sequence[Sequence[int]], limit: int) -> list[list[list[int]]]:
+    """Rows of each micro-batch of each GPU, as verl cuts them (`rearrange_micro_batches`); verl itself takes 15 s to
+    import, and is not where plans are made. tests/workflow/test_memory.py holds the two against each other.
+
+    As few micro-batches as hold `limit` tokens each, the same number on all GPUs, balanced by work: 24576 n + n^2 for n
+    tokens, the floating-point operations of a layer.
+    """
+    count = max(min(len(rank), -(-sum(rank) // limit)) for rank in ranks)
+    while True:
+        cuts = [balanced([24576 * n + n**2 for n in rank], count) for rank in ranks]
+        if all(sum(rank[i] for i in part) <= limit for rank, cut in zip(ranks, cuts, strict=True) for part in cut):
+            return cuts
+        count += 1
+
+
+def balanced(values: Sequence[int], count: int) -> list[list[int]]:
+    """Indices in `count` parts of about equal sums: largest differencing (Karmarkar and Karp), verl's ties included."""
+    # a part is (sum, number of values, [(index, value)]); a state is its parts in descending order
+    states: list[_State] = []
+    for value, index in sorted((value, index) for index, value in enumerate(values)):
+        parts: list[_Part] = [(value, 1, [(index, value)]), *((0, 0, []) for _ in range(count - 1))]
+        heapq.heappush(states, _State(parts))
+    while len(states) > 1:
+        # the two states with the largest differences: the heavy parts of one join the light parts of the other
+        one, other = heapq.heappop(states).parts, heapq.heappop(states).parts
+        joined = [(a[0] + b[0], a[1] + b[1], a[2] + b[2]) for a, b in zip(one, reversed(other), strict=True)]
+        heapq.heappush(states, _State(sorted(joined, reverse=True)))
+    return [sorted(index for index, _ in items) for _, _, items in states[0].parts]
+
+
+_Part = tuple[int, int, list[tuple[int, int]]]
+
+
+@dataclass
+class _State:
+    parts: list[_Part]
+
+    def __lt__(self, other: _State) -> bool:
+        """A heap gives the largest difference first, then the largest part."""
+        mine, its = (state.parts[0][0] - state.parts[-1][0] for state in (self, other))
+        return mine > its if mine != its else self.parts[0] > other.parts[0]
