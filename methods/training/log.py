@@ -76,7 +76,7 @@ class Wandb:
         self.run.log(_together(rollout, of_update, of_rollout), step=update)
 
     def close(self) -> None:
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 class Trackio:
@@ -158,14 +158,18 @@ def following(run: Path, names: Sequence[str]) -> Iterator[None]:
     copies = [Copy(name, run / FOLDER / name, title) for name in names]
     over = threading.Event()
 
-    def look() -> None:
-        rows = read_growing_csv(run / "state" / "curve.csv")
-        for copy in list(copies) if rows else []:
+    def each(act: Callable[[Copy], None]) -> None:
+        for copy in list(copies):
             try:
-                copy.update(rows)
+                act(copy)
             except Exception as error:  # whatever a logger does, the run goes on without it
                 copies.remove(copy)
                 print(f"{run}: {copy.logger} failed and is left out: {type(error).__name__}: {error}", file=sys.stderr)
+
+    def look() -> None:
+        rows = read_growing_csv(run / "state" / "curve.csv")
+        if rows:
+            each(lambda copy: copy.update(rows))
 
     def follow() -> None:
         while not over.wait(EVERY):
@@ -179,5 +183,4 @@ def following(run: Path, names: Sequence[str]) -> Iterator[None]:
         over.set()
         thread.join()
         look()  # rows since the last look
-        for copy in copies:
-            copy.close()
+        each(Copy.close)

@@ -14,10 +14,14 @@ from pathlib import Path
 import pytest
 
 from methods.train import STOPPED
+from methods.training import log
+from records.files import read_json
 from records.provenance import ROOT
+from report.provenance import manifest
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
 from tests.adapters.test_trl_run import numbers, weights
+from tests.methods.test_log import scalars
 from tests.records.test_digests import flip
 
 Train = Callable[..., int]
@@ -68,6 +72,26 @@ def test_stopped_and_resumed_is_bit_equal(
     assert numbers(out) == numbers(undisturbed)
     for step in (1, 3):
         assert weights(out, step) == weights(undisturbed, step)
+
+
+@pytest.mark.slow
+def test_a_logger_changes_no_number_and_has_each_step_once(
+    train: Train, straight: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "runs/tiny/tepo/seed1"
+    monkeypatch.setenv(log.VARIABLE, "tensorboard")
+    assert train(out, stop=StopAfter(5), **SIZES) == STOPPED
+    assert (out / "log/tensorboard").is_dir()
+    assert train(out, **SIZES) == 0
+    assert numbers(out) == numbers(straight(**SIZES))
+    assert weights(out, 3) == weights(straight(**SIZES), 3)
+    identity, undisturbed = (read_json(folder / "run.json")["inputs"] for folder in (out, straight(**SIZES)))
+    assert identity == undisturbed
+    found = scalars(out / "log/tensorboard")
+    assert [step for step, _ in found["update/loss"]] == list(range(len(numbers(out))))
+    assert [value for _, value in found["update/loss"]] == pytest.approx([float(r["loss"]) for r in numbers(out)])
+    assert not [path for path in manifest.walk(tmp_path) if "log" in path.parts]
 
 
 def test_a_state_inside_a_rollout_is_refused() -> None:

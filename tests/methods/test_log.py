@@ -78,17 +78,39 @@ def test_rows_that_are_cut_off_while_it_looks_are_written_anew(tmp_path: Path) -
     assert scalars(tmp_path / "log/tensorboard")["rollout/reward"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
 
 
+@pytest.mark.parametrize("place", ["__init__", "add", "close"])
 def test_a_logger_that_fails_stops_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken:
         def __init__(self, folder: Path, name: str) -> None:
-            raise RuntimeError("no room")
+            self.do("__init__")
+
+        def add(self, *_: object) -> None:
+            self.do("add")
+
+        def close(self) -> None:
+            self.do("close")
+
+        def do(self, what: str) -> None:
+            if what == place:
+                raise RuntimeError("no room")
 
     monkeypatch.setattr(log, "LOGGERS", {"broken": Broken})
     with log.following(tmp_path, ["broken"]):
         curve(tmp_path, rows(2))
     assert capsys.readouterr().err == f"{tmp_path}: broken failed and is left out: RuntimeError: no room\n"
+
+
+@pytest.mark.slow
+def test_wandb_writes_offline_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wandb")
+    for count in (3, 6):
+        with log.following(tmp_path, ["wandb"]):
+            curve(tmp_path, rows(count))
+    assert "failed" not in capsys.readouterr().err
+    (kept,) = (tmp_path / "log/wandb/wandb").glob("offline-run-*")
+    assert list(kept.glob("*.wandb"))
 
 
 def test_without_a_logger_nothing_is_made(tmp_path: Path) -> None:
