@@ -199,8 +199,10 @@ def module_of(key: str) -> str:
 
 
 def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
-    """Benchmarks by key; `all` is the paper's seven. ConfigError for none, an unknown one or one given twice."""
-    selected = [key for name in names for key in (PAPER if name == "all" else (name,))]
+    """Benchmarks by key, also several with commas; `all` is the paper's seven. ConfigError for none, an unknown one or
+    one given twice."""
+    parts = [part.strip() for name in names for part in name.split(",")]
+    selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
     if not selected:
         raise ConfigError("benchmarks: none given")
     if twice := sorted({key for key in selected if selected.count(key) > 1}):

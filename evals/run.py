@@ -1,14 +1,16 @@
-"""Evaluate one model: get the problems, generate, grade, score.
+"""Evaluate models: get the problems, generate, grade, score.
 
     python -m evals.run --model FOLDER --benchmarks all --backend hf --limit 5 --data DIR --out OUT
+    python -m evals.run --model FOLDER,ANOTHER --benchmarks aime24,amc
 
 Leaves `OUT/{data, samples, grades, scores.csv}` laid out like `results/<scale>`, and prints scores with intervals.
-Without --data it says what would have to be downloaded; --download does it. After an interruption, run it again: what
-is finished is kept.
+Another model or benchmark adds to what OUT holds. Without --data it says what would have to be downloaded; --download
+does it. After an interruption, run it again: what is finished is kept.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 from collections.abc import Sequence
@@ -18,9 +20,12 @@ from typing import Any
 from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, select
 from evals.fetch import explain, fetch
-from records import errors
-from records.errors import ConfigError, MissingInputError, Parser
-from records.layout import Checkpoint, Results
+from evals.generation.engine import Engine
+from records import digests, errors
+from records.digests import read_record
+from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser
+from records.files import write_json
+from records.layout import Checkpoint, Results, Run
 from records.scores import read_scores, write_scores
 
 
@@ -43,6 +48,8 @@ def checkpoint(model: Path | str) -> Checkpoint:
 
 def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | None, download: bool) -> None:
     """Verified items of every benchmark in `folder`. Raises MissingInputError when they would have to be downloaded."""
+    if mirror is not None and not Path(mirror).is_dir():
+        raise MissingInputError(f"--data: {mirror}: no folder there")
     absent = [b for b in benchmarks if not b.synthetic and data.path_in(folder, b) is None]
     if absent and mirror is None and not download:
         print(explain(absent, folder))
@@ -60,35 +67,72 @@ def evaluate(
     out: Path,
     *,
     backend: str,
+    model: Engine | None = None,
     **options: Any,
 ) -> Path:
-    """Write samples, grades and scores of one model under `out`, whose `data` folder holds the items.
+    """Write samples and grades of one model under `out`, whose `data` folder holds the items, and the scores of all
+    models and benchmarks there.
 
-    Returns the path of the scores. options: further arguments of `generate.generate`.
+    Returns the path of the scores. options: further arguments of `generate.generate`. Raises ConfigError when `out`
+    holds responses of another model of this name, or drawn by other settings: they could not stand in one table.
     """
     results, items = Results(out), out / "data"
     at = checkpoint(settings.model)
+    model = model or generate.engine(backend, settings)
+    record = results.samples(at) / "samples.json"
+    before = read_record(record, "record of samples") if record.is_file() else None
+    if before is not None:
+        _check_same(record, before, model, settings)
     generate.generate(
-        settings,
-        benchmarks,
-        backend=backend,
-        data=items,
-        out=results.samples(at),
-        **options,
+        settings, benchmarks, backend=backend, data=items, out=results.samples(at), model=model, **options
     )
-    keys = [benchmark.key for benchmark in benchmarks]
-    grade.grade(results.samples(at), items, results.grades(at), benchmarks=keys)
-    write_scores(results.scores, score.rows(results, [at], keys))
+    if before is not None:
+        # What was drawn earlier is still there; the record lists what this call drew.
+        after = read_record(record, "record of samples")
+        write_json(record, digests.with_own(after | {"benchmarks": before["benchmarks"] | after["benchmarks"]}))
+    grade.grade(results.samples(at), items, results.grades(at))
+    write_scores(results.scores, score_all(results))
     return results.scores
 
 
+def score_all(results: Results) -> list[dict[str, Any]]:
+    """The rows of every model and benchmark that is graded. What a model was not asked is `not run`."""
+    graded = {
+        Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_record(path, "record of grades")
+        for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
+    }
+    keys = sorted({key for record in graded.values() for key in record["benchmarks"]})
+    missing = [(at.path.as_posix(), key) for at, of in graded.items() for key in keys if key not in of["benchmarks"]]
+    try:
+        return score.rows(results, list(graded), keys, missing=missing)
+    except CorruptInputError as error:
+        if "other checkpoints have" not in str(error):
+            raise
+        raise ConfigError(f"{error}; with another --limit, another --out") from error
+
+
+def _check_same(record: Path, before: dict[str, Any], model: Engine, settings: generate.Settings) -> None:
+    model.identity()
+    ours = {"weights_sha256": model.weights_sha256, "files_sha256": model.files_sha256}
+    if any(before.get(key) not in (None, value) for key, value in ours.items()):
+        raise ConfigError(f"{record}: another model of this name ({before.get('model')}); rename its folder, or --out")
+    if before.get("seed") != settings.seed:
+        raise ConfigError(
+            f"{record}: drawn with --seed {before.get('seed')}, not {settings.seed}; choose another --out"
+        )
+
+
 def table(path: Path) -> str:
-    """Scores in percent with their 95 % intervals, one line per benchmark and average."""
-    lines = [f"{'benchmark':<26} {'items':>5} {'responses':>9} {'score':>7}  95 % interval"]
-    for row in read_scores(path).to_dict("records"):
+    """Scores in percent with their 95 % intervals, one line per model and benchmark or average."""
+    rows = read_scores(path).to_dict("records")
+    names = [Checkpoint(Run(r["model"], r["method"], r["seed"]), r["step"]).path.as_posix() for r in rows]
+    width = max(map(len, ["model", *names]))
+    lines = [f"{'model':<{width}} {'benchmark':<26} {'items':>5} {'responses':>9} {'score':>7}  95 % interval"]
+    for name, row in zip(names, rows, strict=True):
         interval = "-" if math.isnan(row["low"]) else f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
         percent = "-" if math.isnan(row["score"]) else f"{100 * row['score']:.2f}"
-        lines.append(f"{row['benchmark']:<26} {row['items']!s:>5} {row['responses']!s:>9} {percent:>7}  {interval}")
+        items, responses = (row[key] if isinstance(row[key], int) else "-" for key in ("items", "responses"))
+        lines.append(f"{name:<{width}} {row['benchmark']:<26} {items!s:>5} {responses!s:>9} {percent:>7}  {interval}")
     return "\n".join(lines)
 
 
@@ -100,19 +144,20 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     args = parser.parse_args()
     generate.one_line_per_job(args.backend)
-    settings = generate.settings(args)
+    names = [args.model] if Path(args.model).exists() else [name for name in args.model.split(",") if name]
+    if len({checkpoint(name) for name in names}) < len(names):
+        raise ConfigError(f"--model: {args.model}: two of one name; rename a folder, or use another --out")
     benchmarks = select(args.benchmarks)
-    model = generate.engine(args.backend, settings)
-    model.identity()  # raises for a model that is missing or damaged, before anything is downloaded
+    models = []
+    for name in names:
+        settings = generate.settings(argparse.Namespace(**vars(args) | {"model": name}))
+        models.append((settings, generate.engine(args.backend, settings)))
+        models[-1][1].identity()  # raises for a model that is missing or damaged, before anything is downloaded
     collect(benchmarks, args.out / "data", args.data, args.download)
-    path = evaluate(
-        settings,
-        benchmarks,
-        args.out,
-        backend=args.backend,
-        model=model,
-        **generate.prompt_options(args),
-    )
+    for settings, model in models:
+        path = evaluate(
+            settings, benchmarks, args.out, backend=args.backend, model=model, **generate.prompt_options(args)
+        )
     print(table(path))
     print(f"scores: {path}")
     return 0

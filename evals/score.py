@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from evals.stats.responses import Graded, Samples
     from records.results_tree import Tree
 
-NotRunKey = tuple[str, str]  # (model, benchmark)
+NotRunKey = tuple[str, str]  # (model or the path of one checkpoint, benchmark)
 
 
 def rows(
@@ -36,8 +36,9 @@ def rows(
 ) -> list[dict[str, Any]]:
     """One dict per row of `scores.csv`.
 
-    missing: benchmarks that a model was not run on, on purpose; any other missing file is an error. duplicates: policy
-    per benchmark for problems that occur more than once (`evals.stats.responses.POLICIES`); default: the registry's.
+    missing: benchmarks that a model or checkpoint was not run on, on purpose; any other missing file is an error.
+    duplicates: policy per benchmark for problems that occur more than once (`evals.stats.responses.POLICIES`); default:
+    the registry's.
     """
     results = results if isinstance(results, Results) else Results(Path(results))
     _check_request(checkpoints, benchmarks, missing)
@@ -153,7 +154,8 @@ def _check_request(
     if clash := sorted(set(benchmarks) & set(AVERAGES)):
         raise ConfigError(f"benchmarks: {clash[0]!r} is the name of an average")
     for model, key in missing:
-        if key not in benchmarks or model not in {c.run.model for c in checkpoints}:
+        named = {name for c in checkpoints for name in (c.run.model, c.path.as_posix())}
+        if key not in benchmarks or model not in named:
             raise ConfigError(f"missing: {model}:{key} names no requested checkpoint's model and benchmark")
 
 
@@ -170,9 +172,13 @@ def _read(
         if policy.get(key) not in POLICIES:
             raise unknown("registry", f"{key}: duplicates", policy.get(key), POLICIES)
         path = results.grades(checkpoint) / f"{key}.parquet"
-        if (checkpoint.run.model, key) in missing and path.exists():
+        if _is_missing(checkpoint, key, missing) and path.exists():
             raise CorruptInputError(f"{path}: there, but declared as not run")
-    return read_graded(results, checkpoint, [k for k in benchmarks if (checkpoint.run.model, k) not in missing])
+    return read_graded(results, checkpoint, [k for k in benchmarks if not _is_missing(checkpoint, k, missing)])
+
+
+def _is_missing(checkpoint: Checkpoint, benchmark: str, missing: Collection[NotRunKey]) -> bool:
+    return any((name, benchmark) in missing for name in (checkpoint.run.model, checkpoint.path.as_posix()))
 
 
 def _responses(graded: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[str, str]) -> dict[str, int]:

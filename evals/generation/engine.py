@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -143,8 +144,11 @@ class Engine(ABC):
         """The model folder. Raises MissingInputError unless it holds a model."""
         folder = Path(self.settings.model)
         if not (folder / "config.json").is_file():
+            hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)) is not None and not folder.exists()
+            fetch = f", or fetch it: python -m models.fetch --hub {folder} --revision main --out models/{folder.name}"
             raise MissingInputError(
                 f"{folder}: no model there (config.json is missing); give the folder of a checkpoint"
+                + (fetch if hub else "")
             )
         if not any(folder.glob("*.safetensors")):
             raise MissingInputError(f"{folder}: no weights there (*.safetensors); the checkpoint is incomplete")

@@ -12,6 +12,7 @@ import pytest
 
 from evals import benchmark, run
 from evals.generate import Settings
+from records.errors import ConfigError
 from records.layout import Results
 from records.scores import read_scores
 from report.docs import benchmarks as page
@@ -44,6 +45,36 @@ def test_synthetic_sets_need_no_data_and_end_in_scores(tiny: Path, tmp_path: Pat
     assert "syn_mix3" in run.table(path)
 
 
+def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    shutil.copytree(tiny, other)
+
+    def add(model: Path, *keys: str, seed: int = 1) -> set[tuple[str, str]]:
+        benchmarks = [few(key) for key in keys]
+        run.collect(benchmarks, out / "data", None, download=False)
+        path = run.evaluate(Settings(str(model), seed=seed, device="cpu"), benchmarks, out, backend="hf", limit=2)
+        rows = read_scores(path)
+        return {(r["model"], r["benchmark"]) for r in rows.to_dict("records") if r["how"] != "not run"}
+
+    first = {(tiny.name, "syn_mix3"), (tiny.name, "avg_pooled"), (tiny.name, "avg_macro")}
+    assert add(tiny, "syn_mix3") == first
+    samples = (Results(out).samples(run.checkpoint(tiny)) / "syn_mix3.parquet").read_bytes()
+    assert {("other", "syn_as3"), *first} <= add(other, "syn_as3")
+    every = add(tiny, "syn_as3")
+    assert {(tiny.name, "syn_as3"), ("other", "syn_as3"), *first} <= every
+    assert ("other", "syn_mix3") not in every, "it was not asked"
+    assert (Results(out).samples(run.checkpoint(tiny)) / "syn_mix3.parquet").read_bytes() == samples
+    assert str(tiny.name) in run.table(Results(out).scores)
+    before = Results(out).scores.read_bytes()
+    with pytest.raises(ConfigError, match="drawn with --seed 1, not 2; choose another --out"):
+        add(tiny, "syn_as3", seed=2)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"initializer_range": 0.5}))
+    with pytest.raises(ConfigError, match="another model of this name"):
+        add(other, "syn_mix3")
+    assert Results(out).scores.read_bytes() == before
+
+
 def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tmp_path: Path) -> None:
     done = command("--model", str(tiny), "--benchmarks", "all", "--out", str(tmp_path / "out"))
     assert done.returncode == 2
@@ -61,6 +92,9 @@ def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tm
     ("arguments", "said"),
     [
         (["--model", "nowhere", "--benchmarks", "all"], "nowhere: no model there"),
+        (["--model", "Qwen/Qwen2.5-0.5B", "--benchmarks", "all"], "python -m models.fetch --hub Qwen/Qwen2.5-0.5B"),
+        (["--model", "TINY", "--benchmarks", "syn_as3", "--data", "/nonexistent"], "--data: /nonexistent: no folder"),
+        (["--model", "TINY,TINY", "--benchmarks", "syn_as3"], "two of one name"),
         (["--model", "TINY", "--benchmarks", "amie24"], "nearest: aime24"),
         (["--model", "TINY", "--benchmarks", "syn_as3", "--backend", "hff"], "nearest: hf"),
         (["--model", "TINY", "--benchmarks", "syn_as3", "--limit", "0"], "--limit: must be a whole number"),
@@ -68,7 +102,7 @@ def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tm
     ],
 )
 def test_a_users_mistake_is_one_line(tiny: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
-    given = [str(tiny) if text == "TINY" else text for text in arguments]
+    given = [text.replace("TINY", str(tiny)) for text in arguments]
     done = command(*given, "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert said in done.stderr
