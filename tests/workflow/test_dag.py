@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.workflow.conftest import Snakemake, copy_of, large_matrix, run_snakemake
+from tests.workflow.test_code_hashes import BENCHMARK, FORMULA, METHOD
 
 QUICK = ("--configfile", "config/quick.yaml")
 
@@ -78,11 +79,15 @@ def test_plan_is_a_target(copy: Path, scale: str, code: int, said: str) -> None:
         (("--config", "methods=tepoo"), r"error: .*methods: .*'tepoo'.*nearest: tepo"),
         (("--config", "trainer=trll"), r"error: command line.*trainer: unknown value 'trll'.*nearest: trl"),
         (("--config", "sclae=x"), r"error: command line.*sclae: unknown key.*nearest: scale"),
+        (("--config", "training.rolouts=3"), r"error: command line.*training.rolouts: unknown key.*nearest: rollouts"),
+        (("--configfile", "config/quik.yaml"), r"error: command line: --configfile: .*nearest: config/quick.yaml"),
+        (("tabel1",), r"error: command line: target: unknown value 'tabel1'; .*nearest: table1"),
     ],
 )
 def test_nonsense_is_one_line_before_any_job(copy: Path, words: tuple[str, ...], message: str) -> None:
     done = run_snakemake(copy, "-n", *words)
-    assert done.returncode != 0
+    assert done.returncode == 2
+    assert "Traceback" not in done.stdout + done.stderr
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("error: ")]
     assert len(lines) == 1
     assert re.search(message, lines[0]), lines[0]
@@ -95,6 +100,26 @@ def test_any_catalog_key_runs_by_name(copy: Path) -> None:
     assert "runs/tiny_qwen2/tepo+beta=1/seed1/run.json" in done.stdout
 
 
+def test_numbers_are_set_on_the_command_line(copy: Path) -> None:
+    """As a user of other tools types it; the dotted keys are those that Snakemake refuses."""
+    options = ("models=tiny_qwen2", "methods=grpo,tepo", "seeds=1,2,3", "training.learning_rate=3e-5")
+    done = run_snakemake(copy, "-n", "--config", *options, "training.rollouts=4", "name=myrun")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert planned(done.stdout)["train"] == 12, "two methods and three seeds, as they are and under the variant `hot`"
+    assert "results/myrun/runs/tiny_qwen2/tepo/seed3/run.json" in done.stdout
+
+
+@pytest.mark.demo
+def test_another_question_adds_to_the_demos_tree(tmp_path: Path) -> None:
+    target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache", ".snakemake")
+    done = run_snakemake(target, "-n", *QUICK, "--config", "methods=gpg,tepo+beta=1")
+    assert "results/quick: 4 finished runs of earlier questions stay in its tables" in done.stderr
+    assert planned(done.stdout)["train"] == 2
+    refused = run_snakemake(target, "-n", *QUICK, "--config", "training.learning_rate=3e-5")
+    assert refused.returncode == 2
+    assert "holds finished runs with 0.0001; a tree of its own: --config name=..." in refused.stderr
+
+
 @pytest.mark.demo
 def test_a_second_demo_does_nothing(here: Snakemake) -> None:
     done = here("-n", *QUICK)
@@ -103,6 +128,8 @@ def test_a_second_demo_does_nothing(here: Snakemake) -> None:
 
 
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
+MEASURED = {"base", "prompts", "benchmark_data", "train", "generate", "grade"}
+MODEL = "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n"
 
 
 @pytest.mark.demo
@@ -119,6 +146,11 @@ CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
             {"report": 1},
             {"train", "matrix", "score", "table"},
         ),
+        # What is added beside the others makes nothing again that is finished; pages may list it.
+        ("methods/parts/advantages.py", FORMULA, {}, {"all"}),
+        ("methods/catalog/mine.py", METHOD, {"matrix": 1}, MEASURED),
+        ("evals/tasks/mine.py", BENCHMARK, {"matrix": 1}, MEASURED),
+        ("config/models/mine.yaml", MODEL, {"matrix": 1}, MEASURED),
         ("evals/grading/normalise.py", CODE, {"grade": 5, "score": 1}, {"train", "generate"}),
         ("evals/stats/intervals.py", CODE, {"score": 1, "table": 4, "claims": 1, "report": 1}, {"train", "grade"}),
         ("models/batches.py", CODE, {"base": 1, "train": 4}, {"prompts", "benchmark_data"}),
@@ -136,7 +168,7 @@ def test_an_edit_reruns_its_jobs_and_what_follows(
     target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache", ".snakemake")
     before = planned(run_snakemake(target, "-n", *QUICK).stdout)
     assert before == {}, before
-    text = (target / file).read_text()
+    text = (target / file).read_text() if (target / file).exists() else ""
     (target / file).write_text(text + edit if isinstance(edit, str) else text.replace(*edit))
     jobs = planned(run_snakemake(target, "-n", *QUICK).stdout)
     assert {name: jobs.get(name) for name in reruns} == reruns
