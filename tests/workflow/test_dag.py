@@ -127,6 +127,13 @@ def test_a_second_demo_does_nothing(here: Snakemake) -> None:
     assert "Nothing to be done" in done.stdout + done.stderr, done.stdout
 
 
+@pytest.mark.demo
+def test_asking_for_a_logger_makes_nothing_again(here: Snakemake) -> None:
+    done = here("-n", *QUICK, "--config", "log=tensorboard")
+    assert done.returncode == 0, done.stderr
+    assert "Nothing to be done" in done.stdout + done.stderr, done.stdout
+
+
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
 MEASURED = {"base", "prompts", "benchmark_data", "train", "generate", "grade"}
 MODEL = "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n"
