@@ -259,8 +259,8 @@ const curves = (() => {
     const methods = [...new Map(lines.map((line) => [line.method, line])).values()].map((line) => [line.method, (lines.find((other) => other.method === line.method && !other.variant) ?? line).title]);
     const has = { model: models.filter(([name]) => lines.some((line) => line.model === name)), method: methods, variant: variants.filter(([name]) => lines.some((line) => line.variant === name)) };
     // Of the first model: those that figures have a look for, then the others, so that a method of one's own is among those shown.
-    const there = methods.filter(([name]) => lines.some((line) => line.method === name && line.model === has.model[0][0] && line.variant === has.variant[0][0]));
-    const ranked = there.sort(([a], [b]) => [a, b].map((name) => (lines.find((line) => line.method === name).look === null ? 1 : 0)).reduce((x, y) => x - y));
+    const there = methods.filter(([name]) => lines.some((line) => line.method === name && line.model === has.model[0]?.[0] && line.variant === has.variant[0]?.[0]));
+    const ranked = (there.length ? there : [...methods]).sort(([a], [b]) => [a, b].map((name) => (lines.find((line) => line.method === name).look === null ? 1 : 0)).reduce((x, y) => x - y));
     const usual = { model: has.model.slice(0, 1), method: ranked.slice(0, start), variant: has.variant.slice(0, 1) };
     const chosen = {};
     for (const kind of Object.keys(has)) {
