@@ -109,7 +109,7 @@ class Benchmark:
     """One benchmark. Raises ConfigError, on construction, for a value that is not allowed."""
 
     # Text for people: it decides no number, so a change of it draws no response again (`records.code_hashes`).
-    PROSE: ClassVar = frozenset({"title", "licence", "checked_against", "notes"})
+    PROSE: ClassVar = frozenset({"title", "licence", "checked_against", "notes", "meant"})
 
     key: str
     title: str
@@ -128,6 +128,7 @@ class Benchmark:
     files: tuple[str, ...] = ()  # other names under which a mirror may hold the file
     checked_against: str = ""  # what the content was compared with
     notes: str = ""
+    meant: str = ""  # what a person must know to check an answer and the problem does not say: "modulo 10"
 
     def __post_init__(self) -> None:
         file = f"evals/tasks: {self.key}"

@@ -76,7 +76,7 @@ def test_page_runs_as_written(page: Path, tmp_path: Path) -> None:
 
 
 def test_there_is_a_page_for_each_thing_a_user_adds() -> None:
-    assert {page.stem for page in PAGES} >= {"add-a-method", "add-a-benchmark", "add-a-table"}
+    assert {page.stem for page in PAGES} >= {"add-a-method", "add-a-benchmark", "add-a-table", "add-a-model"}
 
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=str)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evals import benchmark as registry
 from evals import store
 from records import digests
 from records.declared import Declared, validated
@@ -107,7 +108,7 @@ def write(tree: Tree, data: Path | None) -> None:
                 name = f"samples/{checkpoint.path.as_posix()}/{benchmark}"
                 _write_responses(fresh, name, stamp, read(tree, checkpoint, benchmark))
         for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
-            known = _problems(benchmark, data) or _known(tree, checkpoints, benchmark)
+            known = _explained(benchmark, _problems(benchmark, data) or _known(tree, checkpoints, benchmark))
             _put(fresh, f"problems/{benchmark}", {"items": known})
         # KaTeX, which the page loads when the first response is shown.
         katex = [assets.vendored("katex/katex.min.js"), assets.vendored("katex/auto-render.min.js")]
@@ -253,6 +254,12 @@ def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benc
                     found[item["id"]] = [item["id"], item["problem"], item["gold"]]
             break  # the same problems everywhere
     return list(found.values())
+
+
+def _explained(benchmark: str, items: list[list[str]]) -> list[list[str]]:
+    """With what a person must know beside the problem; the model learned it, and its prompt does not say it."""
+    meant = registry.benchmark(benchmark).meant if benchmark in set(registry.keys()) else ""
+    return [[name, f"{problem} ({meant})" if meant else problem, gold] for name, problem, gold in items]
 
 
 def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item]) -> None:

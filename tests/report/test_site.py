@@ -221,3 +221,11 @@ def test_scripts_parse(tmp_path: Path) -> None:
     for path in SCRIPTS:
         done = subprocess.run([node, "--check", path], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "shown"),
+    [("syn_mix3", "8+3? (modulo 10, from left to right)"), ("syn_add2", "8+3?"), ("amc", "8+3?"), ("mine", "8+3?")],
+)
+def test_a_person_is_told_what_the_problem_does_not_say(benchmark: str, shown: str) -> None:
+    assert samples._explained(benchmark, [["a", "8+3?", "1"]]) == [["a", shown, "1"]]
