@@ -62,6 +62,7 @@ def render(drawing: Drawing) -> dict[str, bytes]:
         # matplotlib would write the date and its version: the same data would give other bytes.
         svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # the same places in all three; it would be solved again for each
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
         with matplotlib.rc_context(IN_TEX):
             origin = {"CreationDate": None, "Creator": None, "Producer": None}

@@ -83,7 +83,7 @@ def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, mad
     page = build.build(made)
     assert 'id="sampled">This is a sample: up to 20 problems' in page
     assert "samples?left=tiny_qwen2/tepo/seed1/step12" in page
-    assert 'id="sampled"' not in build.build(whole.root)
+    assert samples.view(whole)["sample"] is None
 
 
 def test_the_sample_has_the_golds_of_the_benchmarks(
@@ -99,7 +99,7 @@ def test_the_sample_has_the_golds_of_the_benchmarks(
     assert len(samples._known(tree, samples.evaluated(tree), "syn_mix2")) == 0
 
 
-@pytest.mark.parametrize("damage", [b"", b"x", gzip.compress(b"[]"), gzip.compress(b'{"problems": 1}')])
+@pytest.mark.parametrize("damage", [b"", gzip.compress(b"[]")])
 def test_a_damaged_sample_is_named(damage: bytes, made: Path) -> None:
     path = made / "responses/tiny_qwen2/tepo/seed1/step12" / samples.SAMPLED
     path.write_bytes(damage)
