@@ -44,6 +44,8 @@ class Batch:
     group_tokens: Tensor | None = None  # (B,) tokens of the row's group in the whole minibatch, for agg-scope=group
     groups: int | None = None  # groups in the whole minibatch, for agg-scope=group
     max_tokens: int | None = None  # most tokens that a response may have, the trainer's limit; for Dr. GRPO's divisor
+    # Of the passes that gave log-probs and entropies, where it is lower than the tensors': "bfloat16" under autocast.
+    precision: str | None = None
     label: str = "batch"  # what errors call it, such as the method's key
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class Batch:
     def rows(self, index: slice | Tensor) -> Batch:
         """The micro-batch of these rows; the caller passes the minibatch's `tokens` and `sequences` to the loss."""
         # every other field has one entry per row
-        names = [f.name for f in fields(self) if f.name not in ("groups", "max_tokens", "label")]
+        names = [f.name for f in fields(self) if f.name not in ("groups", "max_tokens", "precision", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
 
     def _error(self, name: str, problem: str) -> CorruptInputError:

@@ -19,16 +19,18 @@ The last three are None where the sampler's log-probs are unknown.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from methods.parts import Terms, masks, ratios, surrogates
 from methods.parts.penalties import divergence
+from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from methods.batch import Batch
-    from methods.parts import Parts
+    from methods.parts import Part, Parts
 
 NAMES = (
     "entropy", "clip_fraction_tokens", "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction",
@@ -61,6 +63,37 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
         return {name: None if value is None else float(value) for name, value in metrics.items()}
 
 
+MOST_ROUNDING = 0.01  # share of the tokens of a first minibatch that may count as changed
+
+
+def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None:
+    """For a minibatch of the policy that sampled it: rounding of its passes that a method would take for a change (R6).
+
+    `share` of the valid tokens with |dH| above the tolerance, and the 99th percentile of |dH| in nats, `p99`. None for
+    a method that takes no difference of entropies, and where passes have the tensors' own precision: there the
+    tolerance is known. Raises `ConfigError` above `MOST_ROUNDING`.
+    """
+    differences = [part for part in _all_parts(list(parts.filled().values())) if part.name == "entropy_diff"]
+    if not differences or batch.precision is None or batch.tokens == 0:
+        return None
+    assert batch.entropy is not None
+    assert batch.old_entropy is not None
+    noise = (batch.entropy.detach() - batch.old_entropy).abs()[batch.mask].double()
+    p99 = float(noise.kthvalue(math.ceil(0.99 * len(noise))).values)
+    share = float((differences[0](Terms(batch, parts)) != 0)[batch.mask].double().mean())
+    if share > MOST_ROUNDING:
+        raise ConfigError(
+            f"{batch.label}: dh-tol: {share:.1%} of the tokens have another entropy though no weight has changed: "
+            f"rounding in {batch.precision}; allowed: {MOST_ROUNDING:.0%}, which dh-tol={1.1 * p99:.1e} gives"
+        )
+    return {"precision": batch.precision, "share": share, "p99": p99}
+
+
+def _all_parts(parts: Sequence[Part]) -> list[Part]:
+    """These and all parts inside them."""
+    return [*parts, *(inner for part in parts for inner in _all_parts(part.inner))]
+
+
 def _mean(x: Tensor, batch: Batch) -> Tensor:
     """Mean over the valid tokens; in float64, as sums over 10^5 tokens lose digits in float32."""
     return batch.valid(x.double()).sum() / batch.tokens
@@ -82,7 +115,7 @@ def _mask_fraction(t: Terms) -> Tensor | None:
 def _sign_agreement(t: Terms) -> Tensor | None:
     batch = t.batch
     # half precision has no default tolerance: the sign of dH would be rounding noise
-    if batch.entropy is None or batch.old_entropy is None or str(batch.entropy.dtype) not in masks.TOLERANCE:
+    if batch.entropy is None or batch.old_entropy is None or masks.tolerance(t) is None:
         return None
     # always the measured change, whatever definition the method itself uses: the theorem is about this one
     change = masks.entropy_diff(tol=None)(t)

@@ -82,6 +82,10 @@ class Method:
         self.check(batch)
         return _diagnostics.diagnostics(self.parts, batch)
 
+    def check_unchanged(self, batch: Batch) -> dict[str, float | str] | None:
+        """Of a minibatch whose policy is the one that sampled it; see `methods.diagnostics.check_unchanged`."""
+        return _diagnostics.check_unchanged(self.parts, batch)
+
     def check(self, batch: Batch) -> None:
         """Raise `ConfigError` naming the first needed tensor that `batch` lacks."""
         for name in sorted(self.needs):

@@ -86,9 +86,14 @@ READINGS: tuple[Reading, ...] = (
     ),
     Reading(
         id="R6", name="dh-tol", room="methods",
-        values={"auto": "0 in float64, 1e-6 in float32; in half precision a number must be set"},
+        values={
+            "auto": "0 in float64, 1e-6 in float32, also of passes in bfloat16; for entropies that are in half "
+                    "precision a number must be set",
+        },
         why="Changes of at most this many nats count as 0. In the first minibatch dH is 0 by construction, and "
-            "without a tolerance the mask would be rounding noise.",
+            "without a tolerance the mask would be rounding noise. In bfloat16 it is 0 only where old and new "
+            "entropies come from the same micro-batches; a run ends with an error if its first minibatch has changed "
+            "entropies on more than 1 % of its tokens.",
     ),
     Reading(
         id="R7", name="mask-norm", room="methods",

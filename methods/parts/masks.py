@@ -16,15 +16,26 @@ if TYPE_CHECKING:
 
     from methods.parts import Terms
 
-# R6. In the first minibatch of a rollout dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise.
-# Half precision has no entry: there the rounding is as large as the changes, so the tolerance must be stated.
-TOLERANCE = {"torch.float64": 0.0, "torch.float32": 1e-6}
+# R6, by the dtype of the entropies and the precision of the passes that gave them. In the first minibatch of a rollout
+# dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise.
+# A bfloat16 pass repeats bit for bit in the same micro-batch, and then 1e-6 holds too; in another micro-batch entropies
+# differ by up to 0.1 nats, a third of them by more than 1e-6. So an adapter gives old and new entropies the same
+# micro-batches, and `diagnostics.check_unchanged` holds every run to it. Entropies that are themselves in half
+# precision have no entry: there the rounding is as large as the changes, so the tolerance must be stated.
+TOLERANCE = {("float64", "float64"): 0.0, ("float32", "float32"): 1e-6, ("float32", "bfloat16"): 1e-6}
 
 
 @part()
 def everywhere(t: Terms) -> Tensor:
     """Every token."""
     return t.batch.mask
+
+
+def tolerance(t: Terms) -> float | None:
+    """The default of dh-tol for these entropies; None: it has none."""
+    assert t.batch.entropy is not None
+    dtype = str(t.batch.entropy.dtype).removeprefix("torch.")
+    return TOLERANCE.get((dtype, t.batch.precision or dtype))
 
 
 # ---- entropy change dH and TEPO's masks ----
@@ -49,11 +60,12 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
     assert entropy is not None
     assert old_entropy is not None
     if tol is None:
-        if str(entropy.dtype) not in TOLERANCE:
+        tol = tolerance(t)
+        if tol is None:
             raise ConfigError(
-                f"{t.batch.label}: dh-tol: no default for entropies in {entropy.dtype}; measure it and set it"
+                f"{t.batch.label}: dh-tol: no default for entropies in {entropy.dtype} of passes in "
+                f"{t.batch.precision or entropy.dtype}; measure it and set it"
             )
-        tol = TOLERANCE[str(entropy.dtype)]
     # detached: dH selects tokens and is not optimised (`Batch` refuses an old_entropy that carries gradient)
     # without `valid`: what stands on padding selects nothing, and a comparison with NaN is False
     return (entropy.detach() - old_entropy).hardshrink(tol)

@@ -85,7 +85,8 @@ def together(batches: Sequence[Batch]) -> Batch:
         if not all(isinstance(v, torch.Tensor) for v in values) or f.name == "group_tokens":
             continue  # not rows, or absent; and the whole minibatch counts its own groups
         columns[f.name] = torch.cat([_widened(v.detach(), width) for v in values])
-    return Batch(**columns, max_tokens=batches[0].max_tokens, label=batches[0].label)
+    first = batches[0]
+    return Batch(**columns, max_tokens=first.max_tokens, precision=first.precision, label=first.label)
 
 
 def _widened(x: Tensor, width: int) -> Tensor:

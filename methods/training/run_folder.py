@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from methods import catalog
 from methods.diagnostics import NAMES
@@ -38,6 +38,10 @@ from records.code_hashes import closure, code_hash
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import atomic, read_json, write_json
 from records.provenance import ROOT, environment, sha256_bytes, sha256_file, sha256_tree
+
+if TYPE_CHECKING:
+    from methods.batch import Batch
+    from methods.method import Method
 
 # --- curve.csv: one row per update, numbers written so that they read back to the same bits ---------------------------
 
@@ -282,6 +286,12 @@ class RunFolder:
         }
         with open(self.state / "events.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
+
+    def unchanged(self, method: Method, batch: Batch) -> None:
+        """An event with the rounding between the passes over a first minibatch; `ConfigError` for too much of it."""
+        found = method.check_unchanged(batch)
+        if found is not None:
+            self.event("unchanged", **found)
 
     def wall_seconds(self) -> float:
         """Of all processes whose work is in the result, this one included."""

@@ -21,6 +21,7 @@ TRAINER = {
     "_submit_batch_to_rollout": ["self", "batch"],
     "_step_once": ["self", "metrics", "timing_raw", "sample_batch_size"],
     "_get_required_batch_multiple": ["self", "dp_size"],
+    "_compute_old_log_prob": ["self", "batch", "metrics"],
     "_balance_batch": ["self", "batch", "metrics", "logging_prefix", "keep_minibatch"],
     "_save_checkpoint": ["self"],
     "_compute_metrics": ["self", "batch", "metrics", "timing_raw", "global_steps", "epoch"],

@@ -29,7 +29,7 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1) -> torch.Tenso
     """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`."""
     trainer: Any = object.__new__(MethodTrainer)
     trainer.method, trainer.recorder, trainer.run_seed, trainer.state = method, _Silent(), 0, _State()
-    trainer.training_sizes = SimpleNamespace(max_completion_tokens=batch.max_tokens)
+    trainer.training_sizes = SimpleNamespace(max_completion_tokens=batch.max_tokens, precision="float32")
     _, index = batch.group.unique(return_inverse=True)
     tokens_K = torch.zeros(int(index.max()) + 1, dtype=torch.long).index_add(0, index, batch.lengths_B)
     size = -(-len(batch.advantage) // parts)

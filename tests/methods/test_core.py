@@ -477,3 +477,43 @@ def test_under_autocast_backward_computes_the_same_logits_as_forward() -> None:
     expected = with_gradients(*logp_and_entropy(*halves, token), *halves)  # type: ignore[misc]
     for ours, other in zip(with_gradients(logp, entropy, hidden, weight), expected, strict=True):
         assert torch.equal(ours, other.float())
+
+
+# ---- dH in half precision ----
+
+
+def rounded(share: float, precision: str | None = "bfloat16") -> Batch:
+    """A first minibatch in which so many of 200 tokens have another entropy than before, by 0.05 nats."""
+    entropy = torch.linspace(1, 2, 200).view(4, 50)
+    noise = torch.where(torch.arange(200) < 200 * share, 0.05, 0.0).view(4, 50)
+    logp = torch.full((4, 50), -1.0)
+    return Batch(
+        logp=logp,
+        old_logp=logp.clone(),
+        advantage=torch.tensor([1.0, -1.0, 1.0, -1.0]),
+        mask=torch.ones(4, 50, dtype=torch.bool),
+        group=torch.tensor([0, 0, 1, 1]),
+        entropy=entropy,
+        old_entropy=entropy + noise,
+        precision=precision,
+    )
+
+
+def test_rounding_that_would_fill_the_mask_ends_a_run() -> None:
+    with pytest.raises(ConfigError, match=r"dh-tol: 10.0% .* rounding in bfloat16; allowed: 1%, which dh-tol=5.5e-02"):
+        catalog.parse("tepo").check_unchanged(rounded(0.1))
+    assert catalog.parse("tepo+dh-tol=0.055").check_unchanged(rounded(0.1)) is not None
+    found = catalog.parse("tepo").check_unchanged(rounded(0.01))
+    assert found == {"precision": "bfloat16", "share": 0.01, "p99": 0.0}
+
+
+@pytest.mark.parametrize("key", ["grpo", "tepo+dh-def=theorem"])
+def test_a_method_without_a_difference_of_entropies_has_nothing_to_check(key: str) -> None:
+    assert catalog.parse(key).check_unchanged(rounded(1.0)) is None
+
+
+def test_the_tolerance_follows_the_precision_of_the_passes_not_the_dtype_of_the_entropies() -> None:
+    """Float32 entropies of a float16 pass have no default; those of a float32 pass have one."""
+    catalog.parse("tepo").loss(rounded(0.0, None))
+    with pytest.raises(ConfigError, match=r"no default for entropies in torch.float32 of passes in float16"):
+        catalog.parse("tepo").loss(rounded(0.0, "float16"))

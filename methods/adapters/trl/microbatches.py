@@ -71,7 +71,13 @@ class MicroBatch:
     groups: int  # in the minibatch
 
     def batch(
-        self, logp: Tensor, entropy: Tensor | None, label: str, max_tokens: int, full_logp: Tensor | None = None
+        self,
+        logp: Tensor,
+        entropy: Tensor | None,
+        label: str,
+        max_tokens: int,
+        full_logp: Tensor | None = None,
+        precision: str | None = None,
     ) -> Batch:
         """The loss's input. Without stored old values the policy that sampled is this one: one update per rollout."""
         rows, split = self.rows, self.parts > 1
@@ -98,6 +104,7 @@ class MicroBatch:
             group_tokens=self.group_tokens if split else None,
             groups=self.groups if split else None,
             max_tokens=max_tokens,
+            precision=precision,
             label=label,
         )
 

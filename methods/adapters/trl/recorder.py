@@ -47,6 +47,7 @@ class Recorder(TrainerCallback):
         # Of the present update:
         self._rollout_seconds: float | None = None  # sampling before it; None if no rollout was due
         self._batches: list[Batch] = []
+        self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
         self._loss: float | None = None
         self._totals = (0, 0)  # tokens and sequences of the minibatch
         self._gradient_norm: float | None = None
@@ -114,6 +115,9 @@ class Recorder(TrainerCallback):
 
     def _write(self, update: int, learning_rate: float, seconds: float) -> None:
         batch = together(self._batches) if self._batches else None
+        if batch and update % self.training.updates_per_rollout == 0 and not self._unchanged_checked:
+            self.run.unchanged(self.method, batch)
+            self._unchanged_checked = True
         figures = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = figures["entropy"] if batch else self._entropy
         self._batches = []  # frees the graph

@@ -249,7 +249,9 @@ class MethodTrainer(GRPOTrainer):
             self.recorder.empty(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
         logp, entropy, full = self._score(model, inputs.rows)
-        batch = inputs.batch(logp, entropy, self.method.key, self.training_sizes.max_completion_tokens, full)
+        t = self.training_sizes
+        half = t.precision if t.precision != "float32" else None
+        batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, full, half)
         # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
         # minibatch are normalised by the minibatch's totals, and their gradients add up.
         split = inputs.parts > 1

@@ -26,6 +26,7 @@ class Recorder:
         self.collapsed_at: int | None = None
         self.stopped = False
         self.progress = Progress(run.spec.name, self.training.rollouts, start=run.mark.rollout)
+        self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
         self._entropy: float | None = None  # of the last update that took place
 
     def rollout(
@@ -51,6 +52,9 @@ class Recorder:
             if minibatch < trained:
                 update = passes_before * trained + minibatch
                 batch = together([result.batch for result in updates[update]])
+                if index == 0 and not self._unchanged_checked:
+                    self.run.unchanged(self.method, batch)
+                    self._unchanged_checked = True
                 row |= self.method.diagnostics(batch) | {
                     "loss": sum(result.loss for result in updates[update]),
                     "grad_norm": gradient_norms[update],

@@ -44,7 +44,7 @@ def replay(record: Record, folder: Path) -> None:
 
     from methods.adapters.verl import tensors
     from methods.adapters.verl.trainer import advantages, method_loss
-    from methods.adapters.verl.worker import RESULT, MicroBatchResult
+    from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, MicroBatchResult
 
     if spec.training.device == "cpu":
         torch.set_num_threads(1)
@@ -53,7 +53,13 @@ def replay(record: Record, folder: Path) -> None:
     data, rewards_BT = _rows(record, spec)
     # as `_compute_old_log_prob` does
     asked = data.copy()
-    tu.assign_non_tensor(asked, calculate_entropy=True, compute_loss=False, temperature=t.temperature)
+    tu.assign_non_tensor(
+        asked,
+        calculate_entropy=True,
+        compute_loss=False,
+        temperature=t.temperature,
+        **{MINIBATCH_ROWS: t.rows_per_minibatch},
+    )
     old = actor.infer_batch(asked)
     data["old_log_probs"] = response_from_nested(old["log_probs"], data["response_mask"])
     data["entropy"] = response_from_nested(old["entropy"], data["response_mask"])

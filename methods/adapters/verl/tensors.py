@@ -54,6 +54,7 @@ class MicroBatch:
 
 def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, max_tokens: int) -> MicroBatch:
     """verl's micro-batch: nested (B, j) tensors in `data`, log-probs and entropies with gradient in `model_output`."""
+    import torch
     from verl.workers.utils.padding import no_padding_2_padding
 
     logp_BT = no_padding_2_padding(model_output["log_probs"], data)
@@ -65,6 +66,9 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
     group_B, group_tokens_B, groups_B, sequences_B = _padded(data[TOTALS_FIELD], 4).unbind(1)
     # verl spreads a sequence's advantage over its tokens; the first valid token gives it back.
     advantage_B = padded["advantages"].gather(1, mask_BT.long().argmax(1, keepdim=True)).squeeze(1)
+    # verl calls a loss inside the autocast of its forward pass
+    device = logp_BT.device.type
+    half = torch.is_autocast_enabled(device)
     sampled_BT = padded.get(SAMPLED)
     if sampled_BT is not None:  # an engine may have no number for a token: it counts as agreeing, as in TRL
         sampled_BT = sampled_BT.where(sampled_BT.isfinite(), padded["old_log_probs"]).to(logp_BT.dtype)
@@ -82,6 +86,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
         group_tokens=group_tokens_B,
         groups=int(groups_B.max()),
         max_tokens=max_tokens,
+        precision=str(torch.get_autocast_dtype(device)).removeprefix("torch.") if half else None,
         label=label,
     )
     rollout: Any = data["global_steps"]

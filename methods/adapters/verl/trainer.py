@@ -34,7 +34,7 @@ from methods.adapters.verl.buffer import GroupBuffer, NothingToLearnError
 from methods.adapters.verl.checkpoint import CheckpointWriter
 from methods.adapters.verl.config import ADVANTAGE, TRAINER
 from methods.adapters.verl.recorder import Recorder
-from methods.adapters.verl.worker import RESULT, SEED_FIELD, SIZE_FIELD, MethodLoss, MicroBatchResult
+from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, SEED_FIELD, SIZE_FIELD, MethodLoss, MicroBatchResult
 from methods.method import Method
 from methods.training.rollouts import Refill, deal, order
 from methods.training.spec import Spec
@@ -190,6 +190,11 @@ class MethodTrainer(PPOTrainerSync):
         fields = TensorDict({tensors.TOTALS_FIELD: totals_B4}, batch_size=len(placed))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Minibatch by minibatch, as the updates are: see `worker.infer_batch`."""
+        batch.extra_info[MINIBATCH_ROWS] = self.spec.training.rows_per_minibatch
+        return super()._compute_old_log_prob(batch, metrics)
 
     # --- 4. what the curve and a resumed run need -----------------------------------------------------------------
 
