@@ -204,6 +204,9 @@ def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
     one given twice."""
     parts = [part.strip() for name in names for part in name.split(",")]
     selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
+    for key in selected:
+        if key not in _registered():
+            raise unknown("command line", "--benchmarks", key, ("all", *keys()))
     if not selected:
         raise ConfigError("benchmarks: none given")
     if twice := sorted({key for key in selected if selected.count(key) > 1}):

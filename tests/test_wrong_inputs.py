@@ -1,0 +1,194 @@
+"""What people mistype: each line ends with exit code 2 and one line that names the right place, and leaves no file.
+
+`snakemake` lines go through the code that Snakemake calls, in the order of workflow/rules/common.smk and without starting
+it; `tests/workflow/test_dag.py` types some of them. Commands run as they are, in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from snakemake.cli import parse_config
+
+from records import errors
+from records.layout import Results
+from tests.merged_config import merge
+from workflow import command_line, matrix, tree
+from workflow import config as configuration
+
+ROOT = Path(__file__).resolve().parents[1]
+RULES = {
+    name
+    for file in [ROOT / "Snakefile", *(ROOT / "workflow/rules").glob("*.smk")]
+    for name in re.findall(r"^(?:rule|use rule \w+ as) (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+}
+CLI = r"command line \(--config\): "
+QUICK = "--configfile config/quick.yaml"
+
+# Typed after `snakemake`, in a folder where bad.yaml holds what stands third.
+SNAKEMAKE = [
+    ("tabel1", r"command line: target: unknown value 'tabel1'; .*nearest: table1"),
+    ("plna", r"command line: target: unknown value 'plna'; .*nearest: plan"),
+    ("--configfile config/quik.yaml", r"command line: --configfile: .*'config/quik.yaml'; .*nearest: config/quick"),
+    (f"{QUICK} config", r"command line: --configfile config: is a folder; a target stands before --configfile"),
+    (f"{QUICK} --config methods=grpo config", CLI + "config: must be key=value; a target stands before --config"),
+    (f"{QUICK} --config methods=tpeo", CLI + "methods: .*'tpeo'.*nearest: tepo"),
+    (f"{QUICK} --config methods=tepo+bta=1", CLI + "methods: .*'bta'.*nearest: beta"),
+    (f"{QUICK} --config methods=tepo+beta=abc", CLI + "methods: .*beta.*'abc'"),
+    (f"{QUICK} --config methods=tepo+kl-estimator=k9", CLI + "methods: .*'k9'.*nearest: k"),
+    (f"{QUICK} --config methods=", CLI + "methods: is empty"),
+    (f"{QUICK} --config models=qwen2.5-7b", CLI + r"models: unknown value 'qwen2.5-7b'; .*nearest: qwen2\.5_7b"),
+    (f"{QUICK} --config seeds=1,two", CLI + r"seeds\.1: must be a whole number, got 'two'"),
+    (f"{QUICK} --config seeds=1.5", CLI + r"seeds\.0: must be a whole number, got 1\.5"),
+    (f"{QUICK} --config seed=1", CLI + "seed: unknown key; .*nearest: seeds"),
+    (f"{QUICK} --config training.rolouts=4", CLI + "training.rolouts: unknown key; .*nearest: rollouts"),
+    (f"{QUICK} --config training.lr=1e-4", CLI + "training.lr: unknown key; .*nearest: learning_rate"),
+    (f"{QUICK} --config training.learning_rate=fast", CLI + "training.learning_rate: must be a number, got 'fast'"),
+    (f"{QUICK} --config training.learning_rate=-1e-4", CLI + "training.learning_rate: must be greater than 0"),
+    (f"{QUICK} --config training.samples_per_prompt=1", CLI + "training.samples_per_prompt: .*2, got 1"),
+    (f"{QUICK} --config training.filter=drop", CLI + "training.filter: unknown value 'drop'; allowed: mask, none"),
+    (f"{QUICK} --config trainer=verll", CLI + "trainer: unknown value 'verll'; .*nearest: verl"),
+    (f"{QUICK} --config name='My run'", CLI + "name: must match pattern"),
+    (f"{QUICK} --config name=cache", CLI + "name: results/cache holds something else"),
+    (f"{QUICK} --config baseline=grppo", CLI + "baseline: .*'grppo'.*nearest: grpo"),
+    (f"{QUICK} --config evaluation.benchmarks=syn_mix33", CLI + "evaluation.benchmarks: .*'syn_mix33'.*nearest: syn"),
+    (f"{QUICK} --config evaluation.benchmarks=aime2024", CLI + "evaluation.benchmarks: .*'aime2024'.*nearest: aime24"),
+    (f"{QUICK} --config sweep.training.lr=1,2", CLI + "sweep: .*'training.lr'.*nearest: training.learning_rate"),
+    (f"{QUICK} --config sweep.training.passes=1,x", CLI + "sweep.training.passes: must be a whole number, got 'x'"),
+    (f"{QUICK} --config =3", CLI + "'': must be a key"),
+    (f"{QUICK} --config training={{passes", CLI + "training: not valid YAML"),
+    ("--profile slurm", "conda: not found, .*--sdm env-modules"),
+    ("--profile slurm --sdm env-modules", "sbatch: not found: this machine has no Slurm"),
+]  # fmt: skip
+# The same in a file of one's own.
+FILES = [
+    ("seeds: [1", r"bad\.yaml: not valid YAML"),
+    ("- seeds", r"bad\.yaml: must hold keys and values, got list"),
+    ("scale: a\nscale: b", r"bad\.yaml: scale: given twice"),
+    ("trainin: {passes: 1}", r"bad\.yaml: trainin: unknown key; .*nearest: training"),
+    ("training: {rolouts: 1}", r"bad\.yaml: training\.rolouts: unknown key; .*nearest: rollouts"),
+    ("training: {rollouts: '3'}", r"bad\.yaml: training\.rollouts: must be a whole number, got '3'"),
+    ("methods: [tpeo]", r"bad\.yaml: methods: .*'tpeo'.*nearest: tepo"),
+    ("scale: my scale", r"bad\.yaml: scale: must match pattern"),
+    ("evaluation: {benchmarks: [syn_mix33]}", r"bad\.yaml: evaluation\.benchmarks: .*nearest: syn_mix3"),
+    (
+        "matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1], steps: [40]}]",
+        r"bad\.yaml: matrix\.0\.steps: 40 lies beyond training\.rollouts = 12",
+    ),
+    (
+        "matrix: [{models: [tiny_qwen3], methods: [grpo], seeds: [1], steps: [12], variant: cold}]",
+        r"bad\.yaml: matrix\.variant: unknown value 'cold'",
+    ),
+    ("evaluation: {backend: vlm}", r"bad\.yaml: evaluation\.backend: unknown value 'vlm'; .*nearest: vllm"),
+]
+COMMANDS = [
+    ("evals.run --model nowhere --benchmarks all", "nowhere: no model there"),
+    ("evals.run --model Qwen/Qwen2.5-0.5B --benchmarks all", "python -m models.fetch --hub Qwen/Qwen2.5-0.5B"),
+    ("evals.run --model config --benchmarks amie24", "--benchmarks: unknown value 'amie24'; .*nearest: aime24"),
+    ("evals.run --model config --benchmarks aime24 --limit -1", "--limit: must be a whole number"),
+    ("evals.run --model config --benchmarks aime24 --backend vlm", "--backend: unknown value 'vlm'; .*nearest: vllm"),
+    ("evals.run --modle config", "the following arguments are required: --model"),
+    ("report.show tabel1 --results results/quick", "unknown value 'tabel1'; .*nearest: table1"),
+    ("report.show table1 --scale embeded", "results/embeded: no results there"),
+    ("report.build --results nope", "nope: no results there"),
+    ("report.table --results nope --table 1", "nope: no results there"),
+    ("report.compare nope also", "nope: no results there"),
+    ("report.verify --results nope", "nope: no results there"),
+    ("methods.train --out run", "command line: .*--spec"),
+    ("methods.train --spec missing.json --out run", "missing.json: run specification is missing"),
+    ("models.fetch --hub a/b --out x", "--revision"),
+    ("models.build --model tiny_lama --ladder quick --out x", "'tiny_lama'.*nearest: tiny_llama"),
+    ("evals.score --results nope --checkpoints a --benchmarks b --out c", "a: not of the form <model>/"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the project's configuration; what is typed there must leave it as it is."""
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def snakemake(words: list[str]) -> None:
+    """What happens before Snakemake builds its graph."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("targets", nargs="*")
+    parser.add_argument("--configfile", nargs="+", action="extend")
+    parser.add_argument("--config", nargs="+", action="extend")
+    parser.add_argument("--profile")
+    parser.add_argument("--sdm")
+    args = parser.parse_args(words)
+    args.executor = args.profile or "local"
+    args.dryrun = False
+    # As profiles/slurm says, unless the command line does.
+    conda = args.profile is not None and args.sdm is None
+    args.software_deployment_method = {_Method("CONDA")} if conda else set()
+    with command_line.one_line():
+        command_line.looked_at(args)
+        options = parse_config(args.config)
+        files = ["config/embedded.yaml", *(args.configfile or [])]
+        merged: dict[str, Any] = {}
+        for file in files:
+            merged = merge(yaml.safe_load(Path(file).read_text(encoding="utf-8")), merged)
+        config, where = configuration.resolved(merge(options, merged), files, options)
+        matrix.check_benchmarks(config, where)
+        matrix.baseline(config, where)
+        results = Results(Path("results") / config["scale"])
+        matrix.plan(config, where)
+        tree.check(matrix.matrix(config)["settings"], None, results, where)
+        command_line.check_targets(RULES)
+
+
+class _Method:
+    def __init__(self, name: str):
+        self.name = name
+
+
+def ends_in_one_line(call: Any, folder: Path, capsys: pytest.CaptureFixture[str], message: str) -> None:
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        call()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2, said
+    assert re.search(f"^error: .*(?:{message})", said), said
+    assert said.count("\n") == 1, said
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("line", "message"), SNAKEMAKE, ids=[line for line, _ in SNAKEMAKE])
+def test_typed_after_snakemake(
+    line: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
+    ends_in_one_line(lambda: snakemake(shlex.split(line)), folder, capsys, message)
+
+
+@pytest.mark.parametrize(("text", "message"), FILES, ids=[text.split("\n")[0] for text, _ in FILES])
+def test_written_in_a_file(text: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "bad.yaml").write_text(text + "\n")
+    words = ["--configfile", "config/quick.yaml", "bad.yaml"]
+    ends_in_one_line(lambda: snakemake(words), folder, capsys, message)
+
+
+@pytest.mark.slow  # the imports of seventeen commands
+@pytest.mark.parametrize(("line", "message"), COMMANDS, ids=[line for line, _ in COMMANDS])
+def test_typed_after_python(
+    line: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, *words = shlex.split(line)
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    main = importlib.import_module(module).main
+    ends_in_one_line(lambda: errors.run(main), folder, capsys, message)
+
+
+def test_there_are_forty() -> None:
+    assert len(SNAKEMAKE) + len(FILES) + len(COMMANDS) >= 40
