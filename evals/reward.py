@@ -18,7 +18,9 @@ from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError
 
 _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
-_LOCK = threading.Lock()  # verl scores responses in several threads, and a grader serves one caller at a time
+# verl scores responses in several threads, and a grader serves one caller at a time. Reentrant, because a trainer that
+# limits the time of a reward takes it before it starts the clock.
+_LOCK = threading.RLock()
 
 
 def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float]:
@@ -37,6 +39,9 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
     with _LOCK:
         grades = _grader().grade(questions)
     return [float(grade.verdict is Verdict.CORRECT) for grade in grades]
+
+
+boxed.lock = _LOCK  # type: ignore[attr-defined]  # for `methods.adapters.verl.dataset`
 
 
 def _grader() -> Grader:

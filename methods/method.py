@@ -31,7 +31,7 @@ class Method:
 
     @property
     def scope(self) -> Scope:
-        """What a micro-batch split may not cut: token (nothing), sequence (rows stay whole), batch (do not split)."""
+        """What a micro-batch split may not cut: token (nothing), sequence (rows stay whole), batch (see `select`)."""
         return widest([part.scope for part in self.parts.filled().values()])
 
     @property
@@ -48,17 +48,45 @@ class Method:
         """
         return self.parts.advantage(reward_B, group_B, lengths_B)
 
+    @property
+    def splittable(self) -> bool:
+        """Whether micro-batches with `select`'s values add up to the minibatch: all but agg-scope=microbatch."""
+        return self.parts.reduce.scope != "batch"
+
+    def select(self, minibatch: Batch, generator: Generator | None = None) -> dict[str, Tensor]:
+        """What statistics over a whole update minibatch say about each of its tokens: {part: (B, T)}, no gradient.
+
+        Empty for methods without such a statistic. A trainer that splits the minibatch calls this once, with the
+        log-probs of the policy before the update, and gives every micro-batch its rows of each tensor: the losses of
+        the micro-batches then add up to the minibatch's. `full_logp` is not read. Raises as `loss` does.
+        """
+        import torch
+
+        statistics = self.parts.statistics
+        for part in statistics:
+            self._check(minibatch, part.needs)
+        with torch.no_grad():
+            t = Terms(minibatch, self.parts, generator)
+            return {str(part): part(t) for part in statistics}
+
     def loss(
-        self, batch: Batch, *, tokens: Count = None, sequences: Count = None, generator: Generator | None = None
+        self,
+        batch: Batch,
+        *,
+        tokens: Count = None,
+        sequences: Count = None,
+        generator: Generator | None = None,
+        selected: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Scalar to minimise. Its gradient flows to `logp`, and to `entropy` or `full_logp` where they carry one.
 
         tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it.
         generator: on the CPU, for methods that draw tokens at random (Clip-Cov).
+        selected: this micro-batch's rows of what `select` returned for its minibatch; None: `batch` is all there is.
         Raises `ConfigError` when a needed tensor is missing, `CorruptInputError` when the loss is not finite.
         """
         self.check(batch)
-        t, parts = Terms(batch, self.parts, generator), self.parts
+        t, parts = Terms(batch, self.parts, generator, selected), self.parts
         objective = parts.surrogate(t)
         # the mask acts on the surrogate alone: each penalty brings a mask of its own
         if parts.mask is not None:
@@ -88,7 +116,10 @@ class Method:
 
     def check(self, batch: Batch) -> None:
         """Raise `ConfigError` naming the first needed tensor that `batch` lacks."""
-        for name in sorted(self.needs):
+        self._check(batch, self.needs)
+
+    def _check(self, batch: Batch, needs: frozenset[str]) -> None:
+        for name in sorted(needs):
             if getattr(batch, name) is None:
                 raise ConfigError(
                     f"{self.key}: {name}: needed by the loss, not supplied (needs: {', '.join(sorted(self.needs))})"

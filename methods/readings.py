@@ -166,10 +166,12 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         id="R15", name="cov-scope", room="training",
         values={
-            "minibatch": "covariances over the update minibatch, where the trainer can",
-            "microbatch": "per micro-batch",
+            "minibatch": "over the update minibatch, all its GPUs and micro-batches: one forward pass more per update",
+            "microbatch": "over each micro-batch, as the lineage's code does",
         },
-        why="The lineage takes them per micro-batch, so that dynamic batching changes the method.",
+        why="Statistics of Clip-Cov, KL-Cov, STEER and the 80/20 rule. Over a micro-batch, how rows share GPUs changes "
+            "the method: two rows of one prompt with equal rewards have covariance 0, and the share of tokens is not "
+            "the printed one (`python -m benchmarks.minibatches`).",
     ),
     Reading(
         id="R16", name="cispo", room="methods",

@@ -67,6 +67,7 @@ class Training(Declared):
     max_prompt_tokens: Count = OPTIONAL
     max_completion_tokens: Count = OPTIONAL
     cov_scope: Literal["minibatch", "microbatch"] = OPTIONAL
+    sampler_check: bool = OPTIONAL
     refill_rounds: Count = OPTIONAL
     micro_batches: Count = OPTIONAL
     save_every: Count = OPTIONAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,13 +14,14 @@ from typing import Any
 from evals import benchmark as benchmarks
 from methods import catalog
 from methods.adapters import adapter
+from methods.adapters.verl import config as verl
 from methods.training import spec
 from models import registry as models
 from models import training_data
 from models.registry import Shape
 from records.errors import BenchError
 from records.files import read_json, read_yaml
-from workflow import estimate, matrix, memory
+from workflow import estimate, matrix, memory, resources
 from workflow.estimate import Job, World
 
 PROFILE = Path("profiles/slurm/config.yaml")
@@ -73,12 +75,17 @@ def _data(world: World) -> Iterator[str]:
 
 
 def _runs(world: World) -> Iterator[str]:
-    """What a run's specification or its trainer refuses; a sentence that holds for many runs once."""
+    """What a run's specification, its trainer or its machine refuses; a sentence that holds for many runs once."""
     refusals: dict[str, str] = {}
+    here = shutil.which("sinfo") is None and shutil.which("nvidia-smi") is not None  # else a job brings the CPUs
     for planned in world.planned:
         try:
             run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
             adapter(run.trainer).plan(run.training, catalog.parse(run.method))
+            if run.trainer == "verl" and run.training.device == "cuda":
+                need = resources.train(matrix.training(world.config, planned))
+                counted = (os.cpu_count() or 1) if here else need.cores * need.nodes
+                verl.check_cpus(run.training, counted, "this machine" if here else "its job")
         except BenchError as error:
             refusals.setdefault(str(error), f"run {planned.run.path}: {error}")
     yield from refusals.values()
@@ -215,8 +222,8 @@ def slurm(listing: str, profile: dict[str, Any], gpus: int, nodes: int) -> Itera
         yield f"Slurm: partition {partition} of {PROFILE} does not exist; there are: {', '.join(partitions)}"
         return
     suitable: Counter[str] = Counter()
-    for name, resources, count in rows:
-        if partition in (None, name) and _gpus_of(resources, model) >= gpus:
+    for name, generic, count in rows:
+        if partition in (None, name) and _gpus_of(generic, model) >= gpus:
             suitable[name] += int(count)
     most = max(suitable.values(), default=0)
     if most < nodes:

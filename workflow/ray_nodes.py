@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from records import errors
+from records import caches, errors
 from records.errors import BenchError, ConfigError, Parser, real, whole
 
 Process = subprocess.Popen[bytes]
@@ -159,6 +159,7 @@ def run(args: argparse.Namespace) -> int:
     # Ray's folder on every node: short, since sockets lie in it, and of this attempt alone, which may have the job's
     # number from an earlier one.
     args.folder = f"/tmp/ray-{job}-{secrets.token_hex(4)}"
+    os.environ.setdefault(caches.VARIABLE, f"{args.folder}/caches")  # on each node's own disk, gone with the folder
     # A token of this job's own: nobody else on the cluster's network can join, or send work to, its Ray.
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
     running: dict[str, Process] = {}

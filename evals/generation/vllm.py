@@ -8,11 +8,15 @@ seed, which the samples record.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from evals.generation.engine import Engine, Observations, per_sample_seed
+from records.caches import engine_caches
 from records.errors import MissingInputError
 
 if TYPE_CHECKING:
@@ -30,6 +34,9 @@ class Vllm(Engine):
         return per_sample_seed(self.settings.seed, sample)
 
     def load(self, max_length: int | None) -> LM:
+        # before vLLM is imported; the folder goes with this object, at the latest when the process ends
+        self._caches = TemporaryDirectory(prefix="tepo-engine-", ignore_cleanup_errors=True)
+        os.environ.update(engine_caches(Path(self._caches.name)))
         return _observed_vllm()(
             self.seen,
             self.settings.seed,

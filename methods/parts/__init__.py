@@ -34,6 +34,9 @@ class Part:
     own_scope: Scope = "token"  # the widest unit over which the formula itself takes a statistic
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # a micro-batch cannot take a statistic over its minibatch: the trainer has taken it before (`Method.select`)
+        if self.own_scope == "batch" and isinstance(args[0], Terms) and args[0].selected is not None:
+            return args[0].selected[str(self)]
         return self.function(*args, **kwargs, **self.settings)
 
     @property
@@ -115,6 +118,20 @@ class Parts:
         }  # fmt: skip
         return {slot: part for slot, part in slots.items() if part is not None}
 
+    @property
+    def statistics(self) -> list[Part]:
+        """Parts that choose or weigh tokens by a statistic over the minibatch, such as a mask inside a penalty.
+
+        Not the reducer: `agg-scope=microbatch` divides by the tokens at hand on purpose.
+        """
+        found, left = [], [part for slot, part in self.filled().items() if slot not in ("advantage", "reduce")]
+        while left:
+            part = left.pop()
+            left += part.inner
+            if part.own_scope == "batch":
+                found.append(part)
+        return found
+
 
 class Terms:
     """What the slots of one loss read, each quantity computed at most once.
@@ -123,8 +140,15 @@ class Terms:
     row may be (B, 1) instead of (B, T).
     """
 
-    def __init__(self, batch: Batch, parts: Parts, generator: Generator | None = None):
+    def __init__(
+        self,
+        batch: Batch,
+        parts: Parts,
+        generator: Generator | None = None,
+        selected: Mapping[str, Tensor] | None = None,
+    ):
         self.batch, self.parts, self.generator = batch, parts, generator
+        self.selected = selected  # of these rows, from `Method.select`; None: the batch is the whole minibatch
 
     @cached_property
     def logp_BT(self) -> Tensor:  # noqa: N802

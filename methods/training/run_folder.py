@@ -49,8 +49,8 @@ Figure = float | int | None
 
 COLUMNS = (
     "rollout", "update", "minibatch", "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded",
-    "response_tokens", "truncated_fraction", "loss", "grad_norm", "learning_rate", *NAMES, "tokens", "sequences",
-    "seconds_update", "seconds_rollout",
+    "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm", "learning_rate", *NAMES, "tokens",
+    "sequences", "seconds_update", "seconds_rollout",
 )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Training(Declared):
     gradient_clip: Positive
     temperature: Positive
     max_completion_tokens: Count
-    oversample: Annotated[float, Field(ge=1)] = 1.0  # prompts drawn over prompts kept; for filter `oversample` only
+    oversample: Annotated[float, Field(ge=1)] = 1.0  # prompts drawn first over prompts kept; for filters that draw more
     # of groups whose rewards are all equal; see `methods.training.rollouts`
     filter: Literal["oversample", "mask", "refill", "none"] = "oversample"
     refill_rounds: Annotated[int, Field(ge=0)] = 4  # extra draws per rollout that filter `refill` may make
@@ -44,6 +44,7 @@ class Training(Declared):
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast, on cuda only
     cov_scope: Literal["minibatch", "microbatch"] = "minibatch"  # R15: where methods of scope batch take statistics
+    sampler_check: bool = True  # end the run when sampler and trainer disagree; see `rollouts.check_sampler`
     max_prompt_tokens: Count = 2048  # reading R24
     nodes: Count = 1
     gpus_per_node: Count = 1
@@ -58,7 +59,8 @@ class Training(Declared):
     @property
     def prompts_drawn(self) -> int:
         """Per rollout, before groups are filtered; filter `refill` draws more as it needs them."""
-        factor = self.oversample if self.filter == "oversample" else 1.0
+        # `mask` and `none` keep what is drawn, or less: more prompts would make the rollout larger
+        factor = self.oversample if self.filter in ("oversample", "refill") else 1.0
         # 10 * 1.1 is 11.000000000000002: the small number keeps rounding errors from drawing a prompt too many.
         return math.ceil(self.prompts_per_rollout * factor - 1e-9)
 

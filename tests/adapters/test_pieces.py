@@ -49,6 +49,8 @@ def test_choose_and_deal() -> None:
     assert choose(mixed, 3, "oversample") == [0, 2, 3]
     assert choose(mixed, 5, "mask") == [0, 2, 3, 5]
     assert choose(mixed, 5, "none") == [0, 1, 2, 3, 4]
+    assert choose(mixed, 3, "refill", ungraded={0, 1}) == [2, 3, 5]
+    assert choose(mixed, 5, "none", ungraded={0, 1}) == [2, 3, 4, 5]
     assert deal([0, 2, 3, 5], 4) == [[0], [2], [3], [5]]
     assert deal([0, 2, 3], 2) == [[0, 3], [2]]
     assert deal([7], 2) == [[7], []]

@@ -104,11 +104,13 @@ def test_plan_derives_trls_sizes(world: Path) -> None:
     }
 
 
-def test_batch_scope_refuses_a_split(world: Path) -> None:
-    with pytest.raises(ConfigError, match=r"micro_batches: 2 would split a minibatch, but clip_cov.*allowed: 1"):
-        planned(world, method="clip_cov", micro_batches=2)
-    assert planned(world, method="clip_cov").updates == 8
-    assert planned(world, method="clip_cov", micro_batches=2, cov_scope="microbatch").updates == 8
+def test_a_mean_over_micro_batches_refuses_a_split(world: Path) -> None:
+    key = "grpo+agg-scope=microbatch"
+    with pytest.raises(ConfigError, match=r"micro_batches: 2 would split a minibatch, but grpo.*divides.*allowed: 1"):
+        planned(world, method=key, micro_batches=2)
+    assert planned(world, method=key).updates == 8
+    assert planned(world, method=key, micro_batches=2, cov_scope="microbatch").updates == 8
+    assert planned(world, method="clip_cov", micro_batches=2).updates == 8
 
 
 @pytest.mark.parametrize(

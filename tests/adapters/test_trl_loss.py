@@ -86,11 +86,11 @@ def test_advantages_are_over_the_rows_that_are_trained_on_with_their_lengths(key
     assert len(trainer._with_advantage(sampled, [])) == 0
 
 
-SPLITTABLE = [key for key in KEYS if catalog.parse(key).scope != "batch"]
+STATISTICS = [key for key in (*KEYS, "tepo+dh-def=cov_sign") if catalog.parse(key).parts.statistics]
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("key", SPLITTABLE)
+@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("key", [*KEYS, "tepo+dh-def=cov_sign"])
 def test_a_split_changes_nothing(key: str, parts: int, captured: list[Batch]) -> None:
     import torch
 
@@ -100,6 +100,17 @@ def test_a_split_changes_nothing(key: str, parts: int, captured: list[Batch]) ->
     split = loss_and_gradients(method, leaves(batch, True), parts)
     for one, other in zip(whole, split, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("key", STATISTICS)
+def test_by_the_other_reading_the_split_decides(key: str, captured: list[Batch]) -> None:
+    import torch
+
+    from tests.adapters.trl_conformance import through_trainer
+
+    method, batch = catalog.parse(key), leaves(captured[-1], True)
+    cut = [through_trainer(method, batch, parts, "microbatch") for parts in (1, 4)]
+    assert not torch.equal(*cut)
 
 
 def test_splits_are_of_unequal_length(captured: list[Batch]) -> None:

@@ -227,16 +227,10 @@ def test_what_verl_refuses_is_one_line(change: dict[str, Any], message: str) -> 
     assert "\n" not in str(caught.value)
 
 
-CLIP_COV = "qwen2.5_7b/clip_cov/seed2"
 REFUSED = {
     "GPUs that do not divide": (TEPO, {"nodes": 3}, "training.nodes: 3 x 8 GPUs do not divide a minibatch of 128"),
     "micro-batches by count": (TEPO, {"micro_batches": 2}, "micro_batches: 2: on cuda verl cuts"),
     "too few tokens": (TEPO, {"max_tokens_per_gpu": 8192}, r"8192 is less than the longest sequence \(2048 \+ 8192"),
-    "a split minibatch": (
-        CLIP_COV,
-        {"cov_scope": "minibatch"},
-        "clip_cov takes .* which 8 GPUs would share; allowed: mi",
-    ),
 }
 
 
@@ -247,6 +241,21 @@ def test_plan_refuses_with_one_line(case: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         plan(spec.training, catalog.parse(spec.method))
     assert "\n" not in str(caught.value)
+
+
+def test_a_mean_over_micro_batches_and_statistics_over_a_minibatch() -> None:
+    """The first is another number when the minibatch is split; the second are gathered over GPUs and micro-batches."""
+    training = paper_spec(TEPO).training
+    message = (
+        r"grpo.* divides by the tokens of a micro-batch, and 8 GPUs would split the minibatch; allowed: microbatch"
+    )
+    with pytest.raises(ConfigError, match=message):
+        plan(training, catalog.parse("grpo+agg-scope=microbatch"))
+    by_tokens = {"ppo_max_token_len_per_gpu": 20480}
+    for key in ("clip_cov", "kl_cov", "tepo_steer", "top_entropy"):
+        assert by_tokens.items() <= plan(training, catalog.parse(key)).trainer.items()
+        split = training.model_copy(update={"cov_scope": "microbatch"})
+        assert plan(split, catalog.parse(key)).trainer["ppo_micro_batch_size_per_gpu"] == 2
 
 
 def test_plan_reads_what_is_there_without_torch(world: Path) -> None:

@@ -16,7 +16,7 @@ from methods.adapters.verl.processes import environment
 from methods.training.spec import check
 from records.provenance import ROOT
 from tests.adapters import worlds
-from tests.adapters.test_verl_loss import KEYS, SPLITTABLE
+from tests.adapters.test_verl_loss import KEYS, STATISTICS
 
 Figures = dict[str, Any]
 
@@ -26,7 +26,7 @@ def run(world: Path, folder: Path, ranks: int) -> Figures:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    variables = environment(check(worlds.spec(world, trainer="verl")).training)
+    variables = environment(check(worlds.spec(world, trainer="verl")).training, folder)
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     out = folder / "figures.json"
     line = [sys.executable, "-m", "tests.adapters.verl_worker", str(world), str(out)]
@@ -61,9 +61,8 @@ def figures(request: pytest.FixtureRequest, world: Path, tmp_path_factory: pytes
 @pytest.mark.slow
 def test_loss_and_gradient_of_every_method_are_the_plain_models(figures: Figures) -> None:
     """Over micro-batches too. Float32: another order of summation, nothing more."""
-    expected = {f"{key} in {parts}" for key in SPLITTABLE for parts in (1, 2)}
-    if figures["ranks"] == 1:
-        expected |= {f"{key} in 1" for key in KEYS}
+    expected = {f"{key} in {parts}" for key in KEYS for parts in (1, 2)}
+    expected |= {f"{key} in 4" for key in KEYS if key in STATISTICS}
     assert set(figures["gradient"]) == expected
     assert max(figures["loss"].values()) < 1e-5, figures["loss"]
     assert max(figures["gradient"].values()) < 1e-5, figures["gradient"]

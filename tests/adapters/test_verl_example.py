@@ -153,7 +153,7 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
         config.data.gen_batch_size = None
         del config.ray_kwargs.ray_init.runtime_env["py_executable"]
         OmegaConf.save(config, tmp_path / "run.yaml")
-        variables = {**os.environ, **processes.environment(spec.training), "VERL_FILE_LOGGER_PATH": str(log)}
+        variables = {**os.environ, **processes.environment(spec.training, tmp_path), "VERL_FILE_LOGGER_PATH": str(log)}
         variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "examples"), variables["PYTHONPATH"]])
         line = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(tmp_path), "--config-name", "run"]
         line += [f"hydra.run.dir={tmp_path}", "hydra.output_subdir=null"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,15 @@ from tests.adapters.test_trl_loss import KEYS as TRL_KEYS
 from tests.adapters.test_trl_loss import leaves
 
 KEYS = tuple(key for key in TRL_KEYS if "full_logp" not in catalog.parse(key).needs)
-SPLITTABLE = tuple(key for key in KEYS if catalog.parse(key).scope != "batch")
+STATISTICS = tuple(key for key in (*KEYS, "tepo+dh-def=cov_sign") if catalog.parse(key).parts.statistics)
+SPLITTABLE = (*KEYS, "tepo+dh-def=cov_sign")
 
 
-def through(key: str, batch: Batch, parts: int = 1, ranks: int = 1) -> list[object]:
+def through(key: str, batch: Batch, parts: int = 1, ranks: int = 1, **options: Any) -> list[object]:
     """verl's loss of the batch and its gradients by log-probs and entropies."""
     from tests.adapters.verl_conformance import through_workers
 
-    return gradients(through_workers(catalog.parse(key), batch, parts, ranks), batch)
+    return gradients(through_workers(catalog.parse(key), batch, parts, ranks, **options), batch)
 
 
 def gradients(loss: object, batch: Batch) -> list[object]:
@@ -84,10 +86,30 @@ def leaves_of(batch: Batch) -> Batch:
     return replace(batch, logp=logp, entropy=entropy)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key not in SPLITTABLE])
-def test_statistics_over_a_minibatch_refuse_a_part_of_it(key: str, captured: list[Batch]) -> None:
-    with pytest.raises(ConfigError, match=r"verl: a worker got 4 of a minibatch's 8 sequences, but .*scope batch"):
-        through(key, leaves(captured[-1], True), parts=2)
+@pytest.mark.parametrize("key", STATISTICS)
+def test_which_rows_share_a_micro_batch_decides_nothing(key: str, captured: list[Batch]) -> None:
+    """Rows of equal reward side by side, one row alone, ranks that hold one prompt: the whole minibatch decides."""
+    batch = captured[-1]
+    by_reward = sorted(range(len(batch.mask)), key=lambda row: float(batch.advantage[row]))
+    expected = through(key, leaves(batch, True))
+    for parts, ranks in ((4, 1), (8, 1), (2, 2), (1, 8)):
+        found = through(key, leaves(batch, True), parts, ranks, order=by_reward)
+        same(found, expected, rtol=1e-12, atol=1e-14)
+
+
+# agg-scope=microbatch has no statistic and is the other reading by its own name
+@pytest.mark.parametrize("key", STATISTICS)
+def test_by_the_other_reading_the_cut_decides(key: str, captured: list[Batch]) -> None:
+    import torch
+
+    cut = [through(key, leaves(captured[-1], True), parts=parts, whole=False) for parts in (1, 4)]
+    assert not all(torch.equal(one, other) for one, other in zip(*cut, strict=True))  # type: ignore[call-overload]
+
+
+def test_a_loss_by_micro_batches_refuses_a_part_of_a_minibatch(captured: list[Batch]) -> None:
+    message = r"verl: a worker got 4 of a minibatch's 8 sequences, but grpo.* divides by the tokens of a micro-batch"
+    with pytest.raises(ConfigError, match=message):
+        through("grpo+agg-scope=microbatch", leaves(captured[-1], True), parts=2)
 
 
 def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +32,18 @@ def hangs(prompts: list[str], responses: list[str], answers: list[str]) -> list[
     return [1.0]
 
 
+LOCK = threading.Lock()
+
+
+def one_at_a_time(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    assert LOCK.locked(), "taken before the clock starts"
+    time.sleep(0.105)
+    return [1.0]
+
+
+one_at_a_time.lock = LOCK  # type: ignore[attr-defined]
+
+
 def crashes(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
     raise KeyError("gold")
 
@@ -50,38 +64,89 @@ REWARDS = {
     "tests.adapters.worlds:one_none": (0.0, "ValueError: returned None"),
     "tests.adapters.worlds:one_short": (0.0, "ValueError: returned 0 values for 1 response"),
     "tests.adapters.worlds:nobody": (0.0, "AttributeError: "),
-    "tests.adapters.test_verl_pieces:hangs": (0.0, "no answer for 0.2 s"),
 }
 
 
 @pytest.mark.parametrize("name", REWARDS)
-def test_a_reward_scores_or_says_what_went_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never an exception: verl would take the sample out of its group in silence. Never a wait without end."""
-    if "hangs" in name:
-        monkeypatch.setattr(dataset, "SECONDS", 0.2)
+def test_a_reward_scores_or_says_what_went_wrong(name: str) -> None:
+    """Never an exception: verl would take the sample out of its group in silence."""
     score, error = REWARDS[name]
     found = asyncio.run(dataset.compute_score(name, "2", "3", {"prompt": "1+1?"}, anything="else"))
-    assert (found["score"], found["acc"]) == (score, score)
+    assert (found["score"], found["acc"], found["timeout"]) == (score, score, False)
     assert (found["error"] is None) == (error is None)
     if error is not None:
         assert found["error"].startswith(f"reward {name}: {error}")
         assert "response '2'" in found["error"]
 
 
-def test_ranks_cut_the_same_minibatches() -> None:
+async def scored(name: str, responses: int) -> list[dict[str, Any]]:
+    asked = [dataset.compute_score(name, str(nth), "3", {"prompt": "1+1?"}) for nth in range(responses)]
+    return list(await asyncio.gather(*asked))
+
+
+def test_a_reward_that_does_not_come_in_time_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "SECONDS", 0.2)
+    (found,) = asyncio.run(scored("tests.adapters.test_verl_pieces:hangs", 1))
+    assert (found["timeout"], found["error"]) == (True, None)
+
+
+def test_waiting_for_its_turn_takes_no_time_from_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a tenth of the limit, all together twice as long as it."""
+    monkeypatch.setattr(dataset, "SECONDS", 1.0)
+    began = time.monotonic()
+    found = asyncio.run(scored("tests.adapters.test_verl_pieces:one_at_a_time", 20))
+    assert time.monotonic() - began > 2 * dataset.SECONDS
+    assert [row["timeout"] for row in found] == [False] * 20
+
+
+def test_the_training_reward_names_the_lock_it_waits_for() -> None:
+    from evals import reward
+
+    assert reward.boxed.lock is reward._LOCK  # type: ignore[attr-defined]
+    with reward._LOCK:  # as `dataset` holds it
+        assert reward.boxed(["2+2?"], [r"\boxed{4}"], ["4"]) == [1.0]
+
+
+def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
+    """Whatever the filter: neither 0 in its place nor a group of three."""
+    from methods.adapters.verl.buffer import GroupBuffer, Rollout
+    from methods.adapters.verl.recorder import Recorder
+    from methods.adapters.verl.tensors import Response
+
+    rewards = [[1.0, 0.0], [1.0, None], [None, 0.0], [0.0, 0.0], [0.0, 1.0]]
+    rows = [
+        Response(f"{g}_{i}_0", str(g), r, 3, False, None) for g, two in enumerate(rewards) for i, r in enumerate(two)
+    ]
+    for filtering, kept in (("refill", [0, 4]), ("none", [0, 3, 4])):
+        training = check(worlds.spec(Path("world"), samples_per_prompt=2, filter=filtering)).training
+        buffer: Any = object.__new__(GroupBuffer)
+        buffer.training = training
+        assert buffer._choose(rows, 5) == kept
+        recorder: Any = object.__new__(Recorder)
+        figures = recorder._figures(1, Rollout(rows, kept, 2))
+        assert (figures.reward_timeouts, figures.groups_discarded) == (2, 5 - len(kept))
+        assert figures.reward == 3 / 8
+        assert figures.reward_kept == (2 / 4 if filtering == "refill" else 2 / 6)
+
+
+def test_ranks_cut_the_same_minibatches_each_with_its_share_of_the_tokens() -> None:
     """verl gives each rank an equal run of rows and lets it cut `size / ranks` of them per minibatch."""
+    from benchmarks.minibatches import response_lengths
     from methods.adapters.verl.trainer import by_rank
 
-    for ranks in (1, 2, 4):
-        order = by_rank(24, 8, ranks)
-        assert sorted(order) == list(range(24))
-        share = 24 // ranks
-        for minibatch in range(3):
-            rows = []
-            for rank in range(ranks):
-                mine = order[rank * share : (rank + 1) * share]
-                rows += mine[minibatch * 8 // ranks : (minibatch + 1) * 8 // ranks]
-            assert sorted(rows) == list(range(minibatch * 8, (minibatch + 1) * 8))
+    size, minibatches = 128, 4
+    lengths = response_lengths(size * minibatches)
+    assert by_rank(lengths, size, 1) == list(range(len(lengths)))
+    for ranks in (2, 8):
+        order = by_rank(lengths, size, ranks)
+        assert sorted(order) == list(range(len(lengths)))
+        share, cut = len(lengths) // ranks, size // ranks
+        for minibatch in range(minibatches):
+            of_rank = [order[rank * share + minibatch * cut :][:cut] for rank in range(ranks)]
+            rows = sorted(row for mine in of_rank for row in mine)
+            assert rows == list(range(minibatch * size, (minibatch + 1) * size))
+            tokens = [sum(lengths[row] for row in mine) for mine in of_rank]
+            assert max(tokens) * ranks < 1.01 * sum(tokens)
 
 
 @pytest.mark.parametrize("key", ["grpo", "opo", "reinforce_pp"])  # the last two weigh responses by their lengths
@@ -213,8 +278,58 @@ def test_the_example_configuration_sets_two_trainers_side_by_side(under: tuple[s
     assert len(rows["verl"]) == 3
 
 
+GPU = {"device": "cuda", "trainer": "verl", "minibatches": 1, "prompts_per_rollout": 8, "samples_per_prompt": 8}
+
+
+@pytest.mark.parametrize(("gpus", "needed"), [(1, 6), (8, 34)])
+def test_cpus_that_ray_would_wait_for_are_a_sentence(gpus: int, needed: int) -> None:
+    from methods.adapters.verl.config import check_cpus
+
+    training = check(worlds.spec(Path("world"), gpus_per_node=gpus, max_tokens_per_gpu=20480, **GPU)).training
+    check_cpus(training, needed, "Ray")
+    message = rf"environment: CPUs: this machine has {needed - 1}; a run on {gpus} GPUs? needs {needed} .*would wait"
+    with pytest.raises(ConfigError, match=message):
+        check_cpus(training, needed - 1, "this machine")
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_the_cpus_that_are_counted_are_those_that_verl_reserves(gpus: int) -> None:
+    """One per storage unit, one for the controller, three per GPU: as their sources say."""
+    import inspect
+
+    import transfer_queue.controller
+    import transfer_queue.storage.simple_storage
+    from transfer_queue.utils.common import get_placement_group
+    from verl.single_controller.ray.base import ResourcePoolManager
+
+    from methods.adapters.verl.config import cpus, storage_units
+
+    training = check(worlds.spec(Path("world"), gpus_per_node=gpus, max_tokens_per_gpu=20480, **GPU)).training
+    per_gpu = {f.name: f.default for f in dataclasses.fields(ResourcePoolManager)}["max_colocate_count"]
+    per_unit = inspect.signature(get_placement_group).parameters["num_cpus_per_actor"].default
+    for module in (transfer_queue.controller, transfer_queue.storage.simple_storage):
+        assert "@ray.remote(num_cpus=1)" in inspect.getsource(module)
+    assert cpus(training) == per_unit * storage_units(training) + 1 + per_gpu * gpus + 1
+
+
+def test_what_is_compiled_for_a_gpu_goes_with_the_run_unless_the_user_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never below the home folder, where these libraries would put it."""
+    from records import caches
+
+    for name in (caches.VARIABLE, *caches.FOLDERS):
+        monkeypatch.delenv(name, raising=False)
+    training = check(worlds.spec(Path("world"), trainer="verl")).training
+    found = environment(training, Path("/tmp/short"))
+    assert len({found[name] for name in caches.FOLDERS}) == len(caches.FOLDERS)
+    assert {Path(found[name]).parent for name in caches.FOLDERS} == {Path("/tmp/short/caches")}
+    monkeypatch.setenv(caches.VARIABLE, "/scratch/me")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/elsewhere")
+    found = environment(training, Path("/tmp/short"))
+    assert (found["VLLM_CACHE_ROOT"], found["TRITON_CACHE_DIR"]) == ("/scratch/me/vllm", "/elsewhere")
+
+
 def test_nothing_of_a_run_asks_the_network() -> None:
-    found = environment(check(worlds.spec(Path("world"), trainer="verl")).training)
+    found = environment(check(worlds.spec(Path("world"), trainer="verl")).training, Path("short"))
     assert found["HF_HUB_OFFLINE"] == found["HF_HUB_DISABLE_TELEMETRY"] == found["VLLM_NO_USAGE_STATS"] == "1"
     assert found["RAY_USAGE_STATS_ENABLED"] == "0"
 

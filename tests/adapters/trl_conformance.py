@@ -25,15 +25,18 @@ class _State:
     global_step = 0
 
 
-def through_trainer(method: Method, batch: Batch, parts: int = 1) -> torch.Tensor:
+def through_trainer(method: Method, batch: Batch, parts: int = 1, cov_scope: str = "minibatch") -> torch.Tensor:
     """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`."""
     trainer: Any = object.__new__(MethodTrainer)
     trainer.method, trainer.recorder, trainer.run_seed, trainer.state = method, _Silent(), 0, _State()
-    trainer.training_sizes = SimpleNamespace(max_completion_tokens=batch.max_tokens, precision="float32")
+    trainer.training_sizes = SimpleNamespace(
+        max_completion_tokens=batch.max_tokens, cov_scope=cov_scope, precision="float32"
+    )
+    trainer._selected, trainer._parts = (-1, {}), []
+    pieces: dict[int, Batch] = {}
     _, index = batch.group.unique(return_inverse=True)
     tokens_K = torch.zeros(int(index.max()) + 1, dtype=torch.long).index_add(0, index, batch.lengths_B)
     size = -(-len(batch.advantage) // parts)
-    total = batch.logp.new_zeros(())
     for part in range(parts):
         at = slice(part * size, (part + 1) * size)
         piece = batch.rows(at)
@@ -54,7 +57,9 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1) -> torch.Tenso
             old_full_logp=piece.old_full_logp,
         )
         groups = int(tokens_K.count_nonzero())
-        micro_batch = MicroBatch(rows, batch.tokens, batch.sequences, parts, tokens_K[index][at], groups)
-        trainer._score = lambda _model, _rows, piece=piece: (piece.logp, piece.entropy, piece.full_logp)
-        total = total + trainer._compute_loss(None, micro_batch)
-    return total
+        totals = batch.tokens, batch.sequences, parts, tokens_K[index][at], groups
+        trainer._parts.append(MicroBatch(rows, *totals, start=at.start))
+        pieces[id(rows)] = piece
+    # the log-probs of each part, in place of a model's
+    trainer._score = lambda _, rows: tuple(getattr(pieces[id(rows)], name) for name in ("logp", "entropy", "full_logp"))
+    return sum((trainer._compute_loss(None, part) for part in trainer._parts), batch.logp.new_zeros(()))

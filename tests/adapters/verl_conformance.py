@@ -16,24 +16,27 @@ from methods.method import Method
 PROMPT = 2  # tokens; a loss reads none of them
 
 
-def through_workers(method: Method, batch: Batch, parts: int = 1, ranks: int = 1) -> torch.Tensor:
+def through_workers(
+    method: Method, batch: Batch, parts: int = 1, ranks: int = 1, order: list[int] | None = None, whole: bool = True
+) -> torch.Tensor:
     """The workers' loss over `parts` micro-batches on each of `ranks`, averaged over ranks as FSDP does; its gradient
-    reaches `batch.logp` and `batch.entropy`."""
-    losses = [
-        MethodLoss(method.key, 0, 1, batch.max_tokens or batch.mask.shape[1], whole_minibatch=True)
-        for _ in range(ranks)
-    ]
-    size = -(-len(batch.mask) // (parts * ranks))
+    reaches `batch.logp` and `batch.entropy`.
+
+    order: of the rows over ranks and micro-batches, as drawn if None. whole: statistics over the minibatch (R15).
+    """
+    index = torch.arange(len(batch.mask)) if order is None else torch.tensor(order)
+    size = -(-len(index) // (parts * ranks))
+    pieces = [as_verl(batch, at, ranks) for at in index.split(size)]
     total = batch.logp.new_zeros(())
-    for rank, loss in enumerate(losses):
-        for part in range(parts):
-            at = slice((rank * parts + part) * size, (rank * parts + part + 1) * size)
-            model_output, data = as_verl(batch, at, ranks)
-            total = total + loss(model_output, data)[0] / ranks
+    for rank in range(ranks):
+        loss = MethodLoss(method.key, 0, 1, batch.max_tokens or batch.mask.shape[1], whole_minibatch=whole)
+        loss.look(lambda collect: [collect(*piece) for piece in pieces], lambda seen: [seen])
+        for piece in pieces[rank * parts : (rank + 1) * parts]:
+            total = total + loss(*piece)[0] / ranks
     return total
 
 
-def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Tensor], TensorDict]:
+def as_verl(batch: Batch, at: slice | torch.Tensor, ranks: int = 1) -> tuple[dict[str, torch.Tensor], TensorDict]:
     """Rows `at` of a minibatch as a worker's engine hands them to its loss: nested rows without padding.
 
     A row that `batch` has dropped comes as verl's filling: one token, masked out.
@@ -47,7 +50,7 @@ def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Te
         "old_log_probs": _cut(piece.old_logp, lengths),
         "entropy": _cut(piece.old_entropy, lengths),
         "advantages": _cut(piece.advantage.unsqueeze(1) * piece.mask, lengths),
-        tensors.TOTALS_FIELD: torch.tensor(_totals(batch)[at]),
+        tensors.TOTALS_FIELD: torch.tensor(_totals(batch))[at],
     }
     if piece.ref_logp is not None:
         rows[tensors.REFERENCE] = _cut(piece.ref_logp, lengths)
@@ -70,7 +73,12 @@ def as_verl(batch: Batch, at: slice, ranks: int = 1) -> tuple[dict[str, torch.Te
 def _totals(batch: Batch) -> list[list[int]]:
     tokens = {int(g): int(batch.lengths_B[batch.group == g].sum()) for g in batch.group.unique()}
     groups, rows = sum(n > 0 for n in tokens.values()), batch.sequences
-    return [tensors.MinibatchTotals(int(g), tokens[int(g)], groups, rows).row() for g in batch.group]
+    real = batch.lengths_B > 0
+    places = (real.cumsum(0) - 1).where(real, -1).tolist()
+    return [
+        tensors.MinibatchTotals(int(g), tokens[int(g)], groups, rows, place).row()
+        for g, place in zip(batch.group, places, strict=True)
+    ]
 
 
 def _cut(x_BT: torch.Tensor | None, lengths: list[int]) -> torch.Tensor:

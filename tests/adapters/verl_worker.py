@@ -123,9 +123,8 @@ def main(world: Path, out: Path) -> None:
     found: dict[str, Any] = {"gradient": {}, "loss": {}}
     for key in KEYS:
         method = catalog.parse(key)
-        for parts in (1, 2) if method.scope != "batch" else (1,):
-            if RANKS > 1 and method.scope == "batch":
-                continue
+        # with statistics over the minibatch also one row at a time, on two ranks and one
+        for parts in (1, 2, 4) if method.parts.statistics else (1, 2):
             batch = minibatch(*plain(model, rows), mask)
             expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(1, "selection", 0)))
             model.zero_grad()

@@ -139,11 +139,6 @@ def test_nothing_is_missing_when_all_is_staged(tmp_path: Path) -> None:
 
 WRONG = {
     "GPUs do not divide": (("cluster", "gpus_per_node"), 6, r"run qwen2\.5_7b/grpo/seed2: .*1 x 6 GPUs do not divide"),
-    "statistics over a shared minibatch": (
-        ("training", "cov_scope"),
-        "minibatch",
-        "clip_cov takes statistics over all",
-    ),
     "tokens": (("cluster", "max_tokens_per_gpu"), 4096, "max_tokens_per_gpu: 4096 is less than the longest"),
     "an unknown GPU": (("cluster", "gpu"), "B300", "no entry to estimate `generate 14B` on B300 with"),
 }
@@ -158,6 +153,20 @@ def test_what_is_wrong_is_named(tmp_path: Path, case: str) -> None:
     found = problems(of)
     assert any(re.search(message, line) for line in found), found
     assert all("\n" not in line for line in found)
+
+
+@pytest.mark.usefixtures("_endless_disk")
+def test_cpus_that_ray_would_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with GPUs of its own, where no job brings CPUs: the runs on 8 and those on 16 GPUs, a line each."""
+    of = staged(world(tmp_path))
+    monkeypatch.setattr(preflight.os, "cpu_count", lambda: 33)
+    assert problems(of) == []  # no GPU here: jobs run elsewhere
+    monkeypatch.setattr(preflight.shutil, "which", lambda name: name if name == "nvidia-smi" else None)
+    found = problems(of)
+    assert [
+        re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line) is not None for line in found
+    ]
+    assert len(found) == 2
 
 
 @pytest.mark.usefixtures("_endless_disk")

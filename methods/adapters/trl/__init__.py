@@ -33,10 +33,10 @@ def plan(training: Training, method: Method) -> Plan:
                 f"spec: training.{name}: {getattr(training, name)!r}: the trl adapter runs on one device; "
                 f"allowed: {allowed!r}"
             )
-    if method.scope == "batch" and training.cov_scope == "minibatch" and training.micro_batches > 1:
+    if not method.splittable and training.cov_scope == "minibatch" and training.micro_batches > 1:
         raise ConfigError(
-            f"spec: training.micro_batches: {training.micro_batches} would split a minibatch, but {method.key} takes "
-            f"statistics over all of it (scope batch); allowed: 1, or cov_scope: microbatch"
+            f"spec: training.micro_batches: {training.micro_batches} would split a minibatch, but {method.key} divides "
+            f"by the tokens of a micro-batch; allowed: 1, or cov_scope: microbatch"
         )
     # TRL counts in micro-batches: a rollout is cut into `steps_per_generation` of them, all of the same size. So the
     # prompts of a rollout are rounded up until their sequences can be cut into equal parts.

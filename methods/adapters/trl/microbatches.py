@@ -69,6 +69,8 @@ class MicroBatch:
     parts: int  # micro-batches the minibatch is cut into
     group_tokens: Tensor  # (n,) tokens that each row's group has in the minibatch
     groups: int  # in the minibatch
+    minibatch: int = 0  # its number in the pass
+    start: int = 0  # place of the first row in the minibatch
 
     def batch(
         self,
@@ -142,7 +144,7 @@ def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> lis
 
     result = []
     groups = rows.group.view(-1, samples)
-    for members in deal(range(len(groups)), minibatches):
+    for number, members in enumerate(deal(range(len(groups)), minibatches)):
         index = (torch.tensor(members, dtype=torch.long).unsqueeze(1) * samples + torch.arange(samples)).flatten()
         minibatch = rows.take(index.to(rows.group.device))
         lengths_KG = minibatch.lengths.view(-1, samples)
@@ -151,5 +153,6 @@ def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> lis
         size = max(1, -(-len(minibatch) // parts))  # rounded up; a minibatch without rows gives parts without rows
         for part in range(parts):
             at = slice(part * size, (part + 1) * size)
-            result.append(MicroBatch(minibatch.take(at), tokens, len(minibatch), parts, group_tokens[at], len(members)))
+            of_part = minibatch.take(at), tokens, len(minibatch), parts, group_tokens[at], len(members)
+            result.append(MicroBatch(*of_part, minibatch=number, start=at.start))
     return result

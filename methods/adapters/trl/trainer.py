@@ -37,7 +37,16 @@ from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batc
 from methods.adapters.trl.recorder import Recorder
 from methods.method import Method
 from methods.training import rollouts
-from methods.training.rollouts import Refill, RolloutFigures, choose, derive, informative, rows_of
+from methods.training.rollouts import (
+    Refill,
+    RolloutFigures,
+    choose,
+    derive,
+    informative,
+    rows_of,
+    rows_selected,
+    together,
+)
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
 from records.errors import ConfigError, CorruptInputError
@@ -66,6 +75,8 @@ class MethodTrainer(GRPOTrainer):
         self._kept: Rows | None = None  # of the rollout just sampled
         self._sampled: sampling.Sampled | None = None  # by the last draw; None where `generate` made it
         self._refusal: str | None = None  # why `generate` was asked, once it has been said
+        self._parts: list[MicroBatch] = []  # of that rollout
+        self._selected: tuple[int, dict[str, torch.Tensor]] = -1, {}  # of which update, and what `Method.select` said
         super().__init__(**trainer)
 
     @property
@@ -226,7 +237,7 @@ class MethodTrainer(GRPOTrainer):
         buffer = micro_batches(self._kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
         if t.updates_per_rollout > 1:  # with one update the old policy is the current one, see MicroBatch.batch
             buffer = [self._with_old_policy(micro_batch) for micro_batch in buffer]
-        self._buffered_inputs = buffer
+        self._buffered_inputs = self._parts = buffer
         self.recorder.add_rollout_seconds(time.perf_counter() - began)
         return buffer[self._step % len(buffer)]
 
@@ -255,15 +266,38 @@ class MethodTrainer(GRPOTrainer):
         # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
         # minibatch are normalised by the minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
-        generator = torch.Generator().manual_seed(derive(self.run_seed, "selection", int(self.state.global_step)))
         loss = self.method.loss(
             batch,
             tokens=inputs.tokens if split else None,
             sequences=inputs.sequences if split else None,
-            generator=generator,
+            generator=self._selection_generator(),
+            selected=self._selected_rows(model, inputs, logp),
         )
         self.recorder.micro_batch(batch, loss, inputs)
         return loss
+
+    def _selection_generator(self) -> torch.Generator:
+        """Depends on the run's seed and the update alone."""
+        return torch.Generator().manual_seed(derive(self.run_seed, "selection", int(self.state.global_step)))
+
+    def _selected_rows(self, model: Any, inputs: MicroBatch, logp: torch.Tensor) -> dict[str, torch.Tensor] | None:
+        """What statistics over the minibatch say about a part of it; None if it is whole, or by reading R15.
+
+        Before the first part of an update: a pass without gradient over all its parts.
+        """
+        t, update = self.training_sizes, int(self.state.global_step)
+        if inputs.parts == 1 or t.cov_scope == "microbatch" or not self.method.parts.statistics:
+            return None
+        if self._selected[0] != update:
+            batches = []
+            for part in self._parts:
+                if part.minibatch == inputs.minibatch and len(part.rows):
+                    with torch.no_grad():
+                        scored = self._score(model, part.rows)[:2]
+                    batches.append(part.batch(*scored, self.method.key, t.max_completion_tokens))
+            self._selected = update, self.method.select(together(batches), self._selection_generator())
+        rows = torch.arange(inputs.start, inputs.start + len(inputs.rows), device=logp.device)
+        return rows_selected(self._selected[1], rows, logp)
 
     # --- 6. what the curve and a resumed run need -----------------------------------------------------------------
 

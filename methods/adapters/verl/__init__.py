@@ -53,11 +53,11 @@ def plan(training: Training, method: Method) -> Plan:
             f"spec: training.max_tokens_per_gpu: {t.max_tokens_per_gpu} is less than the longest sequence "
             f"({t.max_prompt_tokens} + {t.max_completion_tokens} = {longest})"
         )
-    if method.scope == "batch" and t.cov_scope == "minibatch" and (t.gpus > 1 or t.micro_batches > 1):
+    if not method.splittable and t.cov_scope == "minibatch" and (t.gpus > 1 or t.micro_batches > 1):
         parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
         raise ConfigError(
-            f"spec: training.cov_scope: minibatch: {method.key} takes statistics over all of a minibatch, which "
-            f"{parts} would share; allowed: microbatch"
+            f"spec: training.cov_scope: minibatch: {method.key} divides by the tokens of a micro-batch, and {parts} "
+            "would split the minibatch; allowed: microbatch"
         )
     if packs_by_tokens(t, method):
         micro_batch = {"ppo_max_token_len_per_gpu": t.max_tokens_per_gpu}
@@ -121,7 +121,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     with short_folder(run.folder) as short:
         # Set before verl, Ray and datasets are imported: they read their variables once. Without HF_DATASETS_CACHE
         # datasets would copy every prompt table into the home folder.
-        os.environ.update(environment(spec.training) | {"HF_DATASETS_CACHE": str(short / "datasets")})
+        os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
         if "RAY_ADDRESS" not in os.environ:
             os.environ.pop("RAY_AUTH_TOKEN", None)  # of another Ray; it would count before the file
             os.environ.update(own_token(short))

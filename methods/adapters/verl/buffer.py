@@ -105,9 +105,11 @@ class GroupBuffer(ReplayBuffer):
         """Numbers of at most `wanted` groups to train on."""
         import torch
 
+        n = self.training.samples_per_prompt
+        ungraded = {index // n for index, row in enumerate(rows) if row.reward is None}
         # float64 holds each reward exactly, so that equal rewards stay equal and different ones different
-        reward = torch.tensor([row.reward for row in rows], dtype=torch.float64)
-        return choose(informative(reward, self.training.samples_per_prompt), wanted, self.training.filter)
+        reward = torch.tensor([row.reward or 0.0 for row in rows], dtype=torch.float64)
+        return choose(informative(reward, n), wanted, self.training.filter, ungraded)
 
     def _wait_for_rows(self, partition_id: str) -> list[tensors.Response]:
         """Wait until no request is open; returns all responses, in the order of draws, prompts and samples."""

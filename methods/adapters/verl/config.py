@@ -100,7 +100,8 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "reward_metric": REWARD_METRIC,
         "external_lib": EXTERNAL_LIB[t.device],
         "rollout_engine": "vllm" if cuda else CPU_ROLLOUT,
-        "workers": 8 if cuda else 1,  # of sampling, of rewards, and storage units of the queue between them
+        "workers": 8 if cuda else 1,  # of sampling, and of rewards
+        "storage_units": storage_units(t),  # of the queue between them
         "prompts_drawn": t.prompts_drawn,
         "prompts_per_minibatch": t.prompts_per_rollout // t.minibatches,
         "packs_by_tokens": by_tokens,
@@ -115,7 +116,8 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
 
 def packs_by_tokens(t: Training, method: Method) -> bool:
     """Whether verl cuts micro-batches by tokens. Not where a method's statistics would follow the cut."""
-    return t.device == "cuda" and method.scope != "batch"
+    follows_cut = method.scope == "batch" and (t.cov_scope == "microbatch" or not method.splittable)
+    return t.device == "cuda" and not follows_cut
 
 
 def micro_batch_rows(t: Training, method: Method) -> int:
@@ -124,6 +126,28 @@ def micro_batch_rows(t: Training, method: Method) -> int:
         fitting = max(1, t.max_tokens_per_gpu // (t.max_prompt_tokens + t.max_completion_tokens))
         return min(fitting, t.rows_per_minibatch // t.gpus)
     return t.rows_per_minibatch // t.micro_batches
+
+
+def storage_units(t: Training) -> int:
+    """Parts of the queue that rows travel through, a process and a CPU each: as many as GPUs, at most 8."""
+    return min(8, t.gpus)
+
+
+def cpus(t: Training) -> int:
+    """CPUs that Ray must count, over all nodes, before it starts a run's processes; with fewer it waits for ever."""
+    # The queue's controller, three per GPU that verl reserves for processes beside the trainer's, and one free: Ray
+    # starts an actor that asks for none only while it has one.
+    return storage_units(t) + 1 + 3 * t.gpus + 1
+
+
+def check_cpus(t: Training, counted: float, where: str) -> None:
+    """`ConfigError` if Ray would wait for CPUs that are not there. where: whose CPUs were counted."""
+    if counted < cpus(t):
+        raise ConfigError(
+            f"environment: CPUs: {where} has {counted:g}; a run on {t.gpus} GPU{'s' * (t.gpus > 1)} needs {cpus(t)} "
+            f"({storage_units(t) + 1} for the queue between its processes, 3 for each GPU, 1 to start them), and Ray "
+            "would wait for ever; allowed: a job with more CPUs, or fewer gpus_per_node"
+        )
 
 
 def compose(overrides: Mapping[str, Any]) -> DictConfig:

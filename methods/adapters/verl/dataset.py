@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 from records.files import atomic
 
-SECONDS = 120.0  # for one response; our grader gives up on its own long before
+# For one response, from the moment its reward is computed: waiting for its turn does not count. Our grader gives up on
+# its own long before.
+SECONDS = 120.0
 
 
 def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) -> None:
@@ -43,25 +46,39 @@ def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) ->
 async def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: object
 ) -> dict[str, Any]:
-    """{score, acc, error} of one response; `data_source` is the reward's dotted name. Never raises, never hangs.
+    """{score, acc, timeout, error} of one response; `data_source` is the reward's dotted name. Never raises.
 
     verl silently takes a sample whose reward raised out of its group. So a failure is returned as `error` beside a
-    score, and the trainer ends the run with it before anything is learned from that score.
+    score, and the trainer ends the run with it before anything is learned from that score. A reward that is not there
+    in time is no failure: `timeout` is set, the score means nothing, and the trainer drops the response's group.
     """
-    scoring = asyncio.to_thread(_score, data_source, extra_info["prompt"], solution_str, ground_truth)
+    began, loop = asyncio.Event(), asyncio.get_running_loop()
+    arguments = data_source, extra_info["prompt"], solution_str, ground_truth
+    scoring = asyncio.ensure_future(asyncio.to_thread(_score, lambda: loop.call_soon_threadsafe(began.set), *arguments))
+    score, error, timeout = 0.0, None, False
     try:
-        score, error = await asyncio.wait_for(scoring, SECONDS), None
-    except TimeoutError:
-        score, error = 0.0, f"no answer for {SECONDS:g} s"
+        await began.wait()
+        score = await asyncio.wait_for(scoring, SECONDS)
+    except TimeoutError:  # the thread goes on: Python cannot end one
+        timeout = True
     except Exception as problem:  # whatever a reward raises: the trainer raises it again, with the response
-        score, error = 0.0, f"{type(problem).__name__}: {problem}"
-    if error is not None:
-        error = f"reward {data_source}: {error} (response {solution_str[:60]!r})"
-    return {"score": score, "acc": score, "error": error}
+        error = f"reward {data_source}: {type(problem).__name__}: {problem} (response {solution_str[:60]!r})"
+    return {"score": score, "acc": score, "timeout": timeout, "error": error}
 
 
-def _score(dotted: str, prompt: str, response: str, answer: str) -> float:
-    values = _reward(dotted)([prompt], [response], [answer])
+def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str, answer: str) -> float:
+    """begin: called when it is this response's turn, or there is no reward to wait for.
+
+    A reward that serves one caller at a time has its lock as an attribute `lock`. It is taken here, and may be taken
+    again inside.
+    """
+    try:
+        reward = _reward(dotted)
+        with getattr(reward, "lock", nullcontext()):
+            begin()
+            values = reward([prompt], [response], [answer])
+    finally:
+        begin()
     if len(values) != 1:
         raise ValueError(f"returned {len(values)} values for 1 response")
     if values[0] is None or not math.isfinite(values[0]):

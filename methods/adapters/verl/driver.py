@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ray
 import transformers
 from omegaconf import OmegaConf
 from ray.exceptions import RayActorError, RayTaskError
@@ -14,7 +15,7 @@ from verl.trainer.main_ppo import TaskRunnerV1
 from methods import catalog
 from methods.adapters import Outcome, Plan
 from methods.adapters.verl import checkpoint, dataset, processes
-from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.config import Files, check_cpus, compose, overrides
 from methods.adapters.verl.recorder import Recorder
 from methods.adapters.verl.trainer import MethodTrainer
 from methods.training import rollouts
@@ -67,7 +68,8 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
             }
             for name, value in attributes.items():  # verl builds the trainer from its configuration alone
                 setattr(MethodTrainer, name, value)
-            with processes.ray_for(config, processes.environment(t)):
+            with processes.ray_for(config, processes.environment(t, short)):
+                check_cpus(t, ray.cluster_resources().get("CPU", 0), "Ray")
                 if not stop():
                     Runner().run(config)
                 else:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from methods.training.spec import Training
+from records.caches import engine_caches
 from records.errors import BenchError
 from records.files import write_json
 from records.lock import started
@@ -135,8 +136,11 @@ def workers_cpu_seconds() -> float:
     return total
 
 
-def environment(training: Training) -> dict[str, str]:
-    """What every process of the run needs: no network, our code, on a CPU our platform and one thread."""
+def environment(training: Training, folder: Path) -> dict[str, str]:
+    """What every process of the run needs: no network, our code, on a CPU our platform and one thread.
+
+    folder: for what is over with the run, such as compiled kernels unless the user keeps them elsewhere.
+    """
     # imported at the end of `import verl` in every process, before anything listens or asks for the platform
     imported = ["methods.adapters.verl.network"]
     variables = {
@@ -162,7 +166,7 @@ def environment(training: Training) -> dict[str, str]:
         }
     if "RAY_ADDRESS" not in os.environ:
         variables |= LOOPBACK
-    return variables | {"VERL_USE_EXTERNAL_MODULES": ",".join(imported)}
+    return variables | engine_caches(folder / "caches") | {"VERL_USE_EXTERNAL_MODULES": ",".join(imported)}
 
 
 @contextmanager

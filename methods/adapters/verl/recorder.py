@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from methods.diagnostics import NAMES
-from methods.training.rollouts import RolloutFigures, collapsed, together
+from methods.training.rollouts import RolloutFigures, check_sampler, collapsed, together
+from records.errors import CorruptInputError
 from records.progress import Progress
 
 if TYPE_CHECKING:
@@ -74,14 +75,20 @@ class Recorder:
                     "seconds_rollout": None if index else seconds_rollout,
                 }
             )
+            if t.sampler_check:  # the row that says so stands in the curve already
+                check_sampler(figures | row, str(self.run.curve.path))
         self.progress.update(number, reward=float(figures["reward"]), entropy=self._entropy)
 
     def _figures(self, number: int, rollout: Rollout) -> RolloutFigures:
         kept = rollout.kept_rows
+        rewards = [row.reward for row in rollout.rows if row.reward is not None]
+        if not rewards:
+            raise CorruptInputError(f"verl: rollout {number}: no reward of {len(rollout.rows)} came in time")
         return RolloutFigures(
             rollout=number,
-            reward=_mean([row.reward for row in rollout.rows]),
-            reward_kept=_mean([row.reward for row in kept]) if kept else None,
+            reward=_mean(rewards),
+            reward_kept=_mean([row.reward for row in kept if row.reward is not None]) if kept else None,
+            reward_timeouts=len(rollout.rows) - len(rewards),
             groups_sampled=rollout.groups,
             groups_kept=len(rollout.kept_groups),
             groups_discarded=rollout.groups - len(rollout.kept_groups),

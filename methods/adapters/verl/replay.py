@@ -36,7 +36,7 @@ def replay(record: Record, folder: Path) -> None:
         port = probe.getsockname()[1]
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if "WORLD_SIZE" not in os.environ:  # a second replay in this process joins the group of the first
-        os.environ |= environment(spec.training) | address | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+        os.environ |= environment(spec.training, folder) | address | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
 
     import torch
     from verl.utils import tensordict_utils as tu

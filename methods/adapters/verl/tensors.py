@@ -20,7 +20,7 @@ LOSS_FIELDS = ("response_mask", "old_log_probs", "entropy", "advantages")
 REFERENCE = "ref_log_prob"
 SAMPLED = "rollout_log_probs"  # the inference engine's
 RESPONSE_FIELDS = ("responses", "rm_scores", "extra_fields")
-TOTALS_FIELD = "minibatch_figures"  # ours, (B, 4) long: see `MinibatchTotals`
+TOTALS_FIELD = "minibatch_figures"  # ours, (B, 5) long: see `MinibatchTotals`
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class MinibatchTotals:
     group_tokens: int  # of that group, in the minibatch
     groups: int  # in the minibatch
     sequences: int  # in the minibatch, without filling rows
+    place: int  # of the row in the minibatch, as drawn: 0 to sequences - 1, whatever rank has it; -1 for a filling row
 
     def row(self) -> list[int]:
         """In the order in which `micro_batch` unpacks them."""
-        return [self.group, self.group_tokens, self.groups, self.sequences]
+        return [self.group, self.group_tokens, self.groups, self.sequences, self.place]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class MicroBatch:
     """One micro-batch as a loss reads it, and where it belongs."""
 
     batch: Batch
+    place: Tensor  # (B,) of each row in the minibatch, -1 for filling rows
     rollout: int  # 1-based, verl's `global_steps`
     tokens: int  # of the minibatch, over all ranks
     sequences: int  # likewise
@@ -63,7 +65,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
     fields = [*LOSS_FIELDS, *(name for name in (REFERENCE, SAMPLED) if name in data)]
     padded = {name: _padded(data[name], logp_BT.shape[1]) for name in fields}
     mask_BT = padded["response_mask"].bool()
-    group_B, group_tokens_B, groups_B, sequences_B = _padded(data[TOTALS_FIELD], 4).unbind(1)
+    group_B, group_tokens_B, groups_B, sequences_B, place_B = _padded(data[TOTALS_FIELD], 5).unbind(1)
     # verl spreads a sequence's advantage over its tokens; the first valid token gives it back.
     advantage_B = padded["advantages"].gather(1, mask_BT.long().argmax(1, keepdim=True)).squeeze(1)
     # verl calls a loss inside the autocast of its forward pass
@@ -94,6 +96,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
         rollout = rollout[0]
     return MicroBatch(
         batch,
+        place_B,
         rollout=int(rollout),
         tokens=int(data["batch_num_tokens"]),
         sequences=int(sequences_B.max()),
@@ -118,7 +121,7 @@ class Response:
 
     key: str  # <uid>_<sample>_0
     uid: str  # of its prompt group
-    reward: float
+    reward: float | None  # None: it did not come in time
     tokens: int
     truncated: bool
     error: str | None  # what the reward said when it failed
@@ -129,14 +132,15 @@ def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Seq
     rows = []
     extras = [getattr(extra, "data", extra) for extra in data["extra_fields"]]
     for key, tokens, scores, extra in zip(keys, data["responses"], data["rm_scores"], extras, strict=True):
+        said = extra.get("reward_extra_info", {})
         rows.append(
             Response(
                 key=key,
                 uid=key.rsplit("_", 2)[0],
-                reward=float(scores.sum()),
+                reward=None if said.get("timeout") else float(scores.sum()),
                 tokens=len(tokens),
                 truncated=len(tokens) >= limit and int(tokens[-1]) not in end_tokens,
-                error=extra.get("reward_extra_info", {}).get("error"),
+                error=said.get("error"),
             )
         )
     return rows

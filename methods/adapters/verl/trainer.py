@@ -6,6 +6,7 @@ Imported only in the driver, when a run starts: it imports verl. What differs fr
 - loss and advantages are `Method.loss` and `Method.advantage`;
 - prompts come in the order that the TRL adapter uses, decided by the run's seed and the rollout alone;
 - a rollout is drawn whole, then filtered (`buffer`); prompt groups are dealt whole into minibatches, as with TRL;
+- ranks are balanced by length inside each minibatch, not over the rollout;
 - a minibatch without an informative group is not trained on: AdamW would move on momentum alone;
 - nothing depends on the order in which responses arrive.
 
@@ -28,6 +29,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
 from methods.adapters.verl import tensors
 from methods.adapters.verl.buffer import GroupBuffer, NothingToLearnError
@@ -168,10 +170,10 @@ class MethodTrainer(PPOTrainerSync):
         return len(self._minibatches()) * self.spec.training.rows_per_minibatch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **options: Any) -> KVBatchMeta:
-        """verl fills up and balances; then rows go where each rank cuts its minibatches: whole groups, in our order."""
+        """verl fills up and balances the ranks over the rollout; then rows go to our minibatches, balanced in each."""
         batch = super()._balance_batch(batch, metrics, **options)
         position = {key: index for index, key in enumerate(batch.keys)}
-        # verl has balanced the ranks by length, which splits prompt groups; the rest restores our order.
+        length = {key: int(tag["seq_len"]) for key, tag in zip(batch.keys, batch.tags, strict=True)}
         rollout = self.replay_buffer.rollout
         real = {row.key for row in rollout.kept_rows}
         # Filling rows in the order of their numbers, so that the same ones go into the same minibatch each time.
@@ -182,12 +184,12 @@ class MethodTrainer(PPOTrainerSync):
             groups = {number: rollout.group(rollout.kept_groups[number]) for number in members}
             rows = sum(map(len, groups.values()))
             placed += with_totals({n: [(row.key, row.tokens) for row in group] for n, group in groups.items()})
-            fill = tensors.MinibatchTotals(-1, 0, len(groups), rows)
+            fill = tensors.MinibatchTotals(-1, 0, len(groups), rows, -1)
             placed += [(next(filling), fill) for _ in range(size - rows)]
-        placed = [placed[index] for index in by_rank(len(placed), size, self._ranks)]
+        placed = [placed[index] for index in by_rank([length[key] for key, _ in placed], size, self._ranks)]
         batch.reorder([position[key] for key, _ in placed])
-        totals_B4 = torch.tensor([totals.row() for _, totals in placed])
-        fields = TensorDict({tensors.TOTALS_FIELD: totals_B4}, batch_size=len(placed))
+        totals_B5 = torch.tensor([totals.row() for _, totals in placed])
+        fields = TensorDict({tensors.TOTALS_FIELD: totals_B5}, batch_size=len(placed))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
 
@@ -254,23 +256,53 @@ def method_loss(spec: Spec, method: Method) -> MethodLoss:
 def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[Key, tensors.MinibatchTotals]]:
     """The rows of one minibatch, each with its totals. groups: by number, the key and the tokens of each row."""
     sequences = sum(map(len, groups.values()))
-    placed = []
+    placed: list[tuple[Key, tensors.MinibatchTotals]] = []
     for number, rows in groups.items():
-        totals = tensors.MinibatchTotals(number, sum(tokens for _, tokens in rows), len(groups), sequences)
-        placed += [(key, totals) for key, _ in rows]
+        of_group = number, sum(tokens for _, tokens in rows), len(groups), sequences
+        placed += [(key, tensors.MinibatchTotals(*of_group, len(placed) + nth)) for nth, (key, _) in enumerate(rows)]
     return placed
 
 
-def by_rank(rows: int, size: int, ranks: int) -> list[int]:
-    """Order in which `rows`, lying minibatch by minibatch (`size` each), must be sent so that verl, which gives each
+def by_rank(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
+    """Order in which rows, lying minibatch by minibatch (`size` each), must be sent so that verl, which gives each
     rank an equal run of rows and lets it cut minibatches itself, trains on the same minibatches.
 
-    >>> by_rank(8, 4, 2)
-    [0, 1, 4, 5, 2, 3, 6, 7]
+    lengths: tokens of each row, prompt included. All ranks wait for the slowest at every update, so that each gets as
+    many rows of a minibatch as any other and about as many tokens, by which verl cuts micro-batches: all ranks make as
+    many as the one with the most. The rows of a prompt may part. With one rank rows stay as they lie.
+
+    >>> by_rank([9, 8, 1, 2, 5, 5, 5, 5], 4, 2)
+    [1, 3, 4, 7, 0, 2, 5, 6]
     """
-    share = size // ranks
-    starts = [minibatch * size + rank * share for rank in range(ranks) for minibatch in range(rows // size)]
-    return [index for start in starts for index in range(start, start + share)]
+    shares = []  # of each minibatch, the rows of each rank
+    for start in range(0, len(lengths), size):
+        parts = balanced(lengths[start : start + size], ranks)
+        shares.append([[start + row for row in part] for part in parts])
+    return [row for rank in range(ranks) for share in shares for row in share[rank]]
+
+
+def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
+    """Rows in parts of equally many rows and nearly equal sums of lengths; each part's rows in order.
+
+    verl's partition (Karmarkar-Karp) is the start. Its largest part of equally many rows is 2 to 4 % above the
+    mean; exchanges between the largest and the smallest part, while they help, leave less than 1 %.
+    """
+    found = get_seqlen_balanced_partitions(list(lengths), k_partitions=parts, equal_size=True)
+    sums = [sum(lengths[row] for row in part) for part in found]
+    while True:
+        most, least = sums.index(max(sums)), sums.index(min(sums))
+        gap = sums[most] - sums[least]
+        # the exchange that leaves the two closest to each other: it moves nearest to half the gap
+        rest, one, other = min(
+            (abs(gap - 2 * (lengths[one] - lengths[other])), one, other)
+            for one in found[most]
+            for other in found[least]
+        )
+        if rest >= gap:
+            return [sorted(part) for part in found]
+        found[most][found[most].index(one)], found[least][found[least].index(other)] = other, one
+        moved = lengths[one] - lengths[other]
+        sums[most], sums[least] = sums[most] - moved, sums[least] + moved
 
 
 def by_update(results: Sequence[MicroBatchResult]) -> list[list[MicroBatchResult]]:

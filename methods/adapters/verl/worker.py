@@ -7,11 +7,12 @@ head in place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+import torch
 import verl.models.transformers.monkey_patch
 import verl.utils.experimental.torch_functional
 import verl.utils.model
@@ -23,12 +24,12 @@ from methods.adapters.verl import tensors
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
 from methods.parts.entropy import logp_and_entropy
-from methods.training.rollouts import derive
+from methods.training.rollouts import derive, rows_selected, together
 from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 # --- The shim ---------------------------------------------------------------------------------------------------------
 
@@ -71,6 +72,7 @@ MINIBATCH_ROWS = "minibatch_rows"  # of a minibatch over all ranks: the trainer 
 
 # Name of our one metric. verl reduces a metric whose name contains "max" or "min"; this one must come back as a list.
 RESULT = "micro_batch"
+OPTIONAL = {"entropy", "old_entropy", "ref_logp", "sampling_logp"}  # fields that not every method reads
 
 
 class MicroBatchResult(NamedTuple):
@@ -82,54 +84,112 @@ class MicroBatchResult(NamedTuple):
 
 
 class MethodLoss:
-    """Sent to every worker by `set_loss_fn`. Counts the minibatches it sees, because verl does not number them."""
+    """Sent to every worker by `set_loss_fn`. Counts the minibatches it sees, because verl does not number them.
+
+    whole_minibatch: statistics are those of the whole minibatch (R15). They are taken in a pass without gradient before
+    the update's (`look`); the update costs one forward pass more, and only methods with such a statistic pay it.
+    """
 
     def __init__(self, method: str, run_seed: int, updates_per_rollout: int, max_tokens: int, *, whole_minibatch: bool):
         self.method = catalog.parse(method)
         self.max_tokens = max_tokens  # of a response
         self.run_seed, self.updates_per_rollout = run_seed, updates_per_rollout
-        self.whole_minibatch = whole_minibatch  # then a part of a minibatch is an error for a method of scope batch
+        self.gathers = whole_minibatch and bool(self.method.parts.statistics)
+        self.whole_minibatch = whole_minibatch
+        self.selected: dict[str, Tensor] | None = None  # of the minibatch that is being trained on, place by place
         self.rollout = self.rows = 0
+
+    def look(self, run: Callable[[Callable[..., Any]], Any], gather: Callable[[list[Any]], list[list[Any]]]) -> None:
+        """What statistics over the minibatch say about its tokens, the same on every rank.
+
+        run: calls a loss on each of this rank's micro-batches, without gradient; gather: a list as each rank has it.
+        """
+        if not self.gathers:
+            return
+        seen: list[tuple[int, Tensor, Batch]] = []
+
+        def collect(model_output: Mapping[str, Any], data: TensorDict, dp_group: object = None) -> Any:
+            part = tensors.micro_batch(model_output, data, self.method.key, self.max_tokens)
+            # only what statistics may read travels between ranks
+            unread: dict[str, Any] = dict.fromkeys(OPTIONAL - self.method.needs)
+            seen.append((self._update(part), part.place.cpu(), detached(replace(part.batch, **unread))))
+            return torch.zeros(()), {}
+
+        run(collect)
+        updates, places, batches = zip(*(part for parts in gather(seen) for part in parts), strict=True)
+        place_B = torch.cat(places)
+        # In the order drawn: the same minibatch whatever the split, so that a random choice is the same too.
+        order = place_B.argsort()[int((place_B < 0).sum()) :]
+        self.selected = self.method.select(together(batches).rows(order), self._generator(updates[0]))
 
     def __call__(
         self, model_output: Mapping[str, Any], data: TensorDict, dp_group: object = None
     ) -> tuple[Tensor, dict[str, Any]]:
         """The micro-batch's share of the minibatch's loss, times the ranks over which FSDP averages."""
-        import torch
-
-        micro_batch = tensors.micro_batch(model_output, data, self.method.key, self.max_tokens)
-        update = self._update(micro_batch)
-        split = len(micro_batch.batch.mask) < micro_batch.rows
-        if split and self.whole_minibatch and self.method.scope == "batch":
+        part = tensors.micro_batch(model_output, data, self.method.key, self.max_tokens)
+        batch, update = part.batch, self._update(part)
+        self.rows += len(batch.mask)
+        split = len(batch.mask) < part.rows
+        if split and self.whole_minibatch and not self.method.splittable:
             raise ConfigError(
-                f"verl: a worker got {len(micro_batch.batch.mask)} of a minibatch's {micro_batch.rows} sequences, but "
-                f"{self.method.key} takes statistics over all of it (scope batch); allowed: one GPU, micro_batches 1"
+                f"verl: a worker got {len(batch.mask)} of a minibatch's {part.rows} sequences, but {self.method.key} "
+                "divides by the tokens of a micro-batch; allowed: one GPU, micro_batches 1, or cov_scope: microbatch"
             )
+        selected = None
+        if self.selected is not None:  # filling rows take any row's: they have no token
+            selected = rows_selected(self.selected, part.place.clamp(min=0).cpu(), batch.logp)
         # An unsplit minibatch counts its own tokens, sequences and groups, exactly as the TRL adapter does: the two
         # trainers then agree bit for bit.
         loss = self.method.loss(
-            micro_batch.batch if split else replace(micro_batch.batch, group_tokens=None, groups=None),
-            tokens=micro_batch.tokens if split else None,
-            sequences=micro_batch.sequences if split else None,
-            # A selection's random numbers depend on run and update only, not on the worker or on what came before.
-            generator=torch.Generator().manual_seed(derive(self.run_seed, "selection", update)),
+            batch if split else replace(batch, group_tokens=None, groups=None),
+            tokens=part.tokens if split else None,
+            sequences=part.sequences if split else None,
+            generator=self._generator(update),
+            selected=selected,
         )
-        result = MicroBatchResult(update, float(loss.detach()), detached(micro_batch.batch))
-        return loss * micro_batch.ranks, {RESULT: result}
+        result = MicroBatchResult(update, float(loss.detach()), detached(batch))
+        return loss * part.ranks, {RESULT: result}
 
-    def _update(self, micro_batch: tensors.MicroBatch) -> int:
+    def _update(self, part: tensors.MicroBatch) -> int:
         """0-based over the run, of the minibatches that were trained on, from the rows seen since the rollout began."""
-        if micro_batch.rollout != self.rollout:
-            self.rollout, self.rows = micro_batch.rollout, 0
-        nth = self.rows * micro_batch.ranks // micro_batch.rows
-        self.rows += len(micro_batch.batch.mask)
-        return (micro_batch.rollout - 1) * self.updates_per_rollout + nth
+        if part.rollout != self.rollout:
+            self.rollout, self.rows = part.rollout, 0
+        return (part.rollout - 1) * self.updates_per_rollout + self.rows * part.ranks // part.rows
+
+    def _generator(self, update: int) -> Generator:
+        """Of a selection's random numbers: run and update decide them, not the worker or what came before."""
+        return torch.Generator().manual_seed(derive(self.run_seed, "selection", update))
+
+
+_forward_backward = FSDPEngineWithLMHead.forward_backward_batch
+
+
+def forward_backward_batch(
+    self: Any, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
+) -> Any:
+    """verl's pass over a minibatch in micro-batches, after a look at all of it where our loss needs one."""
+    if isinstance(loss_function, MethodLoss) and not forward_only:
+
+        def run(collect: Callable[..., Any]) -> None:
+            with torch.no_grad():
+                _forward_backward(self, data, collect, forward_only=True)
+
+        def gather(seen: list[Any]) -> list[list[Any]]:
+            group = self.get_data_parallel_group()
+            of_ranks: list[list[Any]] = [[]] * torch.distributed.get_world_size(group)
+            torch.distributed.all_gather_object(of_ranks, seen, group=group)
+            return of_ranks
+
+        loss_function.look(run, gather)
+    return _forward_backward(self, data, loss_function, forward_only)
+
+
+# verl has no hook between a minibatch and its micro-batches.
+FSDPEngineWithLMHead.forward_backward_batch = forward_backward_batch
 
 
 def detached(batch: Batch) -> Batch:
     """On the CPU, without gradient: what diagnostics need."""
-    import torch
-
     values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
     moved: dict[str, Any] = {n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)}
     return replace(batch, **moved)
