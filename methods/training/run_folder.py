@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from methods import catalog
 from methods.diagnostics import NAMES
+from methods.training.rollouts import SamplerCheck
 from methods.training.spec import Spec
 from records import digests
 from records.code_hashes import closure, code_hash
@@ -55,17 +56,24 @@ COLUMNS = (
 
 
 class Curve:
-    """The curve of a run in progress: `rows` rows are kept from an earlier process, later ones are appended."""
+    """The curve of a run in progress: `rows` rows are kept from an earlier process, later ones are appended.
 
-    def __init__(self, path: Path, rows: int):
+    With `sampler_check` a row by which the sampler has another policy than the trainer ends the run: `SamplerError`.
+    """
+
+    def __init__(self, path: Path, rows: int, sampler_check: bool = False):
         self.path = path
+        self.check = SamplerCheck(str(path)) if sampler_check else None
         header = (",".join(COLUMNS) + "\n").encode()
         # Rows after the state to resume from will be computed again, so they are cut off.
         kept = first_rows(path, rows) if rows else header
         if not kept.startswith(header):
             columns = kept.decode("utf-8", "replace").partition("\n")[0]
             raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
-        lines = csv.DictReader(io.StringIO(kept.decode("utf-8")))
+        lines = list(csv.DictReader(io.StringIO(kept.decode("utf-8"))))
+        if self.check:
+            for line in lines:
+                self.check(line)
         self.rewards = {int(row["rollout"]): float(row["reward"]) for row in lines}  # mean reward by rollout
         # Written anew: a killed process may have left half a line at the end.
         with atomic(path) as temporary:
@@ -85,6 +93,8 @@ class Curve:
         self._hash.update(line.encode())
         self.rows += 1
         self.rewards[int(row["rollout"] or 0)] = float(row["reward"] or 0.0)
+        if self.check:  # last: the row that says so stands in the curve
+            self.check(row)
 
     def sha256(self) -> str:
         """Of the file as it was written so far: of what was handed to the disk, not of what it gives back."""
@@ -195,7 +205,7 @@ class RunFolder:
         start = self._latest()
         if start is not None:
             self.mark = self.earlier = _mark(start)
-        self.curve = Curve(self.state / "curve.csv", self.mark.update)
+        self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check)
         self.event("resume" if start else "start", update=self.mark.update)
         return start
 

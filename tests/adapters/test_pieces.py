@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,41 @@ def test_curve_refuses_other_columns(tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("rollout,reward\n1,2\n")
     with pytest.raises(CorruptInputError, match="are not those of a curve"):
         Curve(tmp_path / "old.csv", 1)
+
+
+FLOAT32, HALF = (5e-7, 1 - 1e-12), (0.01, 0.998)  # of engines that compute one policy
+ALARMS: dict[str, tuple[list[tuple[float | None, float | None]], bool]] = {
+    # gap and correlation of the rollouts 1, 2, ...; whether the last one is an alarm
+    "wrong from the start": ([(0.5, 0.8)], True),
+    "half precision from the start": ([HALF], False),
+    "old weights in float32": ([FLOAT32, (0.031, 0.997)], True),
+    "half precision goes on": ([HALF, (0.02, 0.99)], False),
+    "old weights in half precision": ([HALF, (0.11, 0.97)], True),
+    "a few tokens far off": ([FLOAT32, (0.5, 1 - 1e-7)], False),
+    "certain of everything: the correlation is noise": ([FLOAT32, (1e-5, 0.5)], False),
+    "rounding grows": ([FLOAT32, (1e-4, 1 - 1e-7)], False),
+    "unknown": ([FLOAT32, (None, None)], False),
+    "without spread": ([FLOAT32, (0.5, None)], False),
+}
+
+
+@pytest.mark.parametrize("case", ALARMS)
+def test_the_alarm_for_a_sampler_with_another_policy(case: str, tmp_path: Path) -> None:
+    """Within one process, and in one that resumes after the first rollout; off if the run says so."""
+    figures, alarm = ALARMS[case]
+    rows = [
+        dict.fromkeys(COLUMNS, 1.0) | {"rollout": n, "sampling_gap_mean": gap, "sampling_correlation": correlation}
+        for n, (gap, correlation) in enumerate(figures, 1)
+    ]
+    path, message = tmp_path / "curve.csv", r"curve.csv: rollout \d: the sampler has another policy .* weights updated"
+    for check, resumed in itertools.product((False, True), repeat=2):
+        curve = Curve(path, 0, sampler_check=check)
+        for row in rows[:-1]:
+            curve.append(row)
+        if resumed:
+            curve.close()
+            curve = Curve(path, len(rows) - 1, sampler_check=check)
+        with pytest.raises(rollouts.SamplerError, match=message) if alarm and check else nullcontext():
+            curve.append(rows[-1])
+        curve.close()
+        assert read_growing_csv(path)[-1]["rollout"] == str(len(rows)), "the row that says so stands there"

@@ -265,6 +265,20 @@ def test_refill_draws_until_the_rollout_is_full(train: Train, tmp_path: Path) ->
     assert all(int(r["groups_sampled"]) > 4 for r in rows)
 
 
+def test_refill_draws_so_many_times_the_prompts_at_first(train: Train, tmp_path: Path) -> None:
+    """Half of all rewards are 1, so that twice the prompts leave nothing missing; without oversampling something is."""
+    sampled: dict[float, list[int]] = {}
+    for factor in (1.0, 2.0):
+        out = tmp_path / str(factor)
+        assert train(out, "grpo", filter="refill", oversample=factor) == 0
+        rows = read_growing_csv(out / "curve.csv")
+        assert {int(r["groups_kept"]) for r in rows} == {4}
+        sampled[factor] = [int(r["groups_sampled"]) for r in rows]
+    assert set(sampled[2.0]) == {8}
+    assert min(sampled[1.0]) >= 4
+    assert max(sampled[1.0]) < 8
+
+
 def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_path: Path) -> None:
     out = tmp_path / "run"
     small = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 2}

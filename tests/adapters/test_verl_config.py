@@ -188,9 +188,9 @@ def test_verl_accepts_every_run_of_the_paper(name: str) -> None:
     assert made.actor_rollout_ref.actor.ppo_mini_batch_size * made.actor_rollout_ref.rollout.n == 128
     assert planned.updates_per_rollout == 4
     assert made.trainer.nnodes * made.trainer.n_gpus_per_node == (16 if "14b" in name else 8)
-    batch_scope = catalog.parse(spec.method).scope == "batch"
-    assert made.actor_rollout_ref.actor.use_dynamic_bsz != batch_scope
-    assert made.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == (2 if batch_scope else None)
+    # methods of scope batch too: their statistics are gathered over all micro-batches
+    assert made.actor_rollout_ref.actor.use_dynamic_bsz
+    assert made.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu is None
 
 
 @pytest.mark.slow

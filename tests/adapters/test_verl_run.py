@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,18 @@ pytestmark = pytest.mark.slow
 DEMO = Results(ROOT / "results/quick").run(Run("tiny_qwen2", "tepo", 1)) / "run.json"
 
 
-def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
+TRAIN = ("-m", "methods.train")
+# the same command, with a sampler that keeps the base model's weights
+UNSYNCED = (
+    "from methods.adapters.verl import config; from methods.train import main; from records import errors; "
+    "config.EXTERNAL_LIB['cpu'] = 'tests.adapters.verl_unsynced'; errors.run(main)"
+)
+
+
+def command(
+    spec: dict[str, Any], out: Path, program: Sequence[str] = TRAIN, **environment: str
+) -> subprocess.Popen[str]:
+    line = [sys.executable, *program, "--spec", json.dumps(spec), "--out", str(out)]
     home = Path(f"{out}.home")
     home.mkdir(exist_ok=True)
     variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), "OMP_NUM_THREADS": "1", **environment}
@@ -231,6 +241,26 @@ def test_a_correction_acts_on_the_engines_log_probs(
         assert 0 < float(row["sampling_gap_mean"]) <= float(row["sampling_gap_p99"]) < 1e-5, row
         assert float(row["sampling_correlation"]) > 0.9999999, row
         assert float(row["grad_norm"]) == 0.0, row
+
+
+def test_a_sampler_that_never_gets_the_weights_ends_the_run(
+    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
+) -> None:
+    """In the second rollout, the first that is sampled with old weights, at a small learning rate.
+
+    The other runs here are synced and end well.
+    """
+    out = tmp_path / "run"
+    spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4)
+    process = command(spec, out, ("-c", UNSYNCED))
+    no_stray_processes.append(process)
+    assert process.wait(timeout=300) == 2, said(out)[-3000:]
+    message = r"^error: .*curve.csv: rollout 2: the sampler has another policy than the trainer: sampling_gap_mean"
+    assert re.search(message, said(out), re.MULTILINE), said(out)[-3000:]
+    *before, last = read_growing_csv(out / "state" / "curve.csv")
+    assert {row["rollout"] for row in before} == {"1"}
+    assert all(float(row["sampling_gap_mean"]) < 1e-5 for row in before)
+    assert last["rollout"] == "2"
 
 
 FAILURES = {  # changes of the specification, environment -> what the job says last

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from methods.adapters.trl.microbatches import MicroBatch
 from methods.diagnostics import NAMES
-from methods.training.rollouts import RolloutFigures, check_sampler, collapsed, together
+from methods.training.rollouts import RolloutFigures, collapsed, together
 from records.progress import Progress
 
 if TYPE_CHECKING:
@@ -136,8 +136,6 @@ class Recorder(TrainerCallback):
                 "seconds_rollout": self._rollout_seconds,
             }
         )
-        if self.training.sampler_check:  # the row that says so stands in the curve already
-            check_sampler(asdict(self._figures) | figures, str(self.run.curve.path))
 
     def _edge(self, rollout: int, control: Any) -> None:
         """Checkpoints, before TRL writes the state: a complete state must lack none of those before it."""

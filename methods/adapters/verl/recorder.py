@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from methods.diagnostics import NAMES
-from methods.training.rollouts import RolloutFigures, check_sampler, collapsed, together
+from methods.training.rollouts import RolloutFigures, collapsed, together
 from records.errors import CorruptInputError
 from records.progress import Progress
 
@@ -75,8 +75,6 @@ class Recorder:
                     "seconds_rollout": None if index else seconds_rollout,
                 }
             )
-            if t.sampler_check:  # the row that says so stands in the curve already
-                check_sampler(figures | row, str(self.run.curve.path))
         self.progress.update(number, reward=float(figures["reward"]), entropy=self._entropy)
 
     def _figures(self, number: int, rollout: Rollout) -> RolloutFigures:
