@@ -62,7 +62,9 @@ def train(out: Path, spec: Spec, *, until: int = ROLLOUTS + 1) -> RunFolder:
                 return run
             weights = hashlib.sha256(weights).digest()
             value = int.from_bytes(weights[:4], "big") / 2**32
-            run.curve.append({**dict.fromkeys(COLUMNS, value), "rollout": rollout, "update": run.curve.rows})
+            agreeing = {"sampling_gap_mean": 0.0}  # any other number would be an alarm
+            row = dict.fromkeys(COLUMNS, value) | agreeing
+            run.curve.append(row | {"rollout": rollout, "update": run.curve.rows})
         if rollout in CHECKPOINTS:
             run.publish(rollout, lambda folder, content=weights: write_model(folder, content))  # type: ignore[misc]
         state = run.state / f"checkpoint-{rollout * UPDATES}"
