@@ -77,7 +77,8 @@ def _data(world: World) -> Iterator[str]:
 def _runs(world: World) -> Iterator[str]:
     """What a run's specification, its trainer or its machine refuses; a sentence that holds for many runs once."""
     refusals: dict[str, str] = {}
-    here = shutil.which("sinfo") is None and shutil.which("nvidia-smi") is not None  # else a job brings the CPUs
+    # GPUs here and no Slurm: the runs will be here. Else a job brings the CPUs.
+    here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None
     for planned in world.planned:
         try:
             run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))

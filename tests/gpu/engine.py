@@ -53,7 +53,7 @@ def start(rank: int = 0, ranks: int = 1, port: int | None = None) -> None:
 def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     """verl's training worker in float32, or with passes in bfloat16, by the configuration of a run."""
     start()
-    os.environ |= environment(spec.training)
+    os.environ |= environment(spec.training, folder)
 
     import torch
     from verl.workers.engine_workers import ActorRolloutRefWorker
@@ -91,7 +91,7 @@ def losses(place: Place) -> Figures:
     base = models.save(place.folder / "losses" / "base", place.size.small, spread=0.2)
     spec = spec_of(place, base, max_completion_tokens=LIMIT)
     start()
-    os.environ |= environment(spec.training)
+    os.environ |= environment(spec.training, place.folder)
     single = gradients(spec, place.folder / "losses" / "float32", half=False)
     half = gradients(spec, place.folder / "losses" / "bfloat16", half=True)
     worst = max(single, key=lambda key: single[key]["gradient"])
@@ -121,8 +121,6 @@ def gradients(spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, fl
     found = {}
     for key in keys():
         method = catalog.parse(key)
-        if conformance.RANKS > 1 and method.scope == "batch":
-            continue
         batch = conformance.minibatch(*conformance.plain(model, rows), mask_BT)
         expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(spec.seed, "selection", 0)))
         model.zero_grad()
@@ -170,7 +168,7 @@ def one_rank_of_two(device: str, base: Path, out: Path, port: int, rank: int) ->
     start(rank, 2, port)
     place = Place(base.parent, device, None)
     spec = spec_of(place, base, max_completion_tokens=LIMIT)
-    os.environ |= environment(spec.training)
+    os.environ |= environment(spec.training, base.parent)
     found = gradients(spec, base.parent / f"rank{rank}", half=False)
     if rank == 0:
         write_json(out, found)
