@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,22 @@ def test_a_task_is_read_at_a_long_path_and_leaves_nothing(
     assert sorted(path.name for path in folder.iterdir()) == ["prompts.jsonl", "syn_mix3.yaml"]
     assert list(temporary.iterdir()) == []
     assert home == datasets.config.HF_DATASETS_CACHE
+
+
+def test_vllm_compiles_into_a_folder_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not into the home folder. Set before the package is imported, which reads its variables once."""
+    from evals.generation import vllm
+    from records import caches
+
+    for name in (caches.VARIABLE, *caches.FOLDERS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    seen: dict[str, str] = {}
+    monkeypatch.setattr(vllm, "_observed_vllm", lambda: lambda *_, **__: seen.update(os.environ))
+    made = vllm.Vllm(Settings(model="model", seed=1))
+    made.__dict__["folder"] = tmp_path
+    made.load(None)
+    folders = {Path(seen[name]).parent for name in caches.FOLDERS}
+    assert len(folders) == 1
+    assert folders.pop().parent == tmp_path
