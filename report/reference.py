@@ -28,7 +28,6 @@ LIMIT = 6_000_000  # bytes
 ALWAYS = ("plan", "scores", "table", "figure", "figure data", "claims", "audit", "run record", "curve")
 IF_IT_FITS = ("report", "picture")  # in this order; pictures are drawn again from the figures' data
 COMPRESSED = ("curve", "figure data")  # most of the bytes; equal content gives equal files
-COMPRESSED_SHARE = 0.4  # of their bytes that remain, at most
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
 
 
@@ -74,12 +73,12 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder = Path(scratch, out.name)
         sampled = samples.keep(tree, folder, data or _data(tree, source))
-        names, left_out = _chosen(source["files"], planned, sampled)
+        names, left_out = _chosen(tree.root, source["files"], planned, sampled)
         if "responses" in left_out:
             shutil.rmtree(folder / "responses")
         for name in names:
             _refuse_machine_paths(tree.root / name, machine)
-            _copy(tree.root / name, folder / name, compress=_kind(name, source["files"]) in COMPRESSED)
+            _copy(tree.root / name, folder / name, compress=_is_packed(name, _kind(name, source["files"])))
         write_text(folder / "README.md", _readme(source, where, doubts, left_out))
         content = {**source, "left_out": left_out, "files": {}}
         content["files"] = {
@@ -119,10 +118,18 @@ def _refuse_others_files(out: Path) -> None:
             )
 
 
+def _is_packed(name: str, kind: str) -> bool:
+    return kind in COMPRESSED and name.endswith(".csv")
+
+
+def _packed(source: Path) -> bytes:
+    return gzip.compress(source.read_bytes(), mtime=0)
+
+
 def _copy(source: Path, target: Path, *, compress: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    if compress and source.suffix == ".csv":
-        target.with_name(f"{target.name}.gz").write_bytes(gzip.compress(source.read_bytes(), mtime=0))
+    if compress:
+        target.with_name(f"{target.name}.gz").write_bytes(_packed(source))
     else:
         shutil.copyfile(source, target)
 
@@ -152,7 +159,7 @@ def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
 
 
 def _chosen(
-    files: Mapping[str, Mapping[str, Any]], planned: Collection[str], sampled: int
+    root: Path, files: Mapping[str, Mapping[str, Any]], planned: Collection[str], sampled: int
 ) -> tuple[list[str], list[str]]:
     """Names of the files to copy, and the kinds that stay behind. Runs left over from another plan are not copied.
 
@@ -160,8 +167,10 @@ def _chosen(
     """
     kinds = {name: _kind(name, files) for name in files if not name.startswith("runs/") or files[name]["of"] in planned}
 
-    def size(names: Iterable[str]) -> float:
-        return sum(files[name]["bytes"] * (COMPRESSED_SHARE if kinds[name] in COMPRESSED else 1) for name in names)
+    def size(names: Iterable[str]) -> int:
+        return sum(
+            len(_packed(root / name)) if _is_packed(name, kinds[name]) else int(files[name]["bytes"]) for name in names
+        )
 
     chosen = [name for name in kinds if kinds[name] in ALWAYS]
     reserve = 100_000 + 4_000 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
