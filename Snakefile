@@ -27,6 +27,7 @@ localrules:
     table4,
     table_hot,
     table_beyond,
+    runs_table,
     figure2,
     figure3,
     figure_entropy,
@@ -69,6 +70,11 @@ rule table_hot:
 rule table_beyond:
     input:
         expand(rules.table.output, number="beyond"),
+
+
+rule runs_table:
+    input:
+        expand(rules.table.output, number="runs"),
 
 
 rule figure2:

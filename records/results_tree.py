@@ -244,6 +244,11 @@ class Tree:
     def checkpoints(self) -> list[Checkpoint]:
         return [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in self.matrix["checkpoints"]]
 
+    @cached_property
+    def evaluated(self) -> frozenset[Checkpoint]:
+        """The planned checkpoints, to ask whether one is among them."""
+        return frozenset(self.checkpoints)
+
     @property
     def models(self) -> list[Mapping[str, Any]]:
         return list(self.matrix["models"])

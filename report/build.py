@@ -15,6 +15,7 @@ from records.errors import Parser
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
     ("overview", "Overview"),
+    ("all", "All runs"),
     ("tables", "Tables"),
     ("figures", "Figures"),
     ("dynamics", "Training"),
@@ -49,8 +50,12 @@ def build(root: Path) -> str:
     figure_views, chart_numbers = figures.views(tree)
     browser = samples.view(tree)
     script = assets.script()
+    # A tree of the paper's rows begins with what they say to the paper, any other with all that was trained.
+    papers = tables.is_papers(tree, filled)
+    views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "all")
+    *declared, all_runs = filled
     data = {
-        "start": "overview",
+        "start": views[0][0],
         "figures": chart_numbers,
         "dynamics": dynamics.view(tree, summaries),
         **browser.pop("data"),
@@ -63,7 +68,7 @@ def build(root: Path) -> str:
             "before": Markup(assets.BEFORE),
             "script": Markup(script),
             "data": Markup(assets.data(data)),
-            "views": VIEWS,
+            "views": views,
             "matrix": tree.matrix,
             "scale": tree.scale,
             "lead": captions.lead(tree.matrix),
@@ -71,8 +76,10 @@ def build(root: Path) -> str:
             "warnings": overview.warnings(tree, filled, summaries),
             "claims": paper.claims(tree),
             "readings": paper.readings(tree),
-            "glance": tables.glance(filled[0]),
-            "tables": [tables.view(table, tree) for table in filled],
+            "glance": tables.glance(declared[0]),
+            "glance_all": tables.glance(all_runs),
+            "all_runs": tables.view(all_runs, tree),
+            "tables": [tables.view(table, tree) for table in declared],
             "reading": tables.how_to_read(filled),
             "rows": tables.row_pages(filled, tree),
             "figures": figure_views,

@@ -1,4 +1,5 @@
-"""`python -m report.show table1 --scale quick`: a table in the terminal; `report.show runs`: how far the runs are.
+"""`python -m report.show table1 --scale quick`: a table in the terminal; `report.show runs`: how far the runs are, and
+the table of all runs.
 
 `report.show runs --watch` shows the runs in progress with their last figures and refreshes until all is finished.
 """
@@ -25,8 +26,9 @@ from report.tables.tidy import Cell, Row, Table, checked_table
 
 RUNS = "runs"
 LEGEND = (
-    "Percent, 95 % intervals below; * best of its column. Against the block's baseline: ≈ inside noise, ↑ ↓ outside, "
-    "? cannot be said, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
+    "Percent; below it the 95 % interval, or each of two seeds; * best of its column. Difference to the block's "
+    "baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, ? cannot be "
+    "said, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
     "† a run behind the row collapsed."
 )
 
@@ -70,9 +72,11 @@ def _number(cell: Cell, table: Table) -> str:
 
 def _interval(cell: Cell) -> str:
     """Whole percents, so that nine columns fit into a terminal."""
+    if render.few_seeds(cell):
+        return "/".join(f"{100 * value:.0f}" for value in cell.seed_values.values())
     if cell.low is None or cell.high is None:
         return ""
-    return f"{100 * cell.low:.0f}{':' if cell.kind == 'delta' else '-'}{100 * cell.high:.0f}"
+    return f"{100 * cell.low:.0f}{':' if cell.low < 0 else '-'}{100 * cell.high:.0f}"
 
 
 def _short(heading: str) -> str:
@@ -248,7 +252,7 @@ def _time(seconds: float) -> str:
 
 
 def main() -> None:
-    parser = Parser(description="Print a table of finished results, or how far the runs are.")
+    parser = Parser(description="Print a table of finished results, or how far the runs are and the table of them all.")
     parser.add_argument("what", help="table1, or another key of report/tables.yaml; runs")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--results", type=Path, help="results/<scale>")
@@ -270,7 +274,9 @@ def main() -> None:
         return
     if args.what == RUNS:
         print(progress_text(tree.root.name, progress(tree)))
-        return
+        if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
+            return
+        print()
     width = max(60, min(110, shutil.get_terminal_size().columns))
     print(text(checked_table(tree, args.what.removeprefix("table")), width))
     if tree.layout.report.is_file():

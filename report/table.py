@@ -19,13 +19,12 @@ def main() -> None:
     # After the arguments: `--help` and a mistyped option are answered before anything slow is imported.
     from records import digests
     from records.results_tree import open_tree
-    from report.tables import fill, render
-    from report.tables.tidy import read_table
+    from report.tables import fill, render, tidy
 
     tree = open_tree(args.results)
-    declared = spec.table(args.table.removeprefix("table"), args.spec)
+    declared = tidy.declaration(tree, args.table.removeprefix("table"), args.spec)
     paths = [fill.write(declared, tree)]
-    table = read_table(tree, declared.key, args.spec)
+    table = tidy.read_table(tree, declared.key, args.spec)
     paths += render.write(table, tree.layout)
     digests.write_list(tree.layout.sums(f"tables/table{declared.key}"), map(Path, paths))
     for path in paths:

@@ -38,6 +38,12 @@ def view(table: Table, tree: Tree) -> dict[str, Any]:
     return context
 
 
+def is_papers(tree: Tree, tables: Sequence[Table]) -> bool:
+    """Whether the tree is one of the shipped scales and trains nothing that stands in none of the declared tables."""
+    shown = {c.run for table in tables if not table.declared.generated for row in table.rows for c in row.checkpoints}
+    return bool(captions.paragraphs(f"scale-{tree.scale}")) and shown >= set(tree.runs)
+
+
 def how_to_read(tables: Sequence[Table]) -> list[str]:
     """What holds for all tables: marks, intervals, words for missing numbers."""
     levels = dict.fromkeys(sentence for table in tables for sentence in render.levels(table))
@@ -117,9 +123,16 @@ def glance(table: Table) -> list[dict[str, Any]]:
     return pictures
 
 
+def _ends(cell: Cell) -> list[float | None]:
+    """What a line of the picture reaches to."""
+    if render.few_seeds(cell):
+        return [cell.value, *cell.seed_values.values()]
+    return [cell.low, cell.value, cell.high]
+
+
 def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     cells = [row.cells[AVERAGE] for row in rows]
-    ends = [end for cell in cells for end in (cell.low, cell.value, cell.high) if end is not None]
+    ends = [end for cell in cells for end in _ends(cell) if end is not None]
     room = MARGIN * (max(ends) - min(ends)) or MARGIN  # all numbers equal: any room will do
     low, high = max(0.0, min(ends) - room), min(1.0, max(ends) + room)
 
@@ -130,29 +143,39 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     for row, cell in zip(rows, cells, strict=True):
         words = render.shown(cell, table)
         whisker = None
-        if cell.low is not None and cell.high is not None:
+        if cell.low is not None and cell.high is not None and not render.few_seeds(cell):
             whisker = (place(cell.low), round(place(cell.high) - place(cell.low), 2))
         lines.append(
             {
                 "label": row.label,
                 "href": _address(row, table),
                 "text": words["text"],
+                # Of two seeds each is a dot of its own: their interval would reach from end to end.
+                "seeds": [place(value) for value in cell.seed_values.values()] if render.few_seeds(cell) else [],
                 "mark": words["mark"],
                 "interval": words["interval"],
-                "printed": percent(cell.printed),
+                "printed": "" if table.declared.generated else percent(cell.printed) or "–",
                 "reference": row.id == row.block.baseline,
                 "dot": place(cell.value or 0.0),
                 "whisker": whisker,
             }
         )
     paper_model = rows[0].stands_for
-    note = "Avg. (pooled) of Table 1 with its 95 % interval. Marks compare with the hollow dot; ≈: inside noise."
+    baseline = next((row.label for row in rows if row.id == row.block.baseline), None)
+    note = (
+        "Avg. (pooled): percent of all responses that are correct; its 95 % interval, or a dot for each of two seeds."
+    )
+    if baseline is not None:
+        note += f" Marks compare with {baseline} (hollow dot): ↑ ↓ the difference's interval excludes 0, also after"
+        note += " Holm's correction; ↑? ↓? only before it; ≈ it includes 0; ? cannot be said; in brackets: of two"
+        note += " checkpoints only."
     if paper_model:
         note += f" In grey: what the paper prints for {paper_model} on its own benchmarks, which is not comparable."
     return {
-        "title": render.model(rows[0]),
+        "id": rows[0].id,
+        "title": render.head(rows) if table.declared.generated else render.model(rows[0]),
         "note": note,
-        "printed": paper_model or "the paper",
+        "printed": "" if table.declared.generated else paper_model or "the paper",
         "low": f"{100 * low:.0f} %",
         "high": f"{100 * high:.0f} %",
         "rows": lines,

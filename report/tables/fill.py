@@ -16,23 +16,26 @@ from typing import TYPE_CHECKING, Any
 from paper import printed
 from records.errors import ConfigError, unknown
 from records.files import write_text
-from records.layout import BASE, Checkpoint
+from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Tree
-from report.tables.spec import AVERAGES, Block, Row, Table
+from report.tables.spec import AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
 from report.tables.tidy import (
     MEASURED,
     MISSING,
+    NOT_COMPARED,
     NOT_RUN,
     Cell,
     Column,
     columns_of,
     is_part_of,
+    model_of,
     planned,
     stand_in,
     tidy_csv,
 )
 
 if TYPE_CHECKING:
+    from evals.learning_curves import RunMeasures
     from evals.stats.estimate import Comparison
 
 # `evals.stats` is imported where it is used: Snakemake imports this file in every job, through `report.tables.check`,
@@ -63,7 +66,7 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     columns = columns_of(table, tree)
     rows: Rows = {}
     for block in table.blocks:
-        model = tree.model_for(block.model, table.models[block.model])
+        model = model_of(tree, table, block.model)
         if model is not None:
             own_model = stand_in(str(model["title"]), table.models[block.model]) is None
             rows |= _fill_block(block, model, columns, tree, own_model=own_model)
@@ -72,6 +75,9 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
         for row in block.rows:
             if row.id in rows:
                 rows[row.id] = {slot: _compare(cell, block, rows, tree) for slot, cell in rows[row.id].items()}
+    if table.generated:
+        for block in table.blocks:
+            _add_comparisons(block, rows)
     for column in columns:
         _correct(column.slot, table, rows)
     order = [row.id for row in table.rows if row.id in rows]
@@ -193,6 +199,10 @@ Content = dict[str, Any]
 
 def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     """One seed: the score as it is, its interval over problems. Several: their mean, its interval over seeds."""
+    if column.slot in MEASURES:
+        return _measure(wanted, column.slot, tree)
+    if column.slot in (DELTA, BEST):  # filled when the whole block is there: `_add_comparisons`
+        return {"state": NOT_COMPARED}
     if not wanted or column.benchmark is None:
         return {"state": NOT_RUN}
     there = {c: score for c in wanted if (score := tree.scores.get((c, column.benchmark))) is not None}
@@ -202,11 +212,35 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     values = {c.run.seed: score.value for c, score in scores.items() if score.value is not None}
     if len(values) == 1:
         (score,) = scores.values()
-        return _measured(score.value, score, score.items, scores)
+        return _measured(score.value, score, score.items, scores, values)
     from evals.stats import compare
 
     mean = compare.over_seeds(values)
-    return _measured(mean.value, mean, mean.n, scores)
+    return _measured(mean.value, mean, mean.n, scores, values)
+
+
+def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
+    """A measure of the runs' learning curves over seeds; an untrained model has none."""
+    from evals.stats import compare
+
+    checkpoints = [checkpoint for checkpoint in wanted if checkpoint.run.method != BASE]
+    if not checkpoints:
+        return {"state": NOT_COMPARED}
+    figures = {c: _run_measures(tree, c.run).values[key] for c in checkpoints}
+    measured = {c: value for c, value in figures.items() if value is not None}
+    if not measured:
+        return {"state": MISSING, "runs": _paths(checkpoints)}
+    by_seed = {c.run.seed: value for c, value in measured.items()}
+    mean = compare.over_seeds(by_seed)
+    return _measured(mean.value, mean, mean.n, measured, by_seed)
+
+
+@cache
+def _run_measures(tree: Tree, run: Run) -> RunMeasures:
+    """Once per run: several columns and blocks ask for it."""
+    from evals import learning_curves
+
+    return learning_curves.measure_run(tree, run)
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:
@@ -222,7 +256,10 @@ def _difference(a: Cell, b: Cell, minus: str, column: Column, tree: Tree) -> Con
     if comparison is None or comparison.difference is None:  # without a gap: no seed in common
         return {"state": gap or MISSING}
     checkpoints = dict.fromkeys([*a.checkpoints, *b.checkpoints])
-    return _measured(comparison.difference, comparison, comparison.n, checkpoints) | _versus(comparison, minus)
+    left, right = a.seed_values, b.seed_values
+    by_seed = {seed: left[seed] - right[seed] for seed in left if seed in right}
+    content = _measured(comparison.difference, comparison, comparison.n, checkpoints, by_seed)
+    return content | _versus(comparison, minus)
 
 
 def _gap(cells: Sequence[Cell]) -> str | None:
@@ -231,12 +268,19 @@ def _gap(cells: Sequence[Cell]) -> str | None:
     return MISSING if MISSING in states else NOT_RUN if NOT_RUN in states else None
 
 
-def _measured(value: float | None, source: Any, n: int | None, checkpoints: Iterable[Checkpoint]) -> Content:
+def _measured(
+    value: float | None,
+    source: Any,
+    n: int | None,
+    checkpoints: Iterable[Checkpoint],
+    by_seed: Mapping[int, float] | None = None,
+) -> Content:
     """source: whatever has the interval, its level and how it was made: a score, an estimate or a comparison."""
     checkpoints = list(checkpoints)
     return {
         "state": MEASURED,
         "value": value,
+        "by_seed": () if by_seed is None else tuple(f"{seed}:{by_seed[seed]!r}" for seed in sorted(by_seed)),
         "low": source.low,
         "high": source.high,
         "level": source.level,
@@ -316,8 +360,41 @@ def _compare(cell: Cell, block: Block, rows: Rows, tree: Tree) -> Cell:
     other = rows[block.baseline][cell.column]
     if other.value is None:
         return cell
-    comparison = difference(tree, cell.benchmark or "", cell.checkpoints, other.checkpoints)
+    if cell.column in MEASURES:
+        comparison = _difference_of_seeds(cell, other)
+    else:
+        comparison = difference(tree, cell.benchmark or "", cell.checkpoints, other.checkpoints)
     return cell if comparison is None else cell.model_copy(update=_versus(comparison, block.baseline))
+
+
+def _difference_of_seeds(cell: Cell, other: Cell) -> Comparison | None:
+    """Of two cells by their seeds' values alone; None for a cell and itself, and without a seed in common."""
+    from evals.stats import compare
+
+    comparison = compare.compare_seeds(cell.seed_values, other.seed_values)
+    return None if comparison.difference is None or cell.runs == other.runs else comparison
+
+
+def _add_comparisons(block: Block, rows: Rows) -> None:
+    """Two columns that follow from the average's: its difference to the baseline, and the probability of being best."""
+    from evals.stats import compare
+
+    average = {row.id: rows[row.id]["avg_pooled"] for row in block.rows if row.kind == "run"}
+    for id, cell in average.items():
+        if cell.versus is not None and block.baseline is not None:
+            theirs = average[block.baseline].seed_values
+            by_seed = {seed: value - theirs[seed] for seed, value in cell.seed_values.items() if seed in theirs}
+            changes = {"column": DELTA, "benchmark": None, "value": cell.versus, "n": cell.versus_n}
+            changes |= {"low": cell.versus_low, "high": cell.versus_high}
+            changes |= {"level": cell.versus_level, "how": cell.versus_how}
+            changes |= {"by_seed": tuple(f"{seed}:{value!r}" for seed, value in by_seed.items())}
+            rows[id][DELTA] = cell.model_copy(update=changes)
+    measured = {id: cell.seed_values for id, cell in average.items() if cell.value is not None}
+    chances, how = compare.chances_of_being_best(measured)
+    for id, chance in chances.items():
+        changes = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
+        nothing = dict.fromkeys(("low", "high", "n", *(name for name in Cell.model_fields if "versus" in name)))
+        rows[id][BEST] = average[id].model_copy(update=nothing | changes | {"by_seed": (), "baseline": None})
 
 
 def _versus(comparison: Comparison, baseline: str) -> Content:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from records.files import write_text
 from records.layout import BASE, Results
 from report import captions
-from report.tables.tidy import Cell, Row, Table, percent
+from report.tables.spec import BEST, DELTA
+from report.tables.tidy import FEW_SEEDS, NOT_COMPARED, Cell, Row, Table, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,13 +31,13 @@ COLLAPSED = "†"
 
 def shown(cell: Cell, table: Table) -> dict[str, Any]:
     """One cell in words; an empty text where there is nothing to say."""
-    sign = "+" if cell.kind == "delta" and float(percent(cell.value) or 0) > 0 else ""
+    sign = "+" if _signed(cell) and float(percent(cell.value) or 0) > 0 else ""
     beside = cell.comparable and cell.value is not None
     return {
         "column": cell.column,
         "measured": cell.value is not None,
         "text": _minus(sign + number(cell)),
-        "interval": interval(cell),
+        "interval": interval(cell) or ("no interval" if cell.value is not None and cell.column != BEST else ""),
         "mark": mark(cell),
         "best": (cell.row, cell.column) in table.best,
         "paper": _minus(percent(cell.printed)) if beside else "",
@@ -46,28 +47,51 @@ def shown(cell: Cell, table: Table) -> dict[str, Any]:
 
 def number(cell: Cell) -> str:
     """The number in percent, or why there is none."""
-    return percent(cell.value) if cell.value is not None else cell.state
+    if cell.value is not None:
+        return percent(cell.value)
+    return "–" if cell.state == NOT_COMPARED else cell.state
+
+
+def _signed(cell: Cell) -> bool:
+    return cell.kind == "delta" or cell.column == DELTA
 
 
 def interval(cell: Cell) -> str:
-    """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`, since a dash beside a minus is hard to read."""
+    """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`, since a dash beside a minus is hard to read.
+
+    Of two seeds their values, `62.1 / 80.0`: their interval is 12.7 standard errors wide to each side, and where they
+    agree there is none.
+    """
+    if few_seeds(cell):
+        return _minus(" / ".join(f"{100 * value:.1f}" for value in cell.seed_values.values()))
     if cell.low is None or cell.high is None:
         return ""
-    dash = " to " if cell.kind == "delta" else "–"
+    dash = " to " if _signed(cell) else "–"
     return _minus(f"{100 * cell.low:.1f}{dash}{100 * cell.high:.1f}")
 
 
-def mark(cell: Cell) -> str:
-    """What the cell's difference to its baseline is: inside noise, above or below it, or impossible to say.
+def few_seeds(cell: Cell) -> bool:
+    """Whether the cell shows its seeds in place of an interval."""
+    return cell.level == "seed" and len(cell.by_seed) == FEW_SEEDS
 
-    In brackets where it is over problems: it then speaks of two checkpoints and not of two methods.
+
+def mark(cell: Cell) -> str:
+    """What the cell's paired difference to its baseline is, so that no mark contradicts the difference's interval.
+
+    ↑ ↓: the interval excludes 0, and so it does after Holm's correction. ↑? ↓?: it excludes 0, and after the correction
+    it does not. ≈: it includes 0. ?: cannot be said, with two seeds also where the interval includes 0: it includes
+    nearly everything. In brackets where the difference is over problems: of two checkpoints and not of two methods.
     """
     if cell.versus is None:
         return ""
-    if cell.inside_noise is None:
+    if cell.inside_noise is None or cell.versus_low is None or cell.versus_high is None:
         return "?"
-    sign = "≈" if cell.inside_noise else "↑" if cell.versus > 0 else "↓"
-    return sign if cell.versus_level == "seed" else f"({sign})"
+    excludes_0 = not cell.versus_low <= 0 <= cell.versus_high
+    if excludes_0:
+        sign = ("↑" if cell.versus > 0 else "↓") + ("?" if cell.inside_noise else "")
+    else:
+        sign = "?" if cell.versus_level == "seed" and cell.versus_n == FEW_SEEDS else "≈"
+    return sign if cell.versus_level == "seed" or sign == "?" else f"({sign})"
 
 
 def how(cell: Cell) -> str:

@@ -19,6 +19,10 @@ from records.layout import BASE
 
 TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"
 AVERAGES = ("avg_pooled", "avg_macro")  # columns that no benchmark fills
+# Columns of the table of all runs that are no score: difference of the pooled average to the baseline, probability of
+# having the highest one of the block, and measures of `evals.learning_curves`.
+DELTA, BEST = "delta", "best"
+MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
 Kind = Literal["base", "run", "delta", "mean"]
 Step = int | Literal["long"] | None  # rollouts; long: the scale's second look; None: its table_step
@@ -115,6 +119,7 @@ class Table(Declared):
     source: str  # file that declares it, for errors
     variant: str | None = None  # settings that the table is about; a scale that trains nothing under them has no table
     when: Literal["run"] | None = None  # run: a scale that trains none of the rows with `when: run` has no table
+    generated: bool = False  # from matrix.json (`report.tables.runs`): slots are keys of the tree's models, benchmarks
 
     @property
     def rows(self) -> list[Row]:

@@ -33,13 +33,14 @@ from records.files import read_csv, to_csv
 from records.layout import BASE, Checkpoint, split
 from records.results_tree import Tree, plain
 from report import captions
-from report.tables import spec
+from report.tables import runs, spec
 from report.tables.spec import AVERAGES, Block
 
-State = Literal["measured", "missing", "not run"]
+State = Literal["measured", "missing", "not run", "not compared"]
 MEASURED: State = "measured"
 NOT_RUN: State = "not run"  # this scale does not plan the run or the benchmark
 MISSING: State = "missing"  # planned, but scores.csv has no number for it
+NOT_COMPARED: State = "not compared"  # there is nothing to say: a base model's reward, a baseline minus itself
 
 
 def _words(value: Any) -> Any:
@@ -67,6 +68,7 @@ class Cell(BaseModel):
     method: str | None = None  # canonical key with variant; `a - b` (ids of rows) in a difference
     step: int | None = None
     seeds: Numbers = ()
+    by_seed: Words = ()  # the value of each seed, `<seed>:<value>`; of a difference the seeds that both sides have
     column: str
     benchmark: str | None = None
     value: float | None = None  # None where `state` is not `measured`
@@ -95,8 +97,15 @@ class Cell(BaseModel):
     def checkpoints(self) -> list[Checkpoint]:
         return [Checkpoint.parse(path) for path in self.runs]
 
+    @property
+    def seed_values(self) -> dict[int, float]:
+        pairs = (text.split(":") for text in self.by_seed)
+        return {int(seed): float(value) for seed, value in pairs}
+
 
 TIDY = tuple(Cell.model_fields)
+REQUIRED = tuple(name for name in TIDY if name != "by_seed")  # a file of an older version has no `by_seed`
+FEW_SEEDS = 2  # so many seeds have an interval of 12.7 standard errors to each side: their values say more
 
 
 class Column(NamedTuple):
@@ -133,7 +142,7 @@ class Row:
 
     @property
     def ran(self) -> bool:
-        return any(cell.state != NOT_RUN for cell in self.cells.values())
+        return any(cell.state in (MEASURED, MISSING) for cell in self.cells.values())
 
     @property
     def measured(self) -> bool:
@@ -183,7 +192,7 @@ class Table:
         """
         groups: dict[tuple[str, str, bool], list[Cell]] = {}
         for cell in self.cells:
-            if cell.kind != "delta" and cell.value is not None:
+            if cell.kind != "delta" and cell.column != spec.DELTA and cell.value is not None:
                 groups.setdefault((cell.model, cell.column, cell.kind == "mean"), []).append(cell)
         best = set()
         for cells in groups.values():
@@ -220,11 +229,11 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     Raises `MissingInputError` where the tidy file is not there, `CorruptInputError` where it does not parse, or was
     filled from another specification or matrix.json; both name the command that writes it.
     """
-    declared = spec.table(key, path)
+    declared = declaration(tree, key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
     cells = []
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
-        for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
+        for number, line in enumerate(read_csv(file, "the table", REQUIRED, allow_empty=True), 2):
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)
@@ -234,6 +243,11 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
         if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
             raise CorruptInputError(f"{file}: not filled from {declared.source} and matrix.json as they are")
     return view(declared, tree, cells)
+
+
+def declaration(tree: Tree, key: str, path: Path | str = spec.TABLES) -> spec.Table:
+    """A table of the specification file, or the table of all runs, which follows from matrix.json."""
+    return runs.declare(tree) if key == runs.KEY else spec.table(key, path)
 
 
 def checked_table(tree: Tree, key: str) -> Table:
@@ -281,8 +295,15 @@ def stand_in(title: str, paper: str) -> str | None:
 
 
 def offered(tree: Tree) -> list[str]:
-    """Keys of the tables that the scale has."""
-    return [key for key, declared in spec.tables().items() if is_part_of(tree, declared)]
+    """Keys of the tables that the scale has: those of tables.yaml, and the one of all runs."""
+    return [*(key for key, declared in spec.tables().items() if is_part_of(tree, declared)), runs.KEY]
+
+
+def model_of(tree: Tree, declared: spec.Table, slot: str) -> Mapping[str, Any] | None:
+    """The tree's model for a slot of the declaration; None where it has none."""
+    if declared.generated:
+        return next(model for model in tree.models if model["key"] == slot)
+    return tree.model_for(slot, declared.models[slot])
 
 
 def is_part_of(tree: Tree, declared: spec.Table) -> bool:
@@ -296,6 +317,13 @@ def is_part_of(tree: Tree, declared: spec.Table) -> bool:
 def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
     """The columns as the benchmarks of the scale fill them."""
     columns = []
+    if declared.generated:
+        titles = {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
+        scored = {*titles, *AVERAGES}
+        return [
+            Column(slot, heading, None, slot if slot in scored else None, titles.get(slot, heading))
+            for slot, heading in declared.columns.items()
+        ]
     for slot, heading in declared.columns.items():
         benchmark = None if slot in AVERAGES else tree.benchmark_for(slot, heading)
         if benchmark is None:
@@ -317,7 +345,7 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
     else:
         runs = [run for run in tree.runs if (run.model, run.method) == (model, method)]
         wanted = [Checkpoint(run, step) for run in runs if row.seeds is None or run.seed in row.seeds]
-    return [checkpoint for checkpoint in wanted if checkpoint in tree.checkpoints]
+    return [checkpoint for checkpoint in wanted if checkpoint in tree.evaluated]
 
 
 def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: Iterable[Row]) -> Iterable[str]:
@@ -325,11 +353,14 @@ def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: It
     if not is_part_of(tree, declared):
         return  # `render.empty` says it in one line
     for slot in dict.fromkeys(block.model for block in declared.blocks):
-        if tree.model_for(slot, declared.models[slot]) is None:
+        if model_of(tree, declared, slot) is None:
             yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."
-    for column in columns:
-        if column.benchmark is None:
-            yield f"Column {column.heading}: no benchmark of this scale stands for it."
+    without = [column.heading for column in columns if column.benchmark is None and not declared.generated]
+    if without:
+        yield f"No benchmark of this scale stands for {', '.join(without)}."
+    for block in declared.blocks:
+        if declared.generated and block.baseline is None:
+            yield f"{block.title}: no run of the baseline under these settings; nothing is compared."
     for row in rows:
         declared_as, run_as = row.declared.method, row.method
         # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not tell.

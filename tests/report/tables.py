@@ -7,13 +7,13 @@ from pathlib import Path
 
 from records import digests
 from records.results_tree import Tree
-from report.tables import fill, render, spec
-from report.tables.tidy import Cell, Table, read_table, view
+from report.tables import fill, render
+from report.tables.tidy import Cell, Table, declaration, read_table, view
 
 
 @cache
 def filled(tree: Tree, key: str) -> Table:
-    declared = spec.table(key)
+    declared = declaration(tree, key)
     return view(declared, tree, fill.fill(declared, tree))
 
 
@@ -23,6 +23,6 @@ def cell(table: Table, row: str, column: str) -> Cell:
 
 def write(tree: Tree, key: str) -> None:
     """What `report.table` writes."""
-    paths = [fill.write(spec.table(key), tree)]
+    paths = [fill.write(declaration(tree, key), tree)]
     paths += render.write(read_table(tree, key), tree.layout)
     digests.write_list(tree.layout.sums(f"tables/table{key}"), map(Path, paths))

@@ -92,7 +92,32 @@ def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) ->
         found = cell(fill(scored, "1"), "T1.7", column)
         assert compared(found) == as_compared(expected[benchmark])
         assert found.versus_level == "problem"
-    assert render.mark(cell(fill(scored, "1"), "T1.7", "aime24")) == "(≈)", "two checkpoints, not two methods"
+    assert render.mark(cell(fill(scored, "1"), "T1.7", "aime24")) == "(↑?)", "two checkpoints, not two methods"
+
+
+def test_no_mark_contradicts_the_interval_of_its_difference(embedded: Tree, scored: Tree) -> None:
+    seen = set()
+    for tree, key in ((embedded, "1"), (embedded, "3"), (scored, "1"), (scored, "runs")):
+        for found in fill(tree, key).cells:
+            mark = render.mark(found).strip("()")
+            seen.add(mark)
+            if mark in ("↑", "↓", "↑?", "↓?"):
+                assert not (found.versus_low or 0) <= 0 <= (found.versus_high or 0)
+                assert ("?" in mark) == found.inside_noise
+            if mark == "≈":
+                assert (found.versus_low or 0) <= 0 <= (found.versus_high or 0)
+            if found.kind == "delta" and mark.startswith(("↑", "↓")):
+                assert not (found.low or 0) <= 0 <= (found.high or 0), "of a row of differences the printed interval"
+    assert seen >= {"", "?", "≈", "↑", "↑?"}
+
+
+def test_two_seeds_are_shown_one_by_one_instead_of_an_interval(embedded: Tree) -> None:
+    found, gain = (cell(fill(embedded, "1"), row, "amc") for row in ("T1.8", "T1.9"))
+    values = by_seed(embedded, "tiny_qwen2", "tepo", 8, "syn_add2")
+    baseline = by_seed(embedded, "tiny_qwen2", "grpo", 8, "syn_add2")
+    assert render.interval(found) == f"{100 * values[1]:.1f} / {100 * values[2]:.1f}"
+    differences = [100 * (values[seed] - baseline[seed]) for seed in (1, 2)]
+    assert render.interval(gain).replace("−", "-") == f"{differences[0]:.1f} / {differences[1]:.1f}"
 
 
 def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
@@ -141,24 +166,34 @@ def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None
 
 
 @pytest.mark.parametrize(
-    ("p", "difference", "inside", "mark"),
+    ("p", "difference", "half", "n", "inside", "mark"),
     [
-        (0.2, 0.1, True, "≈"),
-        (0.05, 0.1, True, "≈"),
-        (0.049, 0.1, False, "↑"),
-        (0.0, -0.1, False, "↓"),
-        (None, 0.1, None, "?"),
+        (0.2, 0.1, 0.11, 3, True, "≈"),
+        (0.2, 0.1, 0.11, 2, True, "?"),  # an interval of two seeds holds nearly everything
+        (0.05, 0.1, 0.09, 3, True, "↑?"),  # it excludes 0 before the correction, and not after
+        (0.05, -0.1, 0.09, 2, True, "↓?"),
+        (0.049, 0.1, 0.09, 2, False, "↑"),
+        (0.0, -0.1, 0.09, 3, False, "↓"),
+        (0.0, -0.1, 0.11, 3, False, "≈"),  # p and interval are of different tests: the mark is the interval's
+        (None, 0.1, None, 3, None, "?"),
     ],
 )
-def test_the_mark_says_what_the_corrected_p_says(
-    p: float | None, difference: float, inside: bool | None, mark: str, embedded: Tree, monkeypatch: pytest.MonkeyPatch
+def test_the_mark_and_the_interval_of_the_difference_say_the_same(
+    p: float | None,
+    difference: float,
+    half: float | None,
+    n: int,
+    inside: bool | None,
+    mark: str,
+    embedded: Tree,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def corrected(values: list[float | None]) -> list[float | None]:
         return [p] * len(values)
 
     def compare_seeds(*_: object) -> Comparison:
-        interval = difference - 0.1, difference + 0.1
-        return Comparison(difference, 0.05, *interval, 0.5, 0.1, "seed", "invented", 2)
+        interval = (None, None) if half is None else (difference - half, difference + half)
+        return Comparison(difference, 0.05, *interval, 0.5, 0.1, "seed", "invented", n)
 
     monkeypatch.setattr(compare, "holm", corrected)
     monkeypatch.setattr(compare, "compare_seeds", compare_seeds)

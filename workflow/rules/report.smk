@@ -20,6 +20,11 @@ TREE = Tree(RESULTS.root)
 TREE.matrix = MATRIX  # as matrix.json will say
 TABLES = tidy.offered(TREE)
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
+CURVES = [
+    f"{RESULTS.run(planned.run)}/{name}"
+    for planned in PLAN.values()
+    for name in ("run.json", "curve.csv")
+]
 
 
 localrules:
@@ -58,6 +63,8 @@ rule table:
         # Names the scale's models and methods, and which runs are planned: a cell without a score may be "not run".
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
+        # The table of all runs has columns of the learning curves too.
+        runs=lambda wc: CURVES if wc.number == "runs" else [],
     output:
         report(
             f"{RESULTS.tables}/table{{number}}.html",
@@ -136,11 +143,7 @@ rule figure:
 rule convergence:
     input:
         matrix=RESULTS.matrix,
-        runs=[
-            f"{RESULTS.run(planned.run)}/{name}"
-            for planned in PLAN.values()
-            for name in ("run.json", "curve.csv")
-        ],
+        runs=CURVES,
     output:
         multiext(
             f"{RESULTS.figures}/convergence",

@@ -1,0 +1,74 @@
+"""The table of all runs: declared from matrix.json where the paper's are declared in tables.yaml.
+
+Every planned run stands in it: any method, model, variant and checkpoint. A block holds what was trained under the same
+settings and evaluated at the same step, so that its rows differ in nothing but the method.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from records.layout import BASE, REFERENCE, Run, split
+from records.results_tree import Tree
+from report.tables.spec import BEST, DELTA, MEASURES, Block, Row, Table
+
+KEY = "runs"
+TITLE = "All runs"
+
+
+def declare(tree: Tree) -> Table:
+    """The declaration for `tree`. Slots of models and benchmarks are the tree's own keys."""
+    benchmarks = {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks}
+    columns = {"avg_pooled": "Avg. (pooled)", DELTA: f"Δ {_baseline_title(tree)}", BEST: "P(best)"}
+    return Table(
+        key=KEY,
+        title=TITLE,
+        columns={**columns, **benchmarks, **MEASURES},
+        blocks=tuple(_blocks(tree)),
+        models={str(model["key"]): str(model["title"]) for model in tree.models},
+        source=str(tree.layout.matrix),
+        generated=True,
+    )
+
+
+def _blocks(tree: Tree) -> Iterator[Block]:
+    groups: dict[tuple[str, str | None, int], dict[str, list[Run]]] = {}  # (model, variant, step) -> method -> its runs
+    for run, entry in tree.runs.items():
+        for step in entry["steps"]:
+            groups.setdefault((run.model, run.variant, step), {}).setdefault(run.method, []).append(run)
+    for (model, variant, step), runs in groups.items():
+        at = f"/step{step}" if variant is None else f"@{variant}/step{step}"
+        titles = {method: _title(method, tree) for method in runs}
+        repeated = Counter(titles.values())
+        rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE)]
+        for method in runs:
+            title = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
+            rows.append(Row(id=f"{model}/{method}/step{step}", label=title, method=method, step=step))
+        baseline = next((row for row in rows if row.method == _baseline(tree, variant)), None)
+        if baseline is not None:  # next to the untrained model, above everything that is compared with it
+            rows.remove(baseline)
+            rows.insert(1, baseline)
+        settings = "" if variant is None else f"{tree.matrix['variants'][variant]['title']}, "
+        title = f"{settings}after {step} rollout{'s' if step > 1 else ''}"
+        title = title[:1].upper() + title[1:]
+        yield Block(model=model, rows=tuple(rows), title=title, baseline=None if baseline is None else baseline.id)
+
+
+def _title(method: str, tree: Tree) -> str:
+    """The method's title; the block's title names the variant."""
+    title, (_, variant) = str(tree.methods[method]["title"]), split(method)
+    return title if variant is None else title.removesuffix(f", {tree.matrix['variants'][variant]['title']}")
+
+
+def _baseline(tree: Tree, variant: str | None) -> str | None:
+    """Canonical key of the method that a block's rows are compared with; None where the tree does not train it."""
+    name = str(tree.matrix.get("baseline") or REFERENCE)
+    return tree.method_for(name if variant is None else f"{name}@{variant}")
+
+
+def _baseline_title(tree: Tree) -> str:
+    name = str(tree.matrix.get("baseline") or REFERENCE)
+    method: Mapping[str, Any] = tree.methods.get(tree.method_for(name) or "", {})
+    return str(method.get("title", name))

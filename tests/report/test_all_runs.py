@@ -1,0 +1,156 @@
+"""The table of all runs: nothing that is planned is missing, whatever its method, model or settings are called."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.stats import compare
+from records.errors import CorruptInputError
+from records.layout import BASE, Run
+from records.results_tree import Tree
+from report import build, show
+from report.tables import render, runs, tidy
+from tests.report import synthetic
+from tests.report.conftest import write_files
+from tests.report.tables import cell, filled
+
+OWN = {"title": "My method", "row": "mine"}
+
+
+def own_tree(root: Path, seeds: tuple[int, ...] = (1, 2)) -> Tree:
+    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
+    tree = Tree(synthetic.write_tree(root, seeds=seeds, scale=root.name))
+    for place in ("runs", "samples", "grades"):
+        for old, new in (("gspo", "mine"), ("tepo", "tepo+beta=1"), ("tepo_nokl", "tepo_nokl@cool")):
+            (root / place / "tiny_qwen2" / old).rename(root / place / "tiny_qwen2" / new)
+        (root / place / "tiny_qwen2").rename(root / place / "my_model")
+    names = {"gspo": "mine", "tepo": "tepo+beta=1", "tepo_nokl": "tepo_nokl@cool"}
+    matrix = json.loads(tree.layout.matrix.read_text())
+    matrix["models"] = [{"key": "my_model", "title": "My model", "stands_for": None}]
+    matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
+    matrix["methods"] = [
+        {"key": "grpo", "row": "grpo", "title": "GRPO/DAPO"},
+        {"key": "mine", **OWN},
+        {"key": "tepo+beta=1", "row": "tepo+beta=1", "title": "TEPO, beta 1"},
+        {"key": "tepo_nokl@cool", "row": "tepo_nokl@cool", "title": "TEPO without KL, learning rate 5e-5"},
+    ]
+    for entry in (*matrix["runs"], *matrix["checkpoints"]):
+        entry |= {"model": "my_model", "method": names.get(entry["method"], entry["method"])}
+    matrix["baseline"] = "mine"
+    tree.layout.matrix.write_text(json.dumps(matrix))
+    for path in root.glob("runs/*/*/*/run.json"):
+        record = json.loads(path.read_text())
+        record["spec"] |= {"model": "my_model", "method": path.parent.parent.name.split("@")[0]}
+        record["spec"] |= {"variant": "cool"} if "@" in path.parent.parent.name else {}
+        path.write_text(json.dumps(record))
+    from evals.score import rows
+    from records.scores import write_scores
+
+    tree = Tree(root)
+    write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))
+    return tree
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return own_tree(tmp_path_factory.mktemp("mine") / "mine")
+
+
+def test_every_run_of_the_plan_stands_in_it(mine: Tree, embedded_runs: Tree) -> None:
+    for tree in (mine, embedded_runs):
+        table = tidy.view(declared := runs.declare(tree), tree, [])
+        assert table.rows == ()
+        planned = [
+            (checkpoint.run, checkpoint.step)
+            for row in declared.rows
+            if row.method != BASE
+            for checkpoint in tidy.planned(row, next(b.model for b in declared.blocks if row in b.rows), tree)
+        ]
+        assert len(planned) == len(set(planned))
+        assert set(planned) == {(run, step) for run, entry in tree.runs.items() for step in entry["steps"]}
+        assert len({row.id for row in declared.rows}) == len(declared.rows)
+
+
+@pytest.fixture
+def embedded_runs(embedded: Tree) -> Tree:
+    return embedded
+
+
+def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
+    table = filled(mine, "runs")
+    assert [row.label for row in table.blocks[0]] == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
+    own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in ("mine", "grpo"))
+    assert (own.state, own.seeds, own.versus) == ("measured", (1, 2), None)
+    assert other.baseline == own.row
+    expected = compare.compare_seeds(other.seed_values, own.seed_values)
+    assert (other.versus, other.versus_low, other.versus_p) == (expected.difference, expected.low, expected.p)
+    delta = cell(table, other.row, "delta")
+    assert (delta.value, delta.low, delta.high) == (expected.difference, expected.low, expected.high)
+    assert render.mark(delta) == render.mark(other)
+    area = cell(table, own.row, "area")
+    assert area.value == pytest.approx(sum(area.seed_values.values()) / 2)
+    assert {"avg_pooled", "final", "area", "delta", "best", "syn_mix3"} <= {column.slot for column in table.columns}
+    assert render.head(table.blocks[1]) == "Learning rate 5e-5, after 12 rollouts: My model"
+    assert any("no run of the baseline" in note for note in table.notes)
+    assert "standing for" not in render.markdown(table)
+
+
+def test_probability_of_being_best_of_two_is_the_complement_of_half_the_paired_p() -> None:
+    rng = np.random.default_rng(3)
+    for seeds in (2, 3, 8):
+        shared = rng.normal(0, 0.1, seeds)
+        a, b = (dict(enumerate(0.5 + gain + shared + rng.normal(0, 0.01, seeds))) for gain in (0.01, 0.0))
+        comparison = compare.compare_seeds(a, b)
+        assert comparison.p is not None
+        expected = 1 - comparison.p / 2 if comparison.difference > 0 else comparison.p / 2  # type: ignore[operator]
+        chances, how = compare.chances_of_being_best({"a": a, "b": b})
+        assert chances["a"] == pytest.approx(expected, abs=0.012)  # 3.4 standard errors of 20,000 draws
+        assert sum(chances.values()) == pytest.approx(1)
+        assert f"{seeds} common seeds" in how
+
+
+def test_probability_of_being_best_needs_two_common_seeds_and_shares_ties() -> None:
+    one, two = {1: 0.5, 2: 0.6}, {1: 0.4, 3: 0.6}
+    assert compare.chances_of_being_best({"a": one, "b": two})[0] == {}
+    assert compare.chances_of_being_best({"a": one})[0] == {}
+    assert compare.chances_of_being_best({"a": one, "b": dict(one)})[0] == {"a": 0.5, "b": 0.5}
+
+
+def test_one_seed_has_no_probability_and_says_so(scored: Tree) -> None:
+    found = cell(filled(scored, "runs"), "tiny_qwen2/tepo/step12", "best")
+    assert (found.value, render.number(found)) == (None, "–")
+
+
+def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
+    mine: Tree, one_seed: Tree, tmp_path: Path
+) -> None:
+    shutil.copytree(mine.root, tmp_path / "mine")
+    tree = Tree(tmp_path / "mine")
+    write_files(tree)
+    own, papers = build.build(tree.root), build.build(one_seed.root)
+    assert '"start":"all"' in own.replace(" ", "")
+    assert '"start":"overview"' in papers.replace(" ", "")
+    section = own[own.index('id="tableruns"') :]
+    section = section[: section.index("</section>")]
+    for title in ("My method", "TEPO, beta 1", "TEPO without KL"):
+        assert title in section
+    assert "My method" in show.text(tidy.checked_table(tree, "runs"))
+    tree.matrix["runs"].pop()
+    altered = Tree(tree.root)
+    altered.matrix = tree.matrix | {"runs": [r for r in tree.matrix["runs"] if r["method"] != "mine"]}
+    with pytest.raises(CorruptInputError, match="not filled from"):
+        tidy.read_table(altered, "runs")
+
+
+def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path: Path) -> None:
+    shutil.copytree(mine.root, tmp_path / "mine")
+    for path in (tmp_path / "mine/runs/my_model/mine").glob("seed*/run.json"):
+        path.unlink()
+    tree = Tree(tmp_path / "mine")
+    assert Run("my_model", "mine", 1) in tree.runs
+    assert {cell(filled(tree, "runs"), "my_model/mine/step12", key).state for key in ("final", "area")} == {"missing"}
