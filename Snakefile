@@ -28,6 +28,7 @@ localrules:
     table_hot,
     table_beyond,
     runs_table,
+    sweep,
     figure2,
     figure3,
     figure_entropy,
@@ -40,6 +41,7 @@ rule all:
     default_target: True
     input:
         rules.manifest.output,
+        CHOICE,
 
 
 rule table1:
@@ -75,6 +77,13 @@ rule table_beyond:
 rule runs_table:
     input:
         expand(rules.table.output, number="runs"),
+
+
+# What a sweep found, and the choice from it: the same command again then trains the chosen values on fresh seeds.
+rule sweep:
+    input:
+        rules.sweep_table.output,
+        CHOICE,
 
 
 rule figure2:

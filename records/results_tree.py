@@ -94,6 +94,7 @@ class Matrix(Declared):
     seeds: Tuple[int] = ()
     baseline: str | None = None  # canonical key of the method that others are compared with
     settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, what all runs share
+    sweep: dict[str, Any] | None = None  # axes, seeds and points of a sweep (`workflow.sweep`)
     base: str = BASE
     record_sha256: str | None = None  # its own: `records.digests`
 

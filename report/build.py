@@ -79,6 +79,7 @@ def build(root: Path) -> str:
             "glance": tables.glance(declared[0]),
             "glance_all": tables.glance(all_runs),
             "all_runs": tables.view(all_runs, tree),
+            "sweep": Markup(tables.sweep(tree)),
             "tables": [tables.view(table, tree) for table in declared],
             "reading": tables.how_to_read(filled),
             "rows": tables.row_pages(filled, tree),

@@ -160,6 +160,7 @@ class Config(Declared):
     seeds: Annotated[list[Seed], Field(min_length=1)] | None  # instead of each block's
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
+    swept: dict[str, Any] | None = OPTIONAL  # what `workflow.sweep` made of `sweep`; nobody sets it
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
     settings: dict[str, dict[str, Any]]  # method -> options that it has at this scale

@@ -311,6 +311,7 @@ def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> 
             for c in checkpoints(config)
         ],
         "base": BASE,
+        "sweep": config.get("swept"),
         "settings": settings(config),
     }
     if kept:

@@ -22,6 +22,10 @@ MEANING: dict[Verdict, str] = {
     "not testable at this scale": "the numbers of this scale cannot speak about the claim; what they are is shown",
 }
 
+# Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 8 rollouts.
+LEAST_ROLLOUTS = 8
+RULE = f"A verdict needs runs of {LEAST_ROLLOUTS} rollouts or more, and a difference over two seeds or more."
+
 POINTS = "points"  # unit of scores: stored as fractions, shown as percentage points
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
 from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_sds
-from paper.claims.entries import POINTS
+from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
 from records.layout import Checkpoint, Run
@@ -230,6 +230,9 @@ class Runs:
         runs = tuple(r for r in self.tree.runs if (r.model, r.method) == (model["key"], method))
         if not runs:
             return None
+        trained = min(max(self.tree.runs[r]["steps"]) for r in runs)
+        if trained < LEAST_ROLLOUTS:
+            raise Gap(f"{trained} rollouts trained and scored; a verdict needs {LEAST_ROLLOUTS}")
         step = self.tree.matrix.get("long_step" if run.steps == LONG_STEPS else "table_step")
         return Arm(runs, step, str(self.tree.methods[method]["title"]))
 

@@ -43,6 +43,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "scores.csv": "scores",
     "tables/*": "table",
     "figures/*": "figure",
+    "sweep/*": "sweep",
     "claims.*": "claims",
     "paper/*": "audit",
     "report.html": "report",

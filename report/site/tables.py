@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from records.errors import written_by
+from records.files import read_text
 from records.layout import BASE
 from records.results_tree import Tree
 from report import captions
-from report.site import links, runs
+from report.figures.spec import css_colours
+from report.site import assets, links, runs
+from report.site.figures import inline
 from report.tables import render
 from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
 
@@ -42,6 +47,20 @@ def is_papers(tree: Tree, tables: Sequence[Table]) -> bool:
     """Whether the tree is one of the shipped scales and trains nothing that stands in none of the declared tables."""
     shown = {c.run for table in tables if not table.declared.generated for row in table.rows for c in row.checkpoints}
     return bool(captions.paragraphs(f"scale-{tree.scale}")) and shown >= set(tree.runs)
+
+
+def sweep(tree: Tree) -> str:
+    """The table and the plot of the tree's sweep as HTML; empty for a tree without one."""
+    if not tree.matrix.get("sweep"):
+        return ""
+    with written_by(f"python -m report.sweep --results {tree.root}"):
+        tree.check_written("sweep/sweep", "sweep/sweep.md", "sweep/sweep.svg")
+        text = read_text(tree.root / "sweep/sweep.md", "the sweep's table")
+        picture = inline(
+            tree.root / "sweep/sweep.svg", "sweep", "Score and area against the swept value", css_colours()
+        )
+    # one level down: the view has a heading of its own
+    return assets.html(re.sub(r"^#", "##", text, flags=re.MULTILINE)) + picture
 
 
 def how_to_read(tables: Sequence[Table]) -> list[str]:

@@ -34,23 +34,38 @@ def declare(tree: Tree) -> Table:
 
 
 def _blocks(tree: Tree) -> Iterator[Block]:
-    groups: dict[tuple[str, str | None, int], dict[str, list[Run]]] = {}  # (model, variant, step) -> method -> its runs
+    # (model, variant, step, whether these are the fresh seeds of a sweep) -> method -> its runs
+    groups: dict[tuple[str, str | None, int, bool], dict[str, list[Run]]] = {}
+    sweep = tree.matrix.get("sweep") or {}
+    base_of = {(point["model"], point["method"]): point["base"] for point in sweep.get("points", ())}
     for run, entry in tree.runs.items():
+        # Values were chosen on other seeds: a mean over both would be too high. Values differ between methods here.
+        fresh = (run.model, run.method) in base_of and run.seed in sweep["test_seeds"]
         for step in entry["steps"]:
-            groups.setdefault((run.model, run.variant, step), {}).setdefault(run.method, []).append(run)
-    for (model, variant, step), runs in groups.items():
+            place = run.model, None if fresh else run.variant, step, fresh
+            groups.setdefault(place, {}).setdefault(run.method, []).append(run)
+    for (model, variant, step, fresh), runs in sorted(groups.items(), key=lambda group: not group[0][3]):
         at = f"/step{step}" if variant is None else f"@{variant}/step{step}"
-        titles = {method: _title(method, tree) for method in runs}
+        at = f"/fresh{at}" if fresh else at
+        titles = {method: str(tree.methods[method]["title"]) if fresh else _title(method, tree) for method in runs}
         repeated = Counter(titles.values())
         rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE)]
         for method in runs:
             title = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
-            rows.append(Row(id=f"{model}/{method}/step{step}", label=title, method=method, step=step))
-        baseline = next((row for row in rows if row.method == _baseline(tree, variant)), None)
+            id = f"{model}/{method}/fresh/step{step}" if fresh else f"{model}/{method}/step{step}"
+            seeds = tuple(sorted(run.seed for run in runs[method])) if sweep else None
+            rows.append(Row(id=id, label=title, method=method, step=step, seeds=seeds))
+        if fresh:
+            wanted = next((m for m in runs if base_of[model, m] == _baseline(tree, None)), None)
+        else:
+            wanted = _baseline(tree, variant)
+        baseline = next((row for row in rows if row.method == wanted and wanted is not None), None)
         if baseline is not None:  # next to the untrained model, above everything that is compared with it
             rows.remove(baseline)
             rows.insert(1, baseline)
         settings = "" if variant is None else f"{tree.matrix['variants'][variant]['title']}, "
+        if fresh:
+            settings = "fresh seeds, each method with the value chosen on other seeds, "
         title = f"{settings}after {step} rollout{'s' if step > 1 else ''}"
         title = title[:1].upper() + title[1:]
         yield Block(model=model, rows=tuple(rows), title=title, baseline=None if baseline is None else baseline.id)
@@ -65,6 +80,8 @@ def _title(method: str, tree: Tree) -> str:
 def _baseline(tree: Tree, variant: str | None) -> str | None:
     """Canonical key of the method that a block's rows are compared with; None where the tree does not train it."""
     name = str(tree.matrix.get("baseline") or REFERENCE)
+    if variant is not None and f"{name}@{variant}" in tree.methods:
+        return f"{name}@{variant}"
     return tree.method_for(name if variant is None else f"{name}@{variant}")
 
 

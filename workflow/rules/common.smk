@@ -12,6 +12,7 @@ from workflow import (
     matrix,
     progress,
     resources,
+    sweep,
     tree,
 )
 
@@ -40,6 +41,7 @@ with command_line.one_line():
     BEFORE, problem = tree.recorded(RESULTS)
     config["matrix"] = matrix.blocks(config, where)
     config.update(models=None, methods=None, seeds=None)
+    config.update(sweep.expanded(config, RESULTS, where))
     config["matrix"] += tree.with_steps(config, matrix.plan(config, where), BEFORE)
     PLAN = {
         planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)

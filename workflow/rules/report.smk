@@ -27,7 +27,17 @@ CURVES = [
 ]
 
 
+# Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
+# the runs on fresh seeds too, and jobs of that round would wait for runs that it does not make.
+SWEEP = MATRIX.get("sweep")
+CHOICE = []
+if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
+    CHOICE = [RESULTS.root / sweep.CHOICE]
+
+
 localrules:
+    sweep_table,
+    sweep_choice,
     audit,
     claims,
     manifest,
@@ -140,6 +150,48 @@ rule figure:
         "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
 
 
+rule sweep_table:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+        runs=CURVES,
+    output:
+        multiext(
+            f"{RESULTS.root}/sweep/sweep",
+            ".csv",
+            ".md",
+            ".svg",
+            ".png",
+            ".sha256",
+        ),
+    log:
+        f"{LOGS}/sweep.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=lambda wc: code_hashes.command("report.sweep"),
+    shell:
+        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
+
+
+rule sweep_choice:
+    input:
+        table=rules.sweep_table.output,
+        last=f"{RESULTS.root}/manifest.json",
+    output:
+        f"{RESULTS.root}/{sweep.CHOICE}",
+    log:
+        f"{LOGS}/sweep_choice.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        question=(SWEEP or {}).get("question"),
+    shell:
+        "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
+
+
 rule convergence:
     input:
         matrix=RESULTS.matrix,
@@ -234,6 +286,7 @@ rule report:
                 ".sha256",
             ),
         ),
+        sweep=rules.sweep_table.output if SWEEP else [],
         audit=[rules.audit.output.page, rules.audit.output.sums],
         claims=expand(f"{RESULTS.root}/claims{{suffix}}", suffix=(".csv", ".sha256")),
         grades=rules.score.input,

@@ -1,0 +1,96 @@
+"""A sweep makes the runs it says, never trains one twice, and never compares a value on the seeds that chose it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from records.errors import ConfigError
+from records.files import to_csv, write_text
+from records.layout import Results
+from tests.merged_config import load
+from workflow import matrix, sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+RATES = {"training.learning_rate": [5e-5, 1e-4, 2e-4]}
+
+
+def planned(tmp_path: Path, swept: dict[str, Any], methods: list[str], seeds: list[int]) -> dict[str, Any]:
+    config = load([ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"])
+    config |= {"sweep": swept, "methods": methods, "seeds": seeds}
+    config["matrix"] = matrix.blocks(config)
+    config |= {"methods": None, "seeds": None}
+    return config | sweep.expanded(config, Results(tmp_path), lambda path: "config")
+
+
+def runs(config: dict[str, Any]) -> list[str]:
+    return [f"{p.run.method} {p.run.seed}" for p in matrix.plan(config)]
+
+
+def choose(tmp_path: Path, config: dict[str, Any], chosen: set[str]) -> None:
+    points, question = config["swept"]["points"], config["swept"]["question"]
+    rows = [p | {"chosen": "yes" if p["method"] in chosen else "no", "question": question} for p in points]
+    columns = ("model", "row", "method", "chosen", "question")
+    write_text(tmp_path / sweep.CHOICE, to_csv(columns, [{c: row[c] for c in columns} for row in rows]))
+
+
+def test_every_method_has_every_rate_and_the_scales_own_is_the_plain_run(tmp_path: Path) -> None:
+    config = planned(tmp_path, RATES, ["grpo", "tepo"], [1, 2])
+    names = ["@learning_rate-5e-5", "", "@learning_rate-2e-4"]
+    assert runs(config) == [f"{m}{name} {s}" for m in ("grpo", "tepo") for name in names for s in (1, 2)]
+    hot = next(p for p in matrix.plan(config) if p.run.method == "tepo@learning_rate-2e-4")
+    assert matrix.training(config, hot)["learning_rate"] == 2e-4
+    content = matrix.matrix(config)
+    assert content["variants"]["learning_rate-2e-4"]["changes"] == {"training.learning_rate": 2e-4}
+    assert content["sweep"]["test_seeds"] == [3, 4], "as many fresh seeds as select"
+
+
+def test_an_option_is_swept_for_the_methods_that_have_it(tmp_path: Path) -> None:
+    config = planned(tmp_path, {"beta": [0.1, 1]}, ["grpo", "tepo"], [1])
+    assert runs(config) == ["grpo 1", "tepo+beta=0.1 1", "tepo+beta=1 1"]
+
+
+def test_the_chosen_values_alone_are_trained_on_the_fresh_seeds(tmp_path: Path) -> None:
+    asked = RATES | {"select_seeds": [1, 2], "test_seeds": [7, 8, 9]}
+    config = planned(tmp_path, asked, ["grpo", "clip_cov"], [1, 2])
+    clip = "clip_cov+fraction=0.01@learning_rate-5e-5"
+    choose(tmp_path, config, {"grpo@learning_rate-2e-4", clip})
+    again = planned(tmp_path, asked, ["grpo", "clip_cov"], [1, 2])
+    fresh = [f"{method} {seed}" for method in ("grpo@learning_rate-2e-4", clip) for seed in (7, 8, 9)]
+    assert runs(again) == runs(config) + fresh
+    assert sweep.is_chosen(again["swept"], Results(tmp_path))
+    other = planned(tmp_path, asked | {"by": ["area"]}, ["grpo", "clip_cov"], [1, 2])
+    assert runs(other) == runs(config), "what another measure chose is no choice of this sweep"
+
+
+def test_a_sweep_of_a_paper_is_as_large_as_it_should_be(tmp_path: Path) -> None:
+    rates = {"training.learning_rate": [2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4]}
+    methods = ["grpo", "gspo", "tepo", "tepo_nokl", "gpg", "cispo"]
+    config = planned(tmp_path, rates | {"test_seeds": list(range(11, 19))}, methods, [1, 2, 3, 4])
+    choose(tmp_path, config, set(methods))
+    again = planned(tmp_path, rates | {"test_seeds": list(range(11, 19))}, methods, [1, 2, 3, 4])
+    assert (len(runs(config)), len(runs(again))) == (6 * 5 * 4, 6 * 5 * 4 + 6 * 8)
+
+
+@pytest.mark.parametrize(
+    ("swept", "error"),
+    [
+        (RATES | {"select_seeds": [1, 2], "test_seeds": [2, 3]}, "test_seeds: 2 also selects"),
+        (RATES | {"by": ["reward"]}, "sweep.by: unknown value 'reward'; allowed: area, score"),
+        (RATES | {"test_seeds": ["a"]}, "'a' is not a whole number"),
+        ({"bata": [1, 2]}, "unknown value 'bata'"),
+        ({"select_seeds": [1]}, "no values to try"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(tmp_path: Path, swept: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        planned(tmp_path, swept, ["grpo", "tepo"], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(2e-4, "2e-4"), (2.5e-4, "25e-5"), (1.0, "1e0"), (0.1, "1e-1"), (64, "64"), (3e-05, "3e-5")]
+)
+def test_names_of_variants_are_folder_names_and_tell_values_apart(value: float, name: str) -> None:
+    assert sweep.variant_name({"learning_rate": value}) == f"learning_rate-{name}"
