@@ -197,6 +197,10 @@ def resolved(
     if options.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
     _check_steps(merged, where, sources)
+    if merged["name"] is None and _setter("scale", sources) > 0:
+        # A title or note from before the scale was given is about another one.
+        instead = {"title": merged["scale"], "note": ""}
+        merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter("scale", sources)}
     if merged["name"] is not None:
         # A title or note from before the name was given is about something else.
         instead = {"title": merged["name"], "note": f"Settings of the scale {merged['scale']}."}

@@ -12,6 +12,7 @@ from records.layout import Run
 from records.results_tree import Tree
 from report.figures.drawing import Drawing, DrawnPanel, Line, Point, arranged
 from report.figures.spec import Figure, LineSpec, Panel, planned, runs, under
+from report.tables.tidy import with_options
 
 
 def fill(figure: Figure, tree: Tree) -> Drawing:
@@ -84,9 +85,16 @@ class _Filling:
         # The panel names the setting already, so the line's title does not repeat it.
         method_title = str(self.tree.methods[finished[0].method]["title"]).removesuffix(f", {setting}")
         points = tuple(point(rollout, values) for rollout, values in enumerate(zip_longest(*by_seed.values()), 1))
-        return Line(
-            panel, spec, finished[0].model, finished[0].method, spec.label or method_title, points, by_seed, ended
-        )
+        first = finished[0]
+        label = _label(spec, panel, first.method) or method_title
+        return Line(panel, spec, first.model, first.method, label, points, by_seed, ended)
+
+
+def _label(spec: LineSpec, panel: Panel, method: str) -> str | None:
+    """The line's label with what this scale changes in its method: the plain label is the paper's row."""
+    if spec.label is None:
+        return None
+    return min((with_options(spec.label, one, method) for one in spec.with_model(panel.model)), key=len)
 
 
 def point(rollout: int, values: Sequence[float | None]) -> Point:

@@ -10,7 +10,7 @@ from typing import Any
 
 from methods.readings import READINGS
 from paper.claims import entries
-from paper.claims.entries import MEANING, RULE, VERDICTS, Entry, amount, figure, setting
+from paper.claims.entries import MEANING, RULE, VERDICTS, Entry, Verdict, amount, figure, setting
 from records.errors import written_by
 from records.files import cells_of, read_csv, read_text
 from records.results_tree import Tree
@@ -18,7 +18,7 @@ from report.figures.spec import css_colours
 from report.site import assets, links
 from report.site.figures import inline
 
-DECIDED = ("supported", "contradicted")
+DECIDED: tuple[Verdict, ...] = ("supported", "contradicted")
 WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
 PRINTED = "printed numbers"
 ALGEBRA = "algebra"  # kind of test that random policies answer, and no run

@@ -192,7 +192,7 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
         note += f" In grey: what the paper prints for {paper_model} on its own benchmarks, which is not comparable."
     return {
         "id": rows[0].id,
-        "title": render.head(rows) if table.declared.generated else render.model(rows[0]),
+        "title": render.head(list(rows)) if table.declared.generated else render.model(rows[0]),
         "note": note,
         "printed": "" if table.declared.generated else paper_model or "the paper",
         "low": f"{100 * low:.0f} %",

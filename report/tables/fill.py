@@ -32,6 +32,7 @@ from report.tables.tidy import (
     planned,
     stand_in,
     tidy_csv,
+    with_options,
 )
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def _fill_row(
         method = tree.method_for(row.method or "")
         checkpoints = planned(row, str(model["key"]), tree)
         contents = {c.slot: _score(checkpoints, c, tree) for c in columns}
-    label = row.label.replace("{model}", str(model["title"])).replace("{step}", str(tree.step(step) or "more"))
+    name = row.label if row.method is None or method is None else with_options(row.label, row.method, method)
+    label = name.replace("{model}", str(model["title"])).replace("{step}", str(tree.step(step) or "more"))
     collapsed = _collapses(checkpoints, tree)  # reads run records: once per row and not once per cell
     return {
         column.slot: Cell(
@@ -384,7 +386,7 @@ def _add_comparisons(block: Block, rows: Rows) -> None:
         if cell.versus is not None and block.baseline is not None:
             theirs = average[block.baseline].seed_values
             by_seed = {seed: value - theirs[seed] for seed, value in cell.seed_values.items() if seed in theirs}
-            changes = {"column": DELTA, "benchmark": None, "value": cell.versus, "n": cell.versus_n}
+            changes: Content = {"column": DELTA, "benchmark": None, "value": cell.versus, "n": cell.versus_n}
             changes |= {"low": cell.versus_low, "high": cell.versus_high}
             changes |= {"level": cell.versus_level, "how": cell.versus_how}
             changes |= {"by_seed": tuple(f"{seed}:{value!r}" for seed, value in by_seed.items())}
@@ -392,9 +394,9 @@ def _add_comparisons(block: Block, rows: Rows) -> None:
     measured = {id: cell.seed_values for id, cell in average.items() if cell.value is not None}
     chances, how = compare.chances_of_being_best(measured)
     for id, chance in chances.items():
-        changes = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
+        chance_of: Content = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
         nothing = dict.fromkeys(("low", "high", "n", *(name for name in Cell.model_fields if "versus" in name)))
-        rows[id][BEST] = average[id].model_copy(update=nothing | changes | {"by_seed": (), "baseline": None})
+        rows[id][BEST] = average[id].model_copy(update=nothing | chance_of | {"by_seed": (), "baseline": None})
 
 
 def _versus(comparison: Comparison, baseline: str) -> Content:

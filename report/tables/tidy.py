@@ -388,6 +388,20 @@ def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: It
             yield f"Missing: {checkpoint.path.as_posix()} has {what}."
 
 
+def with_options(label: str, declared: str, method: str) -> str:
+    """`label`, with the options that `method` has beyond the declared one: a changed method never has the plain name.
+
+    >>> with_options("w. CLIP-Cov", "clip_cov", "clip_cov+fraction=0.01@hot")
+    'w. CLIP-Cov (fraction 0.01)'
+    """
+    (theirs, _), (ours, _) = split(declared), split(method)
+    # A declared alias has another first word; its options are in the canonical key, and are no change.
+    if _name(theirs) != _name(ours):
+        return label
+    added = [option.replace("=", " ") for option in ours.split("+")[1:] if option not in theirs.split("+")[1:]]
+    return f"{label} ({', '.join(added)})" if added else label
+
+
 def _name(method: str) -> str:
     """The catalog's name in a method's key, without options and variant."""
     return split(method)[0].partition("+")[0]

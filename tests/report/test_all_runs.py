@@ -14,34 +14,37 @@ from records.errors import CorruptInputError
 from records.layout import BASE, Run
 from records.results_tree import Tree
 from report import build, show
+from report.figures import fill as figure_fill
+from report.figures import spec as figure_spec
 from report.tables import render, runs, tidy
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.tables import cell, filled
 
-OWN = {"title": "My method", "row": "mine"}
+MINE = "gspo_token"  # stands for a method of a user's own: of the catalog, and in no table of the paper
+OWN = {"title": "My method", "row": MINE}
 
 
 def own_tree(root: Path, seeds: tuple[int, ...] = (1, 2)) -> Tree:
     """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds, scale=root.name))
     for place in ("runs", "samples", "grades"):
-        for old, new in (("gspo", "mine"), ("tepo", "tepo+beta=1"), ("tepo_nokl", "tepo_nokl@cool")):
+        for old, new in (("gspo", MINE), ("tepo", "tepo+beta=1"), ("tepo_nokl", "tepo_nokl@cool")):
             (root / place / "tiny_qwen2" / old).rename(root / place / "tiny_qwen2" / new)
         (root / place / "tiny_qwen2").rename(root / place / "my_model")
-    names = {"gspo": "mine", "tepo": "tepo+beta=1", "tepo_nokl": "tepo_nokl@cool"}
+    names = {"gspo": MINE, "tepo": "tepo+beta=1", "tepo_nokl": "tepo_nokl@cool"}
     matrix = json.loads(tree.layout.matrix.read_text())
     matrix["models"] = [{"key": "my_model", "title": "My model", "stands_for": None}]
     matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
     matrix["methods"] = [
         {"key": "grpo", "row": "grpo", "title": "GRPO/DAPO"},
-        {"key": "mine", **OWN},
+        {"key": MINE, **OWN},
         {"key": "tepo+beta=1", "row": "tepo+beta=1", "title": "TEPO, beta 1"},
         {"key": "tepo_nokl@cool", "row": "tepo_nokl@cool", "title": "TEPO without KL, learning rate 5e-5"},
     ]
     for entry in (*matrix["runs"], *matrix["checkpoints"]):
         entry |= {"model": "my_model", "method": names.get(entry["method"], entry["method"])}
-    matrix["baseline"] = "mine"
+    matrix["baseline"] = MINE
     tree.layout.matrix.write_text(json.dumps(matrix))
     for path in root.glob("runs/*/*/*/run.json"):
         record = json.loads(path.read_text())
@@ -84,7 +87,7 @@ def embedded_runs(embedded: Tree) -> Tree:
 def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
     table = filled(mine, "runs")
     assert [row.label for row in table.blocks[0]] == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
-    own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in ("mine", "grpo"))
+    own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in (MINE, "grpo"))
     assert (own.state, own.seeds, own.versus) == ("measured", (1, 2), None)
     assert other.baseline == own.row
     expected = compare.compare_seeds(other.seed_values, own.seed_values)
@@ -140,17 +143,39 @@ def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
     for title in ("My method", "TEPO, beta 1", "TEPO without KL"):
         assert title in section
     assert "My method" in show.text(tidy.checked_table(tree, "runs"))
-    tree.matrix["runs"].pop()
     altered = Tree(tree.root)
-    altered.matrix = tree.matrix | {"runs": [r for r in tree.matrix["runs"] if r["method"] != "mine"]}
+    altered.matrix = tree.matrix | {"runs": [r for r in tree.matrix["runs"] if r["method"] != MINE]}
     with pytest.raises(CorruptInputError, match="not filled from"):
         tidy.read_table(altered, "runs")
 
 
+def test_a_changed_method_never_has_the_papers_label(embedded: Tree, two_seeds: Tree, tmp_path: Path) -> None:
+    labels = {row.id: row.label for row in filled(embedded, "1").rows}
+    assert (labels["T1.3"], labels["T1.8"]) == ("w. CLIP-Cov (fraction 0.01)", "TEPO")
+    shutil.copytree(two_seeds.root, tmp_path / "quick")
+    matrix = json.loads(two_seeds.layout.matrix.read_text())
+    for entry in (*matrix["runs"], *matrix["checkpoints"]):
+        entry["method"] = "tepo+beta=1" if entry["method"] == "tepo" else entry["method"]
+    matrix["methods"][-1] |= {"key": "tepo+beta=1", "title": "TEPO, beta 1"}  # by `settings`: its row is still `tepo`
+    for place in ("runs", "samples", "grades"):
+        (tmp_path / "quick" / place / "tiny_qwen2/tepo").rename(tmp_path / "quick" / place / "tiny_qwen2/tepo+beta=1")
+    for path in (tmp_path / "quick/runs/tiny_qwen2/tepo+beta=1").glob("*/run.json"):
+        record = json.loads(path.read_text())
+        record["spec"]["method"] = "tepo+beta=1"
+        path.write_text(json.dumps(record))
+    tree = Tree(tmp_path / "quick")
+    tree.matrix = matrix
+    drawn = figure_fill.fill(figure_spec.figure("3"), tree)
+    assert {line.title for line in drawn.lines if line.method == "tepo+beta=1"} == {"TEPO (beta 1)"}
+    assert {line.title for line in drawn.lines if line.method == "grpo"} == {"GRPO/DAPO"}
+
+
 def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path: Path) -> None:
     shutil.copytree(mine.root, tmp_path / "mine")
-    for path in (tmp_path / "mine/runs/my_model/mine").glob("seed*/run.json"):
+    for path in (tmp_path / f"mine/runs/my_model/{MINE}").glob("seed*/run.json"):
         path.unlink()
     tree = Tree(tmp_path / "mine")
-    assert Run("my_model", "mine", 1) in tree.runs
-    assert {cell(filled(tree, "runs"), "my_model/mine/step12", key).state for key in ("final", "area")} == {"missing"}
+    assert Run("my_model", MINE, 1) in tree.runs
+    assert {cell(filled(tree, "runs"), f"my_model/{MINE}/step12", key).state for key in ("final", "area")} == {
+        "missing"
+    }

@@ -1,0 +1,75 @@
+"""The front page's headline speaks of the runs of this tree, in words, and its bars are as long as it says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from paper.claims import entries, ledger
+from paper.claims.claims import read_claims
+from paper.claims.entries import LEAST_ROLLOUTS, RULE
+from records import digests
+from records.results_tree import Tree
+from report.site import paper
+from tests.paper import claim_trees
+
+
+def with_verdicts(tree: Tree, folder: Path, verdict: str) -> Tree:
+    """The tree with every claim that runs could decide given this verdict."""
+    shutil.copytree(tree.root, folder)
+    path = folder / "claims.csv"
+    changed = [
+        entry.__class__(**{**vars(entry), "verdict": verdict, "low": 1.0, "high": 2.0, "null": 0.0})
+        if entry.ledger == "ours" and entry.kind not in ("", paper.ALGEBRA) and entry.reading is None
+        else entry
+        for entry in entries.read(path)
+    ]
+    path.write_text(entries.to_text(changed), encoding="utf-8")
+    digests.write_list(folder / "claims.sha256", [path])
+    return Tree(folder)
+
+
+def test_checks_of_formulas_are_no_verdicts_of_runs(one_seed: Tree, tmp_path: Path) -> None:
+    view = paper.claims(one_seed)
+    assert view["headline"] == f"The runs of this tree give no verdict on any claim. {RULE}"
+    bars = {bar["name"]: {verdict: count for verdict, count, _ in bar["parts"]} for bar in view["bars"]}
+    own = [bar for name, bar in bars.items() if name.startswith("runs of this tree")]
+    assert own
+    assert not any({"supported", "contradicted"} & bar.keys() for bar in own)
+    algebra = sum(claim.test.kind == paper.ALGEBRA for claim in read_claims())
+    assert sum(bars[paper.CHECKED].values()) == algebra > 0
+    decided = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "supported"))
+    count = int(re.search(r": (\d+) supported", decided["headline"])[1])  # type: ignore[index]
+    assert count == sum(
+        c for bar in decided["bars"] for v, c, _ in bar["parts"] if "this tree" in bar["name"] and v == "supported"
+    )
+
+
+def test_bars_are_to_scale(one_seed: Tree) -> None:
+    for bar in paper.claims(one_seed)["bars"]:
+        total = sum(count for _, count, _ in bar["parts"])
+        assert [share for _, _, share in bar["parts"]] == [
+            round(100 * count / total, 2) for _, count, _ in bar["parts"]
+        ]
+
+
+@pytest.mark.parametrize("claim", read_claims(), ids=lambda claim: claim.declared.id)
+def test_no_quote_on_the_page_shows_tex(claim: object) -> None:
+    shown = paper.readable(" ".join(claim.declared.quote.split()))  # type: ignore[attr-defined]
+    assert not re.search(r"[\\${}]|\*\*", shown)
+
+
+def test_a_tree_of_two_rollouts_has_no_verdict(tmp_path: Path) -> None:
+    high, low = ([{"score": value} for value in values] for values in ((0.7, 0.711, 0.705), (0.6, 0.612, 0.603)))
+    tree = claim_trees.tree(tmp_path / "tree", claim_trees.both(high, low))
+    judged = {e.id: e for e in ledger.run_entries(tree) if e.kind != paper.ALGEBRA and e.p is not None}
+    assert judged, "with enough rollouts a difference is tested"
+    short = Tree(tree.root)
+    short.matrix = tree.matrix | {"runs": [run | {"steps": [2]} for run in tree.matrix["runs"]]}
+    after = {e.id: e for e in ledger.run_entries(short) if e.id in judged}
+    assert {e.verdict for e in after.values()} <= {"undecided", "not testable at this scale"}
+    assert all(e.p is None for e in after.values())
+    assert any(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after.values())

@@ -1,0 +1,144 @@
+"""The researcher's hour, typed: an idea of one's own against GRPO, then its learning rate, then one's own model.
+
+In a copy of this checkout, on the smallest sizes that train at all: what is asserted is that everything trained is
+compared and shown, not what it scored.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / "results/cache"
+SMALL = ["training.rollouts=3", "training.prompts_per_rollout=8", "evaluation.benchmarks=syn_as3,syn_mix2"]
+METHOD = '''"""GRPO/DAPO, except that the advantage is not divided by the group's standard deviation."""
+
+from methods import options
+from methods.entry import CatalogEntry, Settings
+from methods.parts import Parts, advantages, ratios, reducers, surrogates
+
+
+def mine(s: Settings) -> Parts:
+    return Parts(
+        advantage=advantages.group_centred(scale="one"),
+        ratio=ratios.token(),
+        surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
+        reduce=reducers.token_mean(scope=s["agg-scope"]),
+    )
+
+
+METHODS = [
+    CatalogEntry(
+        key="mine",
+        title="My method",
+        source="a notebook",
+        differs_from_grpo="The advantage is R - mean.",
+        equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  A = R - mean R",
+        options=(*options.TOKEN_CLIP, options.AGG_SCOPE),
+        parts=mine,
+    ),
+]
+'''
+MODEL = """title: My model
+hub: me/my-model
+revision: null
+size: 7B
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.demo]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git has, and of the demo's base model, prompts and benchmarks."""
+    here = tmp_path_factory.mktemp("hour")
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    for name in names.stdout.split("\n"):
+        if name and not name.startswith("results/reference/") and (ROOT / name).is_file():
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, here / name, follow_symlinks=False)
+    assert CACHE.is_dir(), "results/cache is missing: run make demo"
+    shutil.copytree(CACHE, here / "results/cache", symlinks=True)
+    (here / "methods/catalog/mine.py").write_text(METHOD, encoding="utf-8")
+    return here
+
+
+def typed(checkout: Path, *words: str) -> str:
+    """Run a command as a user would in the copy; its output."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=checkout, env=environment, capture_output=True, text=True, timeout=3000)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def snakemake(checkout: Path, *words: str) -> str:
+    targets, settings = [w for w in words if "=" not in w], [w for w in words if "=" in w]
+    quick = ["--configfile", "config/quick.yaml", "--config", *settings]
+    return typed(checkout, "snakemake", "--cores", "2", *targets, *quick)
+
+
+def cells(checkout: Path, name: str) -> dict[tuple[str, str], dict[str, str]]:
+    with open(checkout / f"results/{name}/tables/tableruns.tidy.csv", encoding="utf-8", newline="") as stream:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(stream)}
+
+
+def test_an_idea_of_ones_own_is_compared_with_grpo(checkout: Path) -> None:
+    snakemake(checkout, "methods=grpo,mine", "seeds=1,2", "name=mine", *SMALL)
+    found = cells(checkout, "mine")
+    mine = found["tiny_qwen2/mine/step3", "avg_pooled"]
+    assert (mine["label"], mine["state"], mine["seeds"]) == ("My method", "measured", "1 2")
+    assert (mine["baseline"], mine["versus_n"], mine["versus_level"]) == ("tiny_qwen2/grpo/step3", "2", "seed")
+    difference = found["tiny_qwen2/mine/step3", "delta"]
+    pairs = {pair.partition(":")[0] for pair in difference["by_seed"].split()}
+    assert (difference["value"], pairs) == (mine["versus"], {"1", "2"})
+    assert {found["tiny_qwen2/mine/step3", column]["state"] for column in ("area", "final", "syn_as3")} == {"measured"}
+    page = (checkout / "results/mine/report.html").read_text(encoding="utf-8")
+    assert '"start":"all"' in page.replace(" ", "")
+    assert "My method" in page[page.index('id="tableruns"') :].partition("</section>")[0]
+    shown = typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "mine")
+    assert "4 done" in shown
+    assert "My method" in shown
+    assert "one seed" not in page.lower().partition('id="tableruns"')[0], "the quick scale's note is not this tree's"
+
+
+def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path) -> None:
+    asked = ["methods=grpo,mine", "seeds=1", "name=rates", "sweep.training.learning_rate=5e-5,1e-4,2e-4", *SMALL]
+    said = snakemake(checkout, *asked)
+    assert "type the same command again" in said
+    with open(checkout / "results/rates/sweep/choice.csv", encoding="utf-8", newline="") as stream:
+        choice = list(csv.DictReader(stream))
+    chosen = {line["row"]: line["method"] for line in choice if line["chosen"] == "yes"}
+    assert (len(choice), set(chosen)) == (6, {"grpo", "mine"})
+    for line in choice:
+        own = [float(other["mean"]) for other in choice if other["row"] == line["row"]]
+        assert line["chosen"] == "no" or float(line["mean"]) == max(own)
+    assert (checkout / "results/rates/sweep/sweep.svg").is_file()
+    snakemake(checkout, *asked)
+    found = cells(checkout, "rates")
+    fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh/step3", "avg_pooled"]
+    assert (fresh["seeds"], fresh["baseline"]) == ("2", f"tiny_qwen2/{chosen['grpo']}/fresh/step3")
+    page = (checkout / "results/rates/report.html").read_text(encoding="utf-8")
+    assert "Sweep of training.learning_rate" in page
+
+
+def test_a_folder_of_ones_own_is_trained_and_shown(checkout: Path) -> None:
+    (checkout / "config/models/my_model.yaml").write_text(MODEL, encoding="utf-8")
+    source = next(path for path in sorted((checkout / "results/cache/models").glob("tiny_qwen2-*")) if path.is_dir())
+    fetch = ["--hub", "me/my-model", "--revision", "main", "--from", str(source)]
+    out = "results/cache/models/my_model-unpinned"
+    typed(checkout, sys.executable, "-m", "models.fetch", *fetch, "--out", out)
+    snakemake(checkout, "runs_table", "models=my_model", "methods=grpo,mine", "seeds=1", "name=own", *SMALL)
+    found = cells(checkout, "own")
+    assert found["my_model/mine/step3", "avg_pooled"]["state"] == "measured"
+    assert found["my_model/mine/step3", "delta"]["value"] != ""
+    shown = typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "own")
+    assert "My model" in shown
