@@ -3,7 +3,8 @@
     python -m evals.run --model FOLDER --benchmarks all --backend hf --limit 5 --data DIR --out OUT
     python -m evals.run --model FOLDER,ANOTHER --benchmarks aime24,amc
 
-Leaves `OUT/{data, samples, grades, scores.csv}` laid out like `results/<scale>`, and prints scores with intervals.
+Leaves `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
+intervals; `python -m report.build --results OUT --data OUT/data` makes a page of scores and responses.
 Another model or benchmark adds to what OUT holds. Without --data it says what would have to be downloaded; --download
 does it. After an interruption, run it again: what is finished is kept.
 """
@@ -18,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from evals import data, generate, grade, score
-from evals.benchmark import Benchmark, select
+from evals.benchmark import Benchmark, benchmark, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
 from records import digests, errors
 from records.digests import read_record
 from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from records.files import write_json
-from records.layout import Checkpoint, Results, Run
+from records.layout import BASE, Checkpoint, Results, Run
 from records.scores import read_scores, write_scores
 
 
@@ -57,8 +58,8 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
             "no --data: nothing was downloaded; add --download to get the sets above from their sources,"
             " or --data DIR for a folder that holds them"
         )
-    for benchmark in benchmarks:
-        fetch(benchmark, folder, mirror=mirror)
+    for entry in benchmarks:
+        fetch(entry, folder, mirror=mirror)
 
 
 def evaluate(
@@ -77,6 +78,8 @@ def evaluate(
     holds responses of another model of this name, or drawn by other settings: they could not stand in one table.
     """
     results, items = Results(out), out / "data"
+    if results.matrix.is_file() and read_record(results.matrix, "the list of planned runs").get("runs"):
+        raise ConfigError(f"--out: {out}: holds results that Snakemake made; choose another folder")
     at = checkpoint(settings.model)
     model = model or generate.engine(backend, settings)
     record = results.samples(at) / "samples.json"
@@ -92,15 +95,41 @@ def evaluate(
         write_json(record, digests.with_own(after | {"benchmarks": before["benchmarks"] | after["benchmarks"]}))
     grade.grade(results.samples(at), items, results.grades(at))
     write_scores(results.scores, score_all(results))
+    write_json(results.matrix, digests.with_own(matrix(results)))
     return results.scores
+
+
+def matrix(results: Results) -> dict[str, Any]:
+    """The list of what was evaluated, as the report reads it: a tree without runs."""
+    graded = _graded(results)
+    keys = sorted({key for record in graded.values() for key in record["benchmarks"]})
+    methods = sorted({at.run.method for at in graded} - {BASE})
+    return {
+        "schema": 1,
+        "scale": results.root.name,
+        "title": "Evaluation",
+        "note": "Models evaluated by python -m evals.run.",
+        "table_step": 0,
+        "models": [{"key": name, "title": name} for name in sorted({at.run.model for at in graded})],
+        "methods": [{"key": key, "row": key, "title": key} for key in methods],
+        "benchmarks": [{"key": entry.key, "title": entry.title} for entry in map(benchmark, keys)],
+        "runs": [],
+        "checkpoints": [
+            {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step} for at in graded
+        ],
+    }
+
+
+def _graded(results: Results) -> dict[Checkpoint, dict[str, Any]]:
+    return {
+        Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_record(path, "record of grades")
+        for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
+    }
 
 
 def score_all(results: Results) -> list[dict[str, Any]]:
     """The rows of every model and benchmark that is graded. What a model was not asked is `not run`."""
-    graded = {
-        Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_record(path, "record of grades")
-        for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
-    }
+    graded = _graded(results)
     keys = sorted({key for record in graded.values() for key in record["benchmarks"]})
     missing = [(at.path.as_posix(), key) for at, of in graded.items() for key in keys if key not in of["benchmarks"]]
     try:
@@ -160,6 +189,7 @@ def main() -> int:
         )
     print(table(path))
     print(f"scores: {path}")
+    print(f"a page of the responses: python -m report.build --results {args.out} --data {args.out / 'data'}")
     return 0
 
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from records import errors
 from records.errors import Parser
+
+if TYPE_CHECKING:
+    from records.results_tree import Score, Tree
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -45,6 +49,8 @@ def build(root: Path) -> str:
     from report.tables.render import environment
 
     tree = open_tree(root)
+    if not tree.runs:
+        return of_evaluation(tree)
     filled = tables.read(tree)
     summaries = runs.summaries(tree)
     figure_views, chart_numbers = figures.views(tree)
@@ -91,6 +97,50 @@ def build(root: Path) -> str:
             "provenance": overview.provenance(summaries),
             "native": SNAKEMAKE_REPORT,
             "files": {path.name for path in tree.root.iterdir()},
+            **browser,
+        }
+    )
+
+
+def of_evaluation(tree: Tree) -> str:
+    """The page of a tree without runs, as `evals.run` leaves it: scores and responses."""
+    from markupsafe import Markup
+
+    from records.scores import MACRO, POOLED
+    from report.site import assets, links, samples
+    from report.tables.render import environment
+
+    def cell(score: Score | None) -> str:
+        if score is None or score.value is None:
+            return "not run"
+        interval = (
+            "" if score.low is None or score.high is None else f" [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+        )
+        return f"{100 * score.value:.2f}{interval}"
+
+    averages = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
+    columns = {**{str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}, **averages}
+    rows = [
+        {
+            "path": checkpoint.path.as_posix(),
+            "title": links.title(checkpoint, tree),
+            "cells": [cell(tree.scores.get((checkpoint, key))) for key in columns],
+        }
+        for checkpoint in tree.checkpoints
+    ]
+    browser = samples.view(tree)
+    script = assets.script()
+    page = environment(assets.HTML, autoescape=True).get_template("evaluation.html.j2")
+    return page.render(
+        {
+            "policy": assets.policy(assets.BEFORE, script),
+            "style": Markup(assets.style()),
+            "before": Markup(assets.BEFORE),
+            "script": Markup(script),
+            "data": Markup(assets.data({"start": "overview", "figures": {}, **browser.pop("data")})),
+            "matrix": tree.matrix,
+            "columns": list(columns.values()),
+            "rows": rows,
             **browser,
         }
     )

@@ -1,6 +1,6 @@
 """What people mistype: each line ends with exit code 2 and one line that names the right place, and leaves no file.
 
-`snakemake` lines go through the code that Snakemake calls, in the order of workflow/rules/common.smk and without starting
+`snakemake` lines go through the code that Snakemake calls, in the order of common.smk and without starting
 it; `tests/workflow/test_dag.py` types some of them. Commands run as they are, in this process.
 """
 

@@ -14,7 +14,9 @@ from evals import benchmark, run
 from evals.generate import Settings
 from records.errors import ConfigError
 from records.layout import Results
+from records.results_tree import open_tree
 from records.scores import read_scores
+from report.build import of_evaluation
 from report.docs import benchmarks as page
 from tests.evals.generation.conftest import ROOT, few, read_responses
 
@@ -65,6 +67,8 @@ def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path
     assert ("other", "syn_mix3") not in every, "it was not asked"
     assert (Results(out).samples(run.checkpoint(tiny)) / "syn_mix3.parquet").read_bytes() == samples
     assert str(tiny.name) in run.table(Results(out).scores)
+    page = of_evaluation(open_tree(out))
+    assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3, modulo 10", "not run", 'id="samples"'))
     before = Results(out).scores.read_bytes()
     with pytest.raises(ConfigError, match="drawn with --seed 1, not 2; choose another --out"):
         add(tiny, "syn_as3", seed=2)
