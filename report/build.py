@@ -106,6 +106,7 @@ def of_evaluation(tree: Tree) -> str:
     """The page of a tree without runs, as `evals.run` leaves it: scores and responses."""
     from markupsafe import Markup
 
+    from records.layout import BASE
     from records.scores import MACRO, POOLED
     from report.site import assets, links, samples
     from report.tables.render import environment
@@ -123,7 +124,7 @@ def of_evaluation(tree: Tree) -> str:
     rows = [
         {
             "path": checkpoint.path.as_posix(),
-            "title": links.title(checkpoint, tree),
+            "title": checkpoint.run.model if checkpoint.run.method == BASE else links.title(checkpoint, tree),
             "cells": [cell(tree.scores.get((checkpoint, key))) for key in columns],
         }
         for checkpoint in tree.checkpoints

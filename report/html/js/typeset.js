@@ -48,7 +48,7 @@ const typeset = (() => {
 })();
 
 // Quotes of the paper hold formulas. They are set where KaTeX lies beside the page, and stand as written elsewhere.
-document.getElementById("claims").addEventListener(
+document.getElementById("claims")?.addEventListener(
   "shown",
   () => {
     if (!bench.data.samples.start) return;
