@@ -42,6 +42,22 @@ def opened(visit: Visit, root: Path, query: str = "") -> Page:
     return page
 
 
+def test_the_first_view_is_the_table_of_all_runs(visit: Visit, workbench: Path) -> None:
+    """With a row for `mine`: its score with interval, its difference to the baseline, and the way to its runs."""
+    page = visit(f"file://{workbench / 'report.html'}").page
+    expect(page.locator("#all h1")).to_have_text("All runs")
+    expect(page.locator("#rooms a[aria-current]")).to_have_text("All runs")
+    row = page.locator("#all .scores tbody tr", has_text="Mine")
+    expect(row.first).to_be_visible()
+    heads = page.locator("#all .scores thead th").all_inner_texts()
+    assert "Δ GRPO/DAPO" in " ".join(heads)
+    assert "P(best)" in " ".join(heads)
+    assert re.search(r"\d+\.\d\d", row.first.inner_text())
+    link = row.first.locator("a").first
+    link.click()
+    expect(page.locator(".view.here h1")).to_contain_text("Mine")
+
+
 def test_a_method_of_ones_own_is_drawn_and_can_be_taken_out(visit: Visit, workbench: Path) -> None:
     page = opened(visit, workbench)
     legend, first = page.locator("#dashboard .legend li"), page.locator("#dashboard .plot").first
