@@ -85,6 +85,8 @@ LOGS = f"logs/{config['scale']}"
 # Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.
 # PYTHONUTF8: libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII.
 # MPLCONFIGDIR: its default is the user's home, which a container may forbid to write.
+# What takes long or is looked at goes to terminal and log (tee); a cheap job is one line of `workflow.progress`, and its log if it
+# fails.
 # A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
 # TEPO_LOG: not in a rule's params, so that asking for a logger makes nothing again.
 LOG = ",".join(config.get("log") or [])

@@ -22,7 +22,7 @@ rule benchmark_data:
         # A function here and in every rule: Snakemake reads this file again in each job, and few jobs need this hash.
         code=lambda wc: code_hashes.benchmarks(wc.benchmark),
     shell:
-        "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} 2>&1 | tee {log}"
+        "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # One job draws for all benchmarks, since loading a model takes longer than many of them.
@@ -111,4 +111,4 @@ rule score:
         code=lambda wc: code_hashes.command("evals.score"),
     shell:
         "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
-        " --out {output.csv} 2>&1 | tee {log}"
+        " --out {output.csv} > {log} 2>&1 || (cat {log} >&2; exit 1)"

@@ -65,7 +65,7 @@ rule matrix:
         kept=json.dumps(KEPT, sort_keys=True),
         code=lambda wc: code_hashes.matrix(),
     shell:
-        "python -m workflow.matrix --config {params.config:q} --kept {params.kept:q} --out {output} 2>&1 | tee {log}"
+        "python -m workflow.matrix --config {params.config:q} --kept {params.kept:q} --out {output} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule table:
@@ -106,7 +106,7 @@ rule table:
         caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: code_hashes.command("report.table"),
     shell:
-        "python -m report.table --results {params.root} --table {wildcards.number} 2>&1 | tee {log}"
+        "python -m report.table --results {params.root} --table {wildcards.number} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule figure:
@@ -147,7 +147,7 @@ rule figure:
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: code_hashes.command("report.figure"),
     shell:
-        "python -m report.figure --results {params.root} --figure {wildcards.figure} 2>&1 | tee {log}"
+        "python -m report.figure --results {params.root} --figure {wildcards.figure} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule sweep_table:
@@ -216,7 +216,7 @@ rule convergence:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.convergence"),
     shell:
-        "python -m report.convergence --results {params.root} 2>&1 | tee {log}"
+        "python -m report.convergence --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # No input: it reads the printed paper, which is in this repository and counts in `code`.
@@ -232,7 +232,7 @@ rule audit:
     params:
         code=lambda wc: code_hashes.command("paper.audit"),
     shell:
-        "python -m paper.audit --out {output.csv} --page {output.page} 2>&1 | tee {log}"
+        "python -m paper.audit --out {output.csv} --page {output.page} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule claims:
@@ -256,7 +256,7 @@ rule claims:
         caption=lambda wc: caption("claims"),
         code=lambda wc: code_hashes.command("paper.claims.__main__"),
     shell:
-        "python -m paper.claims --results {params.root} 2>&1 | tee {log}"
+        "python -m paper.claims --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # The page computes nothing: these are the files that it reads, and no other.
@@ -325,7 +325,7 @@ rule manifest:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.provenance.manifest"),
     shell:
-        "python -m report.provenance.manifest --results {params.root} 2>&1 | tee {log}"
+        "python -m report.provenance.manifest --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # Without input: nothing is made again before it is looked at.
