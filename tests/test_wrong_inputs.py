@@ -144,7 +144,7 @@ def snakemake(words: list[str]) -> None:
         matrix.baseline(config, where)
         results = Results(Path("results") / config["scale"])
         matrix.plan(config, where)
-        tree.check(matrix.matrix(config)["settings"], None, results, where)
+        tree.check(matrix.matrix(config)["settings"], None, {}, results, where)
         command_line.check_targets(RULES)
 
 

@@ -50,14 +50,20 @@ def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Re
     return extra
 
 
-def check(settings: Mapping[str, Any], before: Recorded | None, results: Results, where: Where) -> None:
-    """Refuse settings other than those that the finished runs of the tree have."""
+def check(
+    settings: Mapping[str, Any], before: Recorded | None, stays: Recorded, results: Results, where: Where
+) -> None:
+    """Refuse settings other than those that the finished runs of the tree have. stays: what `kept` found.
+
+    One more benchmark is no other question where all runs are asked for: each is evaluated on it too.
+    """
     if before is None or not any(_finished(results, entry) for entry in before["runs"]):
         return
     old = before.get("settings") or {f"training.{key}": value for key, value in before.get("training", {}).items()}
     for key, value in settings.items():
         # A setting that the older record lacks came with a newer version of this project: no other question.
-        if key in old and old[key] != value:
+        more = key == "evaluation.benchmarks" and set(old.get(key, [])) <= set(value) and not stays["runs"]
+        if key in old and old[key] != value and not more:
             shown = [", ".join(map(str, v)) if isinstance(v, list) else v for v in (value, old[key])]
             raise ConfigError(
                 f"{where(key.split('.'))}: {key}: {shown[0]}, but {results.root} holds finished runs with {shown[1]}; "

@@ -28,8 +28,9 @@ def asked(results: Results, **options: Any) -> dict[str, Any]:
     config["matrix"] = matrix.blocks(config)
     config.update(models=None, methods=None, seeds=None)
     config["matrix"] += tree.with_steps(config, matrix.plan(config), before)
-    content = matrix.matrix(config, tree.kept(matrix.plan(config), before, results))
-    tree.check(content["settings"], before, results, lambda path: "here.yaml")
+    stays = tree.kept(matrix.plan(config), before, results)
+    content = matrix.matrix(config, stays)
+    tree.check(content["settings"], before, stays, results, lambda path: "here.yaml")
     return content
 
 
@@ -109,6 +110,14 @@ def test_other_settings_are_refused(results: Results, options: dict[str, Any], m
     with pytest.raises(ConfigError, match=f"here.yaml: {message}") as caught:
         asked(results, methods="gpg", **options)
     assert "\n" not in str(caught.value)
+
+
+def test_one_more_benchmark_is_for_all_runs_of_the_tree(results: Results) -> None:
+    every = load(FILES)["evaluation"]["benchmarks"]
+    more = {"evaluation": {"benchmarks": [*reversed(every), "syn_mul5"]}}
+    assert len(asked(results, methods="grpo,tepo,gspo", **more)["benchmarks"]) == len(every) + 1
+    with pytest.raises(ConfigError, match=r"evaluation\.benchmarks: .*syn_mul5, but"):
+        asked(results, methods="grpo", **more)
 
 
 def test_other_settings_are_fine_where_nothing_is_finished(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ with command_line.one_line():
     # It reads the file of every model, method and benchmark that is named.
     MATRIX = matrix.matrix(config, KEPT)
     if workflow.is_main_process:
-        tree.check(MATRIX["settings"], BEFORE, RESULTS, where)
+        tree.check(MATRIX["settings"], BEFORE, KEPT, RESULTS, where)
         notes = configuration.replaced(CONFIG_FILES[:GIVEN])
         notes += [problem] if problem else []
         if lost := tree.gone(BEFORE):
