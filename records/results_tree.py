@@ -298,14 +298,19 @@ class Tree:
             raise MissingInputError(f"{sums}: hashes are missing: whether {needed[0]} is whole cannot be said")
         for file in needed:
             path = stored(self.root / file) or self.root / file
-            entry = self._listed.get(path.relative_to(self.root).as_posix())
+            entry = self.listed.get(path.relative_to(self.root).as_posix())
             if entry is None:
                 raise CorruptInputError(f"{self.root / MANIFEST}: does not list {path.relative_to(self.root)}")
             if entry["sha256"] != sha256_file(path):
                 raise CorruptInputError(f"{path}: damaged: its sha256 is not the one in {self.root / MANIFEST}")
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a manifest: in a reference always, in a tree at work once all else is there."""
+        return (self.root / MANIFEST).is_file()
+
     @cached_property
-    def _listed(self) -> Mapping[str, Mapping[str, Any]]:
+    def listed(self) -> Mapping[str, Mapping[str, Any]]:
         files: Mapping[str, Mapping[str, Any]] = read_manifest(self.root)["files"]
         return files
 

@@ -59,7 +59,8 @@ def build(root: Path) -> str:
     # A tree of the paper's rows begins with what they say to the paper, any other with all that was trained.
     papers = tables.is_papers(tree, filled)
     views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "all")
-    *declared, all_runs = filled
+    declared = [table for table in filled if not table.declared.generated]
+    all_runs = filled[-1] if len(filled) > len(declared) else None
     data = {
         "start": views[0][0],
         "figures": chart_numbers,
@@ -83,8 +84,8 @@ def build(root: Path) -> str:
             "claims": paper.claims(tree),
             "readings": paper.readings(tree),
             "glance": tables.glance(declared[0]),
-            "glance_all": tables.glance(all_runs),
-            "all_runs": tables.view(all_runs, tree),
+            "glance_all": tables.glance(all_runs) if all_runs else [],
+            "all_runs": tables.view(all_runs, tree) if all_runs else None,
             "sweep": Markup(tables.sweep(tree)),
             "tables": [tables.view(table, tree) for table in declared],
             "reading": tables.how_to_read(filled),
