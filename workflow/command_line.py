@@ -13,6 +13,7 @@ Jobs that Snakemake starts get the converted options and read no profile.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -40,8 +41,21 @@ def one_line() -> Iterator[None]:
     try:
         yield
     except BenchError as error:
+        _drop_log()
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _drop_log() -> None:
+    """Remove the log that Snakemake has opened for a run which does not begin."""
+    for handler in logging.getLogger("snakemake.logging").handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.close()
+            log = Path(handler.baseFilename)
+            log.unlink(missing_ok=True)
+            for folder in log.parents[:2]:  # .snakemake/log
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
 
 
 def attach() -> None:

@@ -93,6 +93,13 @@ def test_nonsense_is_one_line_before_any_job(copy: Path, words: tuple[str, ...],
     assert re.search(message, lines[0]), lines[0]
 
 
+def test_a_refused_run_leaves_no_file(copy: Path) -> None:
+    """Not a dry run, which has no log."""
+    before = sorted(copy.rglob("*"))
+    assert run_snakemake(copy, "audit", "--config", "methods=tepoo").returncode == 2
+    assert [path for path in sorted(copy.rglob("*")) if path not in before and "__pycache__" not in path.parts] == []
+
+
 def test_any_catalog_key_runs_by_name(copy: Path) -> None:
     done = run_snakemake(copy, "-n", *QUICK, "--config", "methods=gpg,tepo+beta=1")
     assert done.returncode == 0, done.stderr
