@@ -174,12 +174,7 @@ def variables(place: Place) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
     }
     if not place.cuda:
-        given |= {
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
+        given |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return {**os.environ, **given}
 
 

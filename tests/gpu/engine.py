@@ -92,8 +92,9 @@ def losses(place: Place) -> Figures:
     spec = spec_of(place, base, max_completion_tokens=LIMIT)
     start()
     os.environ |= environment(spec.training, place.folder)
-    single = gradients(spec, place.folder / "losses" / "float32", half=False)
-    half = gradients(spec, place.folder / "losses" / "bfloat16", half=True)
+    model = plain_model(base)
+    single = gradients(model, spec, place.folder / "losses" / "float32", half=False)
+    half = gradients(model, spec, place.folder / "losses" / "bfloat16", half=True)
     worst = max(single, key=lambda key: single[key]["gradient"])
     least = min(half, key=lambda key: half[key]["cosine"])
     return {
@@ -106,17 +107,25 @@ def losses(place: Place) -> Figures:
     }
 
 
-def gradients(spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, float]]:
+def plain_model(base: Path) -> Any:
+    """The model in float32 on the CPU, before verl builds an engine: that gives the class another forward."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
+    model.forward = model.forward  # bound now
+    return model
+
+
+def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, float]]:
     """Method -> largest relative difference of loss and gradient, and the cosine between the two gradients."""
     actor = worker(spec, folder, half=half)
 
     import torch
-    from transformers import AutoModelForCausalLM
 
     from methods.adapters.verl.trainer import method_loss
     from tests.adapters import verl_worker as conformance
 
-    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="eager")
     rows, mask_BT = conformance.sequences()
     found = {}
     for key in keys():
@@ -127,7 +136,7 @@ def gradients(spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, fl
         expected.backward()
         data = conformance.as_engine(batch, rows, 1)
         loss, ours, _ = conformance.through_engine(actor, data, method_loss(spec, method))
-        mean = torch.tensor(loss, device=ours[0].device)
+        mean = torch.tensor(float(loss), device=ours[0].device)
         torch.distributed.all_reduce(mean)
         one = torch.cat([g.flatten().double().cpu() for g in ours])
         other = torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
@@ -169,7 +178,7 @@ def one_rank_of_two(device: str, base: Path, out: Path, port: int, rank: int) ->
     place = Place(base.parent, device, None)
     spec = spec_of(place, base, max_completion_tokens=LIMIT)
     os.environ |= environment(spec.training, base.parent)
-    found = gradients(spec, base.parent / f"rank{rank}", half=False)
+    found = gradients(plain_model(base), spec, base.parent / f"rank{rank}", half=False)
     if rank == 0:
         write_json(out, found)
 
