@@ -26,7 +26,7 @@ from tests.adapters.test_verl_config import FILES
 from tests.merged_config import load
 from tests.slurm.follow_docs import commands
 from tests.workflow.conftest import copy_of, run_snakemake
-from workflow import estimate, matrix
+from workflow import estimate, matrix, memory
 from workflow.estimate import World
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,8 +69,16 @@ def test_cards_differ_in_memory_alone() -> None:
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_the_page_states_the_plans_hours_and_disk(card: str, tmp_path: Path) -> None:
+def test_the_page_states_the_plans_memory_hours_and_disk(card: str, tmp_path: Path) -> None:
     of = world(tmp_path, card)
+    gib, peaks = of.throughput.gpus[of.gpu].gib, dict[str, float]()
+    for planned in of.planned:
+        run = specs.check(matrix.specification(of.config, planned, "base", "prompts"))
+        shape = registry.model(planned.run.model).shape
+        assert shape is not None
+        found = memory.estimate(shape, run.training, catalog.parse(run.method), gib)
+        assert found.peak < gib
+        peaks[planned.run.model] = max(peaks.get(planned.run.model, 0.0), found.peak)
     hours = [
         sum(job.seconds * job.gpus for job in jobs if job.seconds is not None) / 3600
         for jobs in (estimate.train(of), estimate.generate(of))
@@ -78,6 +86,7 @@ def test_the_page_states_the_plans_hours_and_disk(card: str, tmp_path: Path) -> 
     disk = sum(estimate.disk(of, estimate.train(of), 1).values()) / 1e9
     (row,) = re.findall(rf"^\| {card} \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     cells = [cell.strip() for cell in row.split("|")]
+    assert cells[-5:-3] == [f"{peaks[model]:.1f}" for model in MODELS.values()]
     assert cells[-3:] == [f"{hours[0]:.1f}", f"{hours[1]:.1f}", f"{disk:.0f} GB"]
 
 

@@ -23,6 +23,8 @@ PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
 
 # of the tensors in the hub repositories, as their pages state them
 PARAMETERS = {
+    "qwen2.5_0.5b": 494_032_768,
+    "qwen2.5_1.5b": 1_543_714_304,
     "qwen2.5_7b": 7_615_616_512,
     "r1_distill_qwen_7b": 7_615_616_512,
     "qwen3_14b": 14_768_307_200,
