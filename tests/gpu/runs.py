@@ -136,7 +136,9 @@ def train(place: Place) -> Figures:
         "seconds_with_start": seconds["tepo"],
         "peak_gb": worst(
             [row[key] for row in metrics["tepo"] for key in row if key.endswith("max_memory_allocated_gb")]
-        ),
+        )
+        if place.cuda
+        else None,
     }
     last = metrics["tepo"][-1] if metrics["tepo"] else {}
     return figures | {
