@@ -21,11 +21,12 @@ from methods.training.spec import Spec, check
 from records.files import read_json, write_json
 from tests.adapters import worlds
 from tests.gpu import models
-from tests.gpu.checks import Figures, Place
+from tests.gpu.checks import GIGA, Figures, Place
 from tests.gpu.models import Shape
 
 PROMPT = 64  # tokens before each response in checks 2 to 4
 LIMIT = 10  # of a response, in check 1
+TOLERANCE = 1e-6  # nats: reading R6, the default of dh-tol
 
 
 def spec_of(place: Place, base: Path, **training: Any) -> Spec:
@@ -293,17 +294,33 @@ def wide(place: Place) -> tuple[Spec, Any, Any]:
     while rows < len(drawn) and total < 3 * size.max_tokens:
         total += prompt + drawn[rows]
         rows += 1
-    rows = max(8, rows - rows % 4)
+    rows = max(16, rows - rows % 16)  # four minibatches of whole groups
     return spec, actor, minibatch(size.wide, drawn[:rows], prompt)
+
+
+def update_pass(actor: Any, spec: Spec, data: Any, logp_N: Any, entropy_N: Any, **cut: Any) -> list[Any]:
+    """TEPO's loss and gradient over these rows, without a step; what the loss sends back of each micro-batch."""
+    from verl.utils import tensordict_utils as tu
+
+    from methods.adapters.verl.trainer import method_loss
+    from methods.adapters.verl.worker import RESULT
+
+    counts = [len(row) for row in data["responses"].unbind()]
+    data["old_log_probs"] = nested([row.clone() for row in logp_N.split(counts)])
+    data["entropy"] = nested([row.clone() for row in entropy_N.split(counts)])
+    tu.assign_non_tensor(
+        data, global_batch_size=len(data), global_steps=1, temperature=1.0, calculate_entropy=True,
+        use_remove_padding=True, use_fused_kernels=True, **cut,
+    )  # fmt: skip
+    with actor.engine.train_mode():
+        output = actor.engine.forward_backward_batch(data, method_loss(spec, catalog.parse("tepo")))
+    return list(output["metrics"][RESULT])
 
 
 def memory(place: Place) -> Figures:
     """Check 3: what the passes take beside weights and gradients, measured; with the states of the whole model on its
     GPUs and its other layers' saved inputs, computed."""
     import torch
-    from verl.utils import tensordict_utils as tu
-
-    from methods.adapters.verl.trainer import method_loss
 
     size = place.size
     spec, actor, data = wide(place)
@@ -312,73 +329,55 @@ def memory(place: Place) -> Figures:
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     logp_N, entropy_N = old_pass(actor, data, **cut)
-    figures["old_logp_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
-    counts = [len(row) for row in data["responses"].unbind()]
-    data["old_log_probs"] = nested([row.clone() for row in logp_N.split(counts)])
-    data["entropy"] = nested([row.clone() for row in entropy_N.split(counts)])
-    tu.assign_non_tensor(
-        data, global_batch_size=len(data), global_steps=1, temperature=1.0, calculate_entropy=True,
-        use_remove_padding=True, use_fused_kernels=True, **cut,
-    )  # fmt: skip
-    loss, engine = method_loss(spec, catalog.parse("tepo")), actor.engine
-    with engine.train_mode():
-        engine.optimizer_zero_grad()
-        for _ in range(2):  # the second time the gradients are there already, and are counted with the states
-            loss.rows = 0
-            torch.cuda.synchronize()
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            engine.forward_backward_batch(data, loss)
-        figures["update_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
+    figures["old_logp_gb"] = (torch.cuda.max_memory_allocated() - before) / GIGA
+    actor.engine.optimizer_zero_grad()
+    for _ in range(2):  # the second time the gradients are there already, and are counted with the states
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        update_pass(actor, spec, data, logp_N, entropy_N, **cut)
+    figures["update_gb"] = (torch.cuda.max_memory_allocated() - before) / GIGA
     # activation checkpointing keeps one bfloat16 input of every layer
-    layers = (size.layers - size.wide.layers) * size.max_tokens * size.wide.hidden * 2 / 1e9
-    states = 0.0 if size.offload else 16 * size.whole / size.gpus / 1e9  # weights, gradients, two moments in float32
+    layers = (size.layers - size.wide.layers) * size.max_tokens * size.wide.hidden * 2 / GIGA
+    states = 0.0 if size.offload else 16 * size.whole / size.gpus / GIGA  # weights, gradients, two moments in float32
     peak = max(figures["old_logp_gb"], figures["update_gb"]) + layers + states
-    card = place.card or 0.0
     return figures | {
         "other_layers_gb": layers,
         "states_gb": states,
-        "peak_gb": peak,
-        "peak_share_of_card": peak * 1e9 / card,
+        "peak_gb_with_all_layers": peak,
+        "peak_share_of_card": peak * GIGA / (place.card or 0.0),
         "of": f"{size.whole / 1e9:.1f}e9 parameters on {size.gpus} such GPU{'s' * (size.gpus > 1)}",
     }
 
 
 def unchanged_weights(place: Place) -> Figures:
-    """Check 4: dH between two passes over the same weights in bfloat16. Same packing: what a run sees in its first
-    minibatch. Other packing: what it would see if old entropies were packed by rollout."""
-    import torch
+    """Check 4: dH between two passes over the same weights in bfloat16. As a run has it in its first minibatch: old
+    entropies by the trainer's own way, new ones from the update. And, for comparison, with other micro-batches."""
+    from methods.adapters.verl.worker import MINIBATCH_ROWS
+    from methods.training.rollouts import together as all_of
 
-    from methods.batch import Batch
-
-    _, actor, data = wide(place)
-    rows = len(data)
-    _, old_N = old_pass(actor, data, **together(rows // 4))
-    _, same_N = old_pass(actor, data, **together(rows // 4))
-    _, other_N = old_pass(actor, data, **together(rows // 2))
-    method = catalog.parse("tepo")
-    zeros_1N = torch.zeros(1, len(old_N))
-
-    def masked(new_N: Any) -> float | None:
-        """The share that TEPO's mask takes, over both signs of the advantage."""
-        shares = []
-        for sign in (1.0, -1.0):
-            batch = Batch(
-                logp=zeros_1N, old_logp=zeros_1N, advantage=torch.tensor([sign]), mask=torch.ones_like(zeros_1N).bool(),
-                group=torch.zeros(1, dtype=torch.long), entropy=new_N.unsqueeze(0), old_entropy=old_N.unsqueeze(0),
-            )  # fmt: skip
-            shares.append(method.diagnostics(batch)["mask_fraction"])
-        return None if None in shares else max(shares)
-
-    change_N = (other_N - old_N).abs().double()
+    spec, actor, data = wide(place)
+    size = place.size
+    rows = len(data) // 4  # of a minibatch
+    cut = {"use_dynamic_bsz": True, "max_token_len_per_gpu": size.max_tokens}
+    logp_N, old_N = old_pass(actor, data, **cut, **{MINIBATCH_ROWS: rows})
+    _, other_N = old_pass(actor, data, **together(2))
+    first = minibatch(size.wide, [len(row) for row in data["responses"].unbind()][:rows], len(data["prompts"][0]))
+    tokens = sum(len(row) for row in first["responses"].unbind())
+    results = update_pass(actor, spec, first, logp_N[:tokens], old_N[:tokens], **cut)
+    method, batch = catalog.parse("tepo"), all_of([result.batch for result in results])
+    change_N = (batch.entropy - batch.old_entropy).abs()[batch.mask].double()
+    other_change_N = (other_N - old_N).abs().double()
     return {
-        "tokens": len(old_N),
         "method": method.key,
-        "precision_of_the_pass": "bfloat16",
-        "dH_p50_other_packing": float(change_N.quantile(0.5)),
-        "dH_p99_other_packing": float(change_N.quantile(0.99)),
-        "masked_same_packing": masked(same_N),
-        "masked_other_packing": masked(other_N),
+        "precision_of_the_pass": batch.precision,
+        "tokens": int(batch.tokens),
+        "masked_in_the_first_minibatch": method.diagnostics(batch)["mask_fraction"],
+        "changed_in_the_first_minibatch": float((change_N > TOLERANCE).double().mean()),
+        "dH_p99_in_the_first_minibatch": float(change_N.quantile(0.99)),
+        "changed_in_other_micro_batches": float((other_change_N > TOLERANCE).double().mean()),
+        "dH_p50_in_other_micro_batches": float(other_change_N.quantile(0.5)),
+        "dH_p99_in_other_micro_batches": float(other_change_N.quantile(0.99)),
     }
 
 
