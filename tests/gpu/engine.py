@@ -353,10 +353,11 @@ def memory(place: Place) -> Figures:
 def unchanged_weights(place: Place) -> Figures:
     """Check 4: dH between two passes over the same weights in bfloat16. As a run has it in its first minibatch: old
     entropies by the trainer's own way, new ones from the update. And, for comparison, with other micro-batches."""
+    spec, actor, data = wide(place)
+
     from methods.adapters.verl.worker import MINIBATCH_ROWS
     from methods.training.rollouts import together as all_of
 
-    spec, actor, data = wide(place)
     size = place.size
     rows = len(data) // 4  # of a minibatch
     cut = {"use_dynamic_bsz": True, "max_token_len_per_gpu": size.max_tokens}
