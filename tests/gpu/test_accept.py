@@ -32,6 +32,12 @@ def test_the_list_is_whole_and_fits_twenty_minutes() -> None:
         assert all(f'"{c.figure}"' in source or c.figure.startswith(("float32", "bfloat16")) for c in check.criteria)
 
 
+def test_the_page_has_the_list() -> None:
+    text = (ROOT / "docs/one-gpu.md").read_text(encoding="utf-8")
+    for check in CHECKS:
+        assert f"| {check.number} | {check.title} | {'; '.join(map(str, check.criteria))} |" in text
+
+
 @pytest.mark.parametrize(
     ("criterion", "figures", "holds"),
     [
