@@ -2,6 +2,7 @@
 # make test   everything CI runs
 # make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it
 # make check  format, lint, types: no tests
+# make lock   write requirements/ again after a pin changed (needs uv and the network)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,23 +19,38 @@ unexport PYTHONHOME VIRTUAL_ENV
 QUICK := config/quick.yaml
 PACKAGES := records methods tepo_bench evals models paper report workflow
 
-.PHONY: help demo test unit slow gpu check format install install-test
+.PHONY: help demo test unit slow gpu check format install install-test lock
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
-# torch first and alone: asked for by another package's range, pip would take the newest build instead of the pinned one.
-$(VENV)/.demo: pyproject.toml
+# torch first and alone, and without a hash: its CPU and its CUDA build are different files of one version, and which of
+# them pip finds is the user's configuration. Everything else is what requirements/ names, by version and hash.
+LOCKED := -m pip install -q --no-deps --require-hashes -r
+$(VENV)/.demo: pyproject.toml requirements/cpu.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "error: Python 3.11 or 3.12 is needed, $(PYTHON) is %d.%d; say PYTHON=python3.11" % sys.version_info[:2])'
 	@echo "installing the pinned environment into $(VENV) (once)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(BIN)/python -m pip install -q '.[harness]'
+	$(BIN)/python $(LOCKED) requirements/cpu.txt
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.demo
-	$(BIN)/python -m pip install -q '.[test]'
+$(VENV)/.test: $(VENV)/.demo requirements/test.txt
+	$(BIN)/python $(LOCKED) requirements/test.txt
 	@touch $@
+
+# A file's versions stay as long as the pins allow them; `rm requirements/*.txt` first for the newest ones. cpu and test
+# leave out torch and what only its CUDA build needs, see above.
+COMPILE := uv pip compile -q --generate-hashes --no-strip-extras --no-annotate --no-emit-index-url --no-header
+lock:
+	$(COMPILE) --universal --python-version 3.11 --extra harness pyproject.toml -o requirements/cpu.txt
+	$(COMPILE) --universal --python-version 3.11 --extra test -c requirements/cpu.txt pyproject.toml -o requirements/test.txt
+	sed -n 's/^      - //p' environment.yml | $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_31 - -o requirements/gpu.txt
+	@for f in cpu test gpu; do \
+		awk -v f=$$f 'BEGIN { print "# Written by make lock. What it is for: docs/environments.md" } \
+			/^[^ ]/ { drop = /^#/ || (f != "gpu" && /^(torch==|triton==|nvidia-|cuda-)/) } !drop' \
+			requirements/$$f.txt > requirements/$$f.new && mv requirements/$$f.new requirements/$$f.txt || exit 1; \
+	done
 
 install: $(VENV)/.demo
 install-test: $(VENV)/.test

@@ -112,11 +112,13 @@ BETA = Option(
 )  # fmt: skip
 KL_ANCHOR = of_reading("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
 KL_ESTIMATOR = of_reading("kl-estimator", original="k3, GRPO")
+# most: below k3 at d = -20, where d is bounded as well, so that the bound on k3 is the one that acts.
+KL_CLAMP = of_reading("kl-clamp", default=None, choices=(), blank="none", most=1e8, original="10, verl")
 DH_DEF = of_reading("dh-def")
 # choices=(): any number of nats is allowed, or `auto` for the tolerance of the entropies' dtype.
 DH_TOL = of_reading("dh-tol", default=None, choices=(), blank="auto")
 MASK_NORM = of_reading("mask-norm", printed="tokens, eq. 4")
-MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, DH_DEF, DH_TOL, MASK_NORM)
+MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, KL_CLAMP, DH_DEF, DH_TOL, MASK_NORM)
 
 # Of every method, beside the entry's own. They enter a key, and what a run records, only when a correction is on.
 CORRECTION = (

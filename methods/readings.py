@@ -8,7 +8,7 @@ that all ambiguities are in one place; `docs/readings.md` is written from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 Value: TypeAlias = float | str | None  # of an option
@@ -20,7 +20,7 @@ class Reading:
     """One ambiguity of the paper."""
 
     # Fields that are printed and decide no number: `records.code_hashes` leaves them out, but counts labels.
-    PROSE: ClassVar = frozenset({"id", "room", "why", "values"})
+    PROSE: ClassVar = frozenset({"id", "room", "why", "values", "how"})
 
     id: str  # R for training a method, E for evaluating it
     name: str  # as it is set in a key
@@ -28,6 +28,8 @@ class Reading:
     values: Mapping[str, str]  # label -> meaning, the default first
     why: str  # why it is ambiguous, and why this default
     settings: Mapping[str, Mapping[str, Value]] | None = None  # label -> options it sets; None: the option `name`
+    # Label -> the setting that makes it so, or why nothing does; for what training and evaluation settle.
+    how: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def default(self) -> str:
@@ -80,9 +82,10 @@ READINGS: tuple[Reading, ...] = (
             "cov_sign": "-(A - mean A)(log p - mean log p), as the paper's C.5; a batch statistic",
             "first_order": "-A (log p + H): own-state change to first order",
             "theorem": "-A: what Theorem 3.1 claims, so that the mask is A > 0",
+            "surprise_diff": "-(log p - log p_old) of the sampled token: the change of its surprise, one sample of H",
+            "positions": "H_t - H_s, s the token before t in the response, both under the current policy",
         },
-        why="The paper does not define Delta H. The signs of cov_sign and first_order agree with entropy_diff on "
-            "about 90 % of sampled tokens, the sign of theorem on about 60 %.",
+        why="The paper does not define Delta H: between which two policies or positions, and of which quantity.",
     ),
     Reading(
         id="R6", name="dh-tol", room="methods",
@@ -172,6 +175,7 @@ READINGS: tuple[Reading, ...] = (
         why="Statistics of Clip-Cov, KL-Cov, STEER and the 80/20 rule. Over a micro-batch, how rows share GPUs changes "
             "the method: two rows of one prompt with equal rewards have covariance 0, and the share of tokens is not "
             "the printed one (`python -m benchmarks.minibatches`).",
+        how={"microbatch": "`training.cov_scope: microbatch`"},
     ),
     Reading(
         id="R16", name="cispo", room="methods",
@@ -230,6 +234,7 @@ READINGS: tuple[Reading, ...] = (
         id="R22", name="overlong", room="training",
         values={"off": "no length penalty", "dapo": "DAPO's soft penalty over the last 4096 tokens"},
         why="Off in the lineage; not mentioned in the paper.",
+        how={"dapo": "not runnable: the reward sees a response's text, not its number of tokens"},
     ),
     Reading(
         id="R23", name="updates", room="training",
@@ -239,11 +244,13 @@ READINGS: tuple[Reading, ...] = (
             "8-passes-2": "two passes",
         },
         why='The paper prints "8 times", but also 64 prompts and a minibatch of 16, which give 4.',
+        how={"8-mini-8": "`training.minibatches: 8`", "8-passes-2": "`training.passes: 2`"},
     ),
     Reading(
         id="R24", name="prompt-max", room="training",
         values={"2048": "1024 * 2 in the lineage", "2024": "as printed"},
         why="The printed 2024 is probably a slip.",
+        how={"2024": "`training.max_prompt_tokens: 2024`"},
     ),
     Reading(
         id="R25", name="data", room="training",
@@ -252,6 +259,7 @@ READINGS: tuple[Reading, ...] = (
             "full": "all of it",
         },
         why="The paper prints approximately 80 x 64 = 5120. With refill a step uses more than 64 prompts.",
+        how={"full": "`prompts.count`: the number of its distinct problems"},
     ),
     Reading(
         id="R26", name="steps", room="training",
@@ -261,6 +269,7 @@ READINGS: tuple[Reading, ...] = (
         },
         why="Not stated for other rows. At a constant learning rate the checkpoint at step 72 equals a run of 72 "
             "steps.",
+        how={"separate": "the 132-step block under a variant of its own, whose runs are then others"},
     ),
     Reading(
         id="R27", name="optimiser", room="training",
@@ -268,9 +277,10 @@ READINGS: tuple[Reading, ...] = (
         why="Weight decay, warm-up and gradient clip are not stated; no trainer defaults to these values.",
     ),
     Reading(
-        id="R28", name="reward", room="training",
-        values={"0/1": "1 for a correct last box, else 0", "+-1": "1 or -1"},
-        why="No format reward is mentioned. Matters for GPG only, since the others divide by the group's deviation.",
+        id="R28", name="reward", room="methods",
+        values={"binary": "1 for a correct last box, else 0", "signed": "1 or -1"},
+        why="No format reward is mentioned. Matters, of the paper's methods, for GPG only, since the others divide by "
+            "the group's deviation.",
     ),
     Reading(
         id="R29", name="prompt", room="training",
@@ -281,6 +291,7 @@ READINGS: tuple[Reading, ...] = (
         id="R30", name="qwen3-14b", room="training",
         values={"base": "Qwen3-14B-Base", "post-trained": "Qwen3-14B"},
         why="The printed base scores fit the base model. An assumption.",
+        how={"post-trained": "a file in config/models like qwen3_14b.yaml with `hub: Qwen/Qwen3-14B`"},
     ),
     Reading(
         id="R31", name="gmpo-eps", room="methods",
@@ -296,6 +307,27 @@ READINGS: tuple[Reading, ...] = (
         settings={"3": {"cap": 3.0}, "off": {"cap": None}},
     ),
     Reading(
+        id="R33", name="kl-clamp", room="methods",
+        values={"none": "k3 as it is", "10": "k3 at most 10, and no gradient beyond: verl's and the lineage's code"},
+        why="Not stated. At d = -4 k3 is 49.6 and its gradient -53.6, with the clamp 10 and 0: in the lineage's code a "
+            "token that has moved far pays no more. Any number is allowed.",
+    ),
+    Reading(
+        id="R34", name="step", room="training",
+        values={
+            "rollout": "72 and 132 count rollouts",
+            "update": "they count optimiser steps, 4 a rollout: 72 are 18 rollouts, 132 are 33",
+        },
+        why="The paper does not say what a step is. With 64 prompts a rollout, 5120 prompts are 80 rollouts.",
+        how={"update": "`steps: [18]` in the matrix: a checkpoint of the same run; in config/paper.yaml"},
+    ),
+    Reading(
+        id="R35", name="entropy-of", room="methods",
+        values={"current": "of the policy being trained", "old": "of the policy that sampled"},
+        why="The paper does not say whose entropy is added to the advantage. The original detaches it, which only the "
+            "current policy's needs.",
+    ),
+    Reading(
         id="E1", name="average", room="evals",
         values={"both": "pooled over responses; mean of columns"},
         why="The paper prints the pooled average.",
@@ -304,6 +336,7 @@ READINGS: tuple[Reading, ...] = (
         id="E2", name="duplicates", room="evals",
         values={"paper": "items counted as in the paper's pool", "unique": "each problem once"},
         why="Some problems are in two benchmarks; the paper's column and its pool count them differently.",
+        how={"unique": "`evals.score.rows(..., duplicates=...)`, from the grades at hand"},
     ),
     Reading(
         id="E3", name="eval-prompt", room="evals",
@@ -313,6 +346,7 @@ READINGS: tuple[Reading, ...] = (
             "none": "the problem alone",
         },
         why="Not stated; the Qwen convention. The prompt's hash is recorded.",
+        how={"suffix": "`prompt` in evals/tasks, or `evals.run --prompt user`", "none": "the same, `none`"},
     ),
     Reading(
         id="E4", name="top-p", room="evals",
@@ -323,16 +357,19 @@ READINGS: tuple[Reading, ...] = (
         id="E5", name="extraction", room="evals",
         values={"box": "last balanced box, required", "math-verify": "math-verify's default: last number of the prose"},
         why='The lineage requires a box; without one, "There are 3 cases." counts as 3.',
+        how={"math-verify": "not runnable: `python benchmarks/grading_accuracy.py` shows the difference"},
     ),
     Reading(
         id="E6", name="grader", room="evals",
         values={"ours": "the repository's", "lineage": "the lineage's rules"},
         why="Both can be reported, with a table of their disagreements.",
+        how={"lineage": "`python -m evals.grade --compare lineage`"},
     ),
     Reading(
         id="E7", name="timeouts", room="evals",
         values={"wrong": "wrong, and shown", "excluded": "left out"},
         why="For answers whose comparison times out.",
+        how={"excluded": "not runnable: `timeout_low` and `timeout_high` of scores.csv bound what it could change"},
     ),
     Reading(
         id="E8", name="tolerance", room="evals",
@@ -342,16 +379,33 @@ READINGS: tuple[Reading, ...] = (
             "relative": "1e-2",
         },
         why="For answers that are decimal or in e-notation.",
+        how={"exact": "not runnable: the tolerance is part of the grader", "relative": "not runnable, likewise"},
     ),
     Reading(
         id="E9", name="checkpoint", room="evals",
         values={"last": "the last step", "best": "the best on validation (its bias shown)"},
         why="Not stated.",
+        how={"best": "not runnable: training scores no validation set"},
     ),
     Reading(
         id="E10", name="missing-set", room="evals",
         values={"none": "unknown", "zero": "zero in the pool, as the paper's Mistral rows"},
         why="For a benchmark without results.",
+        how={"zero": "the row `avg_pooled_missing_wrong` of scores.csv"},
+    ),
+    Reading(
+        id="E11", name="at-32", room="evals",
+        values={
+            "average": "mean over the responses",
+            "pass": "share of problems with a right response",
+            "majority": "share of problems whose most frequent answer is right",
+        },
+        why="The paper prints @32 without saying which. Nearly all printed AIME values are counts of 960, 30 problems "
+            "by 32 responses (docs/audit.md), which the average alone gives.",
+        how={
+            "pass": "`pass_at_k` of scores.csv, for every checkpoint and benchmark, from the same responses",
+            "majority": "`maj_at_k`, likewise",
+        },
     ),
 )  # fmt: skip
 

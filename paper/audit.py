@@ -97,7 +97,7 @@ printed seeds within .01.
 {derived}
 ## Repeated rows and equal cells
 
-Rows that print one evaluation again:
+{repeated} cells print one evaluation again. Those that differ from the first print:
 
 {repeats}
 Equal cells of different evaluations occur by chance; {ties} such values are in the CSV, each with its chance. Pairs of
@@ -151,6 +151,7 @@ def page(paper: Paper, findings: Sequence[Finding]) -> str:
         consequences=_consequences(of["consequence"]),
         cells=_table(defects["count"], **cells, note="how"),
         derived=_table(derived, **cells, admissible="recomputed", note="how"),
+        repeated=len(of["repeat"]),
         repeats=_table(defects["repeat"], **cells, admissible="first printed", note="how"),
         ties=len(of["tie"]),
         tie_rows=_table(of["tie_rows"], row="rows", printed="equal", note="chance"),

@@ -254,7 +254,7 @@ def weights() -> dict[str, Method]:
 
     def loss(name: str, ratio: Part, surrogate: Part) -> Method:
         parts = Parts(
-            advantage=advantages.group_centred(scale="one"),
+            advantage=advantages.group_centred(scale="one", reward="binary"),
             ratio=ratio,
             surrogate=surrogate,
             reduce=reducers.token_mean(scope="minibatch"),

@@ -326,6 +326,9 @@ class Tree:
         """Canonical key of the method that the configuration calls `name`; None when the scale does not train it."""
         if name == BASE:
             return BASE
+        rows = [key for key, method in self.methods.items() if method.get("row") == name]
+        if len(rows) == 1:  # its name in the configuration, although another method may have that name as its key
+            return rows[0]
         named = [key for key, method in self.methods.items() if name in (key, method.get("row"))]
         # A scale may train one method under several settings; only one of them can have the plain name as its key.
         if len(named) > 1 and name not in named:

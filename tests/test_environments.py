@@ -1,9 +1,13 @@
-"""pyproject.toml (CPU) and environment.yml (GPU) are one set of pins but for torch, vLLM and what they force."""
+"""pyproject.toml (CPU) and environment.yml (GPU) are one set of pins but for torch, vLLM and what they force.
+
+Every test passes in both environments: vLLM, which only the GPU one has, tells which of them this is.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -57,7 +61,7 @@ def test_pins_differ_only_where_forced(cpu: dict[str, str], gpu: dict[str, str])
 
 def test_the_gpu_file_is_what_conda_expects(conda: dict[str, list], gpu: dict[str, str]) -> None:
     assert conda["channels"] == ["conda-forge"]
-    assert "python=3.11" in conda["dependencies"]
+    assert {"python=3.12", "gxx_linux-64", "ninja"} <= {item for item in conda["dependencies"] if isinstance(item, str)}
     assert "snakemake-executor-plugin-slurm" not in gpu, "numpy conflict: see docs/environments.md"
 
 
@@ -77,10 +81,83 @@ def test_the_packages_the_user_fixed_are_all_there(gpu: dict[str, str]) -> None:
     assert fixed <= set(gpu)
 
 
-def test_what_runs_here_is_what_is_pinned(cpu: dict[str, str]) -> None:
-    wrong = {}
-    for name, pinned in cpu.items():
-        installed = importlib.metadata.version(name).split("+")[0]
-        if installed != pinned:
-            wrong[name] = (installed, pinned)
-    assert not wrong, f"installed, pinned: {wrong}; run make install-test"
+@pytest.fixture(scope="module")
+def installed() -> dict[str, str]:
+    return {_plain(d.name): d.version.split("+")[0] for d in importlib.metadata.distributions()}
+
+
+def test_what_runs_here_is_what_is_pinned(cpu: dict[str, str], gpu: dict[str, str], installed: dict[str, str]) -> None:
+    pins = gpu if "vllm" in installed else cpu
+    wrong = {
+        name: (installed.get(_plain(name)), pin) for name, pin in pins.items() if installed.get(_plain(name)) != pin
+    }
+    assert not wrong, f"installed, pinned: {wrong}; run make install-test, or docs/environments.md"
+
+
+# ---- locks ----
+
+LOCKS = {name: ROOT / f"requirements/{name}.txt" for name in ("cpu", "test", "gpu")}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _locked(name: str) -> dict[str, str]:
+    """Package -> version of a lock, after a look at every line: a pin with one hash or more, and nothing else."""
+    versions: dict[str, str] = {}
+    hashes = 1
+    for line in LOCKS[name].read_text().splitlines()[1:]:
+        if re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line):
+            hashes += 1
+            continue
+        pin = re.fullmatch(r"([a-z0-9.-]+)(?:\[[a-z0-9, -]+\])?==([^ ]+)(?: ; [^\\]+)? \\", line)
+        assert pin, f"{name}.txt: {line}"
+        assert hashes, f"{name}.txt: {list(versions)[-1]} has no hash"
+        versions[pin[1]], hashes = pin[2], 0
+    assert hashes
+    return versions
+
+
+def test_every_pin_is_locked_as_it_is_pinned(cpu: dict[str, str], gpu: dict[str, str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    test = _pins([line for line in project["test"] if re.search(r"==[^ ]+$", line)])
+    for name, pins in {"cpu": _pins(project["harness"]), "test": cpu | test, "gpu": gpu}.items():
+        locked = _locked(name)
+        wanted = {_plain(package): version for package, version in pins.items() if name == "gpu" or package != "torch"}
+        assert {package: locked.get(package) for package in wanted} == wanted, name
+
+
+def test_the_cpu_locks_hold_no_torch_and_agree() -> None:
+    cpu, test = _locked("cpu"), _locked("test")
+    assert {name: test.get(name) for name in cpu} == cpu
+    assert not [name for name in test if name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-"))]
+
+
+def test_everything_that_is_installed_here_and_locked_is_as_locked(installed: dict[str, str]) -> None:
+    locked = _locked("gpu" if "vllm" in installed else "test")
+    other = {name: (installed[name], pin) for name, pin in locked.items() if installed.get(name, pin) != pin}
+    assert not other, f"installed, locked: {other}; run make install-test, or docs/environments.md"
+
+
+def test_the_containers_install_the_lock_and_nothing_else() -> None:
+    for name in ("Dockerfile", "apptainer.def"):
+        text = (ROOT / "containers" / name).read_text()
+        (line,) = [line for line in text.splitlines() if "pip install" in line]
+        assert "--no-deps --require-hashes -r /opt/gpu.txt" in line, name
+        assert "requirements/gpu.txt /opt/gpu.txt" in text, name
+
+
+def test_the_containers_python_is_called_as_the_jobs_call_python(tmp_path: Path) -> None:
+    """With a program that stands for apptainer: arguments arrive as they are, and without an image it says which."""
+    engine = tmp_path / "apptainer"
+    engine.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    engine.chmod(0o755)
+    command = [ROOT / "containers/bin/python", "-m", "a module", "--out", "x y"]
+    given = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TEPO_BENCH_IMAGE": "an image.sif"}
+    done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"exec|--nv|--bind|{tmp_path}|--pwd|{tmp_path}|an image.sif|python|-m|a module|--out|x y|"
+    del given["TEPO_BENCH_IMAGE"]
+    refused = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert "TEPO_BENCH_IMAGE" in refused.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from workflow.estimate import Job, World
 
 PROFILE = Path("profiles/slurm/config.yaml")
 
+# What the packages of environment.yml need of a machine.
+DRIVER = 580  # torch 2.11.0 and vLLM 0.24.0 are built with CUDA 13
+GLIBC = (2, 31)  # llguidance, which vLLM needs, has no wheel for an older one
+
 
 def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     """One sentence per thing that is missing or wrong. gpus: how many there are."""
@@ -40,7 +45,71 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
         for rule in ("train", "train_nodes"):
             sentences += time_limit(rule, _profile(rule))
         sentences += _slurm(world.config["cluster"]["gpus_per_node"], largest)
+        sentences += glibc(os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else None)
+        sentences += driver(_answer(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]))
+        sentences += attention(world.config["cluster"]["attention"], installed=_installed)
     return sentences
+
+
+def driver(versions: str | None) -> Iterator[str]:
+    """versions: what nvidia-smi says, a line for each GPU; None where it says nothing, as on most login nodes.
+
+    >>> list(driver("570.86.15\\n580.95.05\\n"))
+    ['driver 570.86.15: torch and vLLM are built with CUDA 13 and need 580 or newer; docs/environments.md']
+    >>> list(driver("580.95.05")), list(driver(None))
+    ([], [])
+    """
+    for version in sorted(set((versions or "").split())):
+        major = re.match(r"\d+", version)
+        if major and int(major[0]) < DRIVER:
+            yield (
+                f"driver {version}: torch and vLLM are built with CUDA 13 and need {DRIVER} or newer; "
+                "docs/environments.md"
+            )
+
+
+def glibc(version: str | None) -> Iterator[str]:
+    """version: as `os.confstr("CS_GNU_LIBC_VERSION")` gives it; None on a system with another C library.
+
+    >>> list(glibc("glibc 2.28"))
+    ['glibc 2.28: vLLM needs 2.31 or newer here and on the nodes; without it, a container: docs/environments.md']
+    >>> list(glibc("glibc 2.31")), list(glibc("glibc 3.0")), list(glibc(None))
+    ([], [], [])
+    """
+    found = re.fullmatch(r"glibc (\d+)\.(\d+).*", version or "")
+    if found and (int(found[1]), int(found[2])) < GLIBC:
+        yield (
+            f"{found[0]}: vLLM needs {GLIBC[0]}.{GLIBC[1]} or newer here and on the nodes; without it, a container: "
+            "docs/environments.md"
+        )
+
+
+def attention(chosen: str, installed: Callable[[str], bool]) -> Iterator[str]:
+    """Whether the chosen kernel's package is there. installed: tells of a package by its import name.
+
+    Asked only where torch is: the environment that Snakemake runs in on a cluster has none, and the jobs' cannot be
+    looked into from there.
+    """
+    if chosen == "flash_attention_2" and installed("torch") and not installed("flash_attn"):
+        yield (
+            "cluster.attention: flash_attention_2: the package flash-attn is not installed; docs/environments.md, or "
+            "attention: sdpa"
+        )
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _answer(command: Sequence[str]) -> str | None:
+    """What a command prints; None where it is missing, fails or gives no answer."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, encoding="utf-8", timeout=20, check=True, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
 
 
 def _models(world: World) -> Iterator[str]:

@@ -2,7 +2,7 @@ r"""The PRIME grader: the rules by which the code that the paper builds on judge
 
 That code is the PRIME team's (PRIME-RL/Entropy-Mechanism-of-RL, built on verl); the facts here are from its validation
 loop at commit 88505792. The grader is rebuilt from its description, to show where it and the project's own grader
-disagree. In options, columns and caches its name is `lineage`: it grades as the paper's code lineage does.
+disagree. In options, columns and caches its name is `lineage`: the code that the paper's baselines come from grades so.
 
 The answer is the last `\boxed{}`, else the last `\fbox{}`; no box is wrong. It is right when the texts are equal after
 the rewriting that graders of the MATH data set share, or when their members are equal one by one, or when math-verify

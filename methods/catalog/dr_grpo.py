@@ -11,7 +11,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 
 def dr_grpo(s: Settings) -> Parts:
     return Parts(
-        advantage=advantages.group_centred(scale="one"),
+        advantage=advantages.group_centred(scale="one", reward="binary"),
         ratio=ratios.token(),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         reduce=reducers.seq_mean_token_sum_norm(),

@@ -9,7 +9,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 def entropy_adv(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        shape=advantages.entropy_bonus(alpha=s["alpha"], kappa=s["kappa"]),
+        shape=advantages.entropy_bonus(alpha=s["alpha"], kappa=s["kappa"], of=s["entropy-of"]),
         ratio=ratios.token(),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
@@ -40,10 +40,11 @@ METHODS = [
             ),
             # least 1: below, the bonus could exceed |A| and flip its sign
             Option("kappa", 2.0, why="printed", printed="2, section 4.1", original="2, 2506.14758", least=1.0),
+            options.of_reading("entropy-of", original="current, 2506.14758's code"),
             *options.TOKEN_CLIP,
             options.AGG_SCOPE,
         ),
         parts=entropy_adv,
-        aliases={"entropy_adv_printed": {"alpha": 4e-4}},
+        aliases={"entropy_adv_printed": {"alpha": 4e-4}, "entropy_adv_original": {"alpha": 0.4}},
     ),
 ]

@@ -7,7 +7,7 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 
 def gpg(s: Settings) -> Parts:
     return Parts(
-        advantage=advantages.group_centred(scale=s["gpg-scale"]),
+        advantage=advantages.group_centred(scale=s["gpg-scale"], reward=s["reward"]),
         ratio=ratios.none(),  # also in later minibatches of a rollout, which GPG does not correct for being off-policy
         surrogate=surrogates.log_likelihood(),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
@@ -29,6 +29,7 @@ METHODS = [
             options.of_reading(
                 "gpg-scale", original="F_norm 1 or std; alpha = B/(B - M) in print, off in code, 2504.02546"
             ),
+            options.of_reading("reward"),
             options.AGG_SCOPE,
         ),
         parts=gpg,

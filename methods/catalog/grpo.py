@@ -21,7 +21,13 @@ def grpo_2024(s: Settings) -> Parts:
         ratio=ratios.token(),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         penalties=(
-            penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=masks.everywhere()),
+            penalties.kl(
+                beta=s["beta"],
+                estimator=s["kl-estimator"],
+                anchor=s["kl-anchor"],
+                mask=masks.everywhere(),
+                clamp=s["kl-clamp"],
+            ),
         ),
         reduce=reducers.seq_mean_token_mean(),
     )
@@ -57,6 +63,7 @@ METHODS = [
             options.KL_ANCHOR.with_(default="ref", printed="-", why="the original's"),
             # without `full`: the reference's whole distribution is never at hand
             options.KL_ESTIMATOR.with_(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
+            options.KL_CLAMP,
         ),
         parts=grpo_2024,
     ),

@@ -30,6 +30,7 @@ def tepo(s: Settings) -> Parts:
                 anchor=s["kl-anchor"],
                 mask=masks.falling_entropy_on_positive(dh=entropy_change),
                 norm=s["mask-norm"],
+                clamp=s["kl-clamp"],
             ),
         ),
         reduce=reducers.token_mean(scope=s["agg-scope"]),

@@ -14,7 +14,14 @@ def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
         ratio=ratios.sequence(gradient=s["gradient"]),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
         penalties=(
-            penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=mask, norm=norm),
+            penalties.kl(
+                beta=s["beta"],
+                estimator=s["kl-estimator"],
+                anchor=s["kl-anchor"],
+                mask=mask,
+                norm=norm,
+                clamp=s["kl-clamp"],
+            ),
         ),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )
@@ -49,6 +56,7 @@ METHODS = [
             options.BETA.with_(printed="1, 0.1, 0.01, 0.001, 0.0001, Panel A", why="TEPO's"),
             options.KL_ANCHOR,
             options.KL_ESTIMATOR,
+            options.KL_CLAMP,
         ),
         parts=tepo_kl_all,
     ),

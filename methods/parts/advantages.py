@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from methods.parts import part
+from methods.parts import Part, part
 from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
@@ -119,8 +119,11 @@ SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
 
 
 @part()
-def group_centred(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, scale: str) -> Tensor:
-    """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`."""
+def group_centred(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, scale: str, reward: str) -> Tensor:
+    """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`, R by R28."""
+    if reward == "signed":
+        # here and not in the trainer, whose records and whose test of a collapsed run count right answers
+        reward_B = 2 * reward_B - 1
     return (_centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)).to(reward_B.dtype)
 
 
@@ -167,10 +170,16 @@ def whitened(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, bas
     return (centred_B / (variance + 1e-8).sqrt()).to(reward_B.dtype)
 
 
-@part("entropy")
-def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float) -> Tensor:
+def entropy_bonus(*, alpha: float, kappa: float, of: str) -> Part:
+    """A bonus for the entropy of the `current` policy or of the `old` one, which sampled (R35)."""
+    needs = {"current": "entropy", "old": "old_entropy"}
+    return Part(_entropy_bonus, {"alpha": alpha, "kappa": kappa, "of": of}, frozenset({needs[of]}))
+
+
+def _entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
     """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758)."""
-    assert batch.entropy is not None
+    entropy_BT = batch.entropy if of == "current" else batch.old_entropy
+    assert entropy_BT is not None
     # detached: the bonus reweights tokens, it does not push the entropy itself
-    bonus_BT = alpha * batch.valid(batch.entropy.detach())
+    bonus_BT = alpha * batch.valid(entropy_BT.detach())
     return advantage_B1 + bonus_BT.minimum(advantage_B1.abs() / kappa)

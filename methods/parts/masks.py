@@ -31,10 +31,11 @@ def everywhere(t: Terms) -> Tensor:
     return t.batch.mask
 
 
-def tolerance(t: Terms) -> float | None:
-    """The default of dh-tol for these entropies; None: it has none."""
-    assert t.batch.entropy is not None
-    dtype = str(t.batch.entropy.dtype).removeprefix("torch.")
+def tolerance(t: Terms, of: Tensor | None = None) -> float | None:
+    """The default of dh-tol for the batch's entropies, or for other figures `of` its tokens; None: it has none."""
+    of = t.batch.entropy if of is None else of
+    assert of is not None
+    dtype = str(of.dtype).removeprefix("torch.")
     return TOLERANCE.get((dtype, t.batch.precision or dtype))
 
 
@@ -46,11 +47,23 @@ def entropy_change(definition: str, *, tolerance: float | None = None) -> Part:
 
     Raises `ConfigError` for a tolerance with a definition that takes no difference of entropies.
     """
-    if definition == "entropy_diff":
-        return entropy_diff(tol=tolerance)
+    if definition in DIFFERENCES:
+        return DIFFERENCES[definition](tol=tolerance)
     if tolerance is not None:
-        raise ConfigError(f"dh-tol: has no meaning with dh-def={definition}, which measures no entropy difference")
-    return pick({"cov_sign": cov_sign, "first_order": first_order, "theorem": theorem}, "dh-def", definition)()
+        raise ConfigError(f"dh-tol: has no meaning with dh-def={definition}, which subtracts nothing of the old policy")
+    return pick(SIGNS, "dh-def", definition)()
+
+
+def _without_rounding(t: Terms, change_BT: Tensor, tol: float | None) -> Tensor:
+    """0 where the change is at most `tol`; None: the default, `ConfigError` where there is none."""
+    if tol is None:
+        tol = tolerance(t, change_BT)
+        if tol is None:
+            raise ConfigError(
+                f"{t.batch.label}: dh-tol: no default for entropies in {change_BT.dtype} of passes in "
+                f"{t.batch.precision or change_BT.dtype}; measure it and set it"
+            )
+    return change_BT.hardshrink(tol)
 
 
 @part("entropy", "old_entropy")
@@ -59,16 +72,31 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
     entropy, old_entropy = t.batch.entropy, t.batch.old_entropy
     assert entropy is not None
     assert old_entropy is not None
-    if tol is None:
-        tol = tolerance(t)
-        if tol is None:
-            raise ConfigError(
-                f"{t.batch.label}: dh-tol: no default for entropies in {entropy.dtype} of passes in "
-                f"{t.batch.precision or entropy.dtype}; measure it and set it"
-            )
     # detached: dH selects tokens and is not optimised (`Batch` refuses an old_entropy that carries gradient)
     # without `valid`: what stands on padding selects nothing, and a comparison with NaN is False
-    return (entropy.detach() - old_entropy).hardshrink(tol)
+    return _without_rounding(t, entropy.detach() - old_entropy, tol)
+
+
+@part()
+def surprise_diff(t: Terms, *, tol: float | None) -> Tensor:
+    """-(log p_t - log p_t^old): the change of the sampled token's surprise, whose mean is the entropy; tol as above."""
+    return _without_rounding(t, -t.log_ratio_BT.detach(), tol)
+
+
+@part("entropy")
+def along_positions(t: Terms) -> Tensor:
+    """H_t - H_s, s the valid token before t in its response, both under the current policy; 0 at the first token."""
+    import torch
+
+    assert t.batch.entropy is not None
+    entropy_BT = t.batch.valid(t.batch.entropy.detach())
+    # 1 + the column of the last valid token at or before each column, 0 for none: a mask may have holes
+    column_T = torch.arange(1, entropy_BT.size(1) + 1, device=entropy_BT.device)
+    last_BT = (t.batch.mask * column_T).cummax(1).values
+    before_BT = last_BT.roll(1, 1)
+    before_BT[:, 0] = 0
+    change_BT = entropy_BT - entropy_BT.gather(1, (before_BT - 1).clamp(min=0))
+    return change_BT.masked_fill(before_BT == 0, 0.0)
 
 
 @part(scope="batch")
@@ -88,6 +116,10 @@ def first_order(t: Terms) -> Tensor:
 def theorem(t: Terms) -> Tensor:
     """-A: what Theorem 3.1 says dH's sign is."""
     return -t.advantage.expand_as(t.batch.mask)
+
+
+DIFFERENCES = {"entropy_diff": entropy_diff, "surprise_diff": surprise_diff}
+SIGNS = {"cov_sign": cov_sign, "first_order": first_order, "theorem": theorem, "positions": along_positions}
 
 
 @part()

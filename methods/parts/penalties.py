@@ -22,11 +22,16 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def kl(*, beta: float, estimator: str, anchor: str, mask: Part, norm: str = "tokens") -> Part:
-    """beta KL(pi, anchor) on the tokens of `mask`; estimator: R4, anchor: R3.
+def kl(
+    *, beta: float, estimator: str, anchor: str, mask: Part, norm: str = "tokens", clamp: float | None = None
+) -> Part:
+    """beta KL(pi, anchor) on the tokens of `mask`; estimator: R4, anchor: R3, clamp: R33.
 
-    norm (R7): "tokens" lets the reducer divide by all tokens, "masked" divides by the masked ones.
+    norm (R7): "tokens" lets the reducer divide by all tokens, "masked" divides by the masked ones. Raises `ConfigError`
+    for settings that contradict each other.
     """
+    if clamp is not None and estimator != "k3":
+        raise ConfigError(f"kl-clamp: bounds kl-estimator=k3, and has no meaning with kl-estimator={estimator}")
     if estimator == "full" and anchor == "ref":
         # no trainer keeps the reference's whole distribution, only its log-probs of the sampled tokens
         raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
@@ -35,23 +40,27 @@ def kl(*, beta: float, estimator: str, anchor: str, mask: Part, norm: str = "tok
         needs = {"full_logp", "old_full_logp"}
     elif anchor == "ref":
         needs = {"ref_logp"}
-    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": norm}
+    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": norm, "clamp": clamp}
     # the number of masked tokens is a statistic of the whole batch
     return Part(_kl, settings, frozenset(needs), "batch" if norm == "masked" else "token")
 
 
-def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: str) -> Tensor:
+def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: str, clamp: float | None) -> Tensor:
     """beta KL_t(pi || anchor) on the tokens of `mask`."""
     masked = mask(t)
     if norm == "masked":
         # the reducer will divide by N: N / (masked tokens) turns that into a mean over the masked tokens
         beta *= t.batch.tokens / max(int((masked & t.batch.mask).count_nonzero()), 1)
     # a copy: a mask that is a weight already must not be scaled in place
-    return divergence(t, estimator=estimator, anchor=anchor) * masked.to(t.batch.logp.dtype, copy=True).mul_(beta)
+    weight_BT = masked.to(t.batch.logp.dtype, copy=True).mul_(beta)
+    return divergence(t, estimator=estimator, anchor=anchor, clamp=clamp) * weight_BT
 
 
-def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
-    """(B, T), zero on padding. k3_is = r k3, r = pi/pi_old: unbiased in value and gradient; full: exact."""
+def divergence(t: Terms, *, estimator: str, anchor: str, clamp: float | None = None) -> Tensor:
+    """(B, T), zero on padding. k3_is = r k3, r = pi/pi_old: unbiased in value and gradient; full: exact.
+
+    clamp: k3 is at most this, and beyond it has no gradient.
+    """
     batch = t.batch
     if estimator == "full":
         assert batch.full_logp is not None
@@ -67,6 +76,9 @@ def divergence(t: Terms, *, estimator: str, anchor: str) -> Tensor:
         d = t.log_ratio_BT
     if estimator == "k3_is":
         return t.log_ratio_BT.exp() * ESTIMATORS["k3"](d)
+    if clamp is not None:
+        # d is bounded too, at verl's -20: the gradient of an infinite exp(-d) times the clamp's 0 would be NaN
+        return ESTIMATORS[estimator](d.clamp(min=-20.0)).clamp(max=clamp)
     return ESTIMATORS[estimator](d)
 
 

@@ -62,8 +62,13 @@ A corrected method needs `sampling_logp`. Where the frameworks differ: [names.md
 READINGS_INTRO = """
 # Readings
 
-Where the paper can be read in more than one way. **Bold** is the default; a run records all its readings. A method's
-reading is set in its key (`tepo+clip-form=eq4`). The *lineage* is the public code that the paper's settings come from.
+Where the paper can be read in more than one way. **Bold** is the default. A method's reading is set in its key
+(`tepo+clip-form=eq4`), and a run's `run.json` names every reading of its method. What training settles is in the same
+file's specification; what evaluation settles is in `samples.json` and `grades.json`. Behind a value in brackets stands
+what sets it, or why nothing does.
+
+The paper names no codebase. *Lineage* means here the code that its baselines come from and whose sizes and settings it
+prints: [PRIME-RL/Entropy-Mechanism-of-RL](https://github.com/PRIME-RL/Entropy-Mechanism-of-RL), built on an older verl.
 """
 
 
@@ -200,7 +205,10 @@ def settled_elsewhere(room: str) -> str:
     rows = []
     for reading in READINGS:
         if reading.room == room:
-            values = "; ".join(f"{_value(reading, label)}: {meaning}" for label, meaning in reading.values.items())
+            values = "; ".join(
+                f"{_value(reading, label)}: {meaning}" + (f" ({reading.how[label]})" if label in reading.how else "")
+                for label, meaning in reading.values.items()
+            )
             rows.append((reading.id, reading.name, values, reading.why))
     return table(("id", "reading", "values", "why"), rows)
 

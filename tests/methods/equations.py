@@ -274,6 +274,8 @@ def divergence(c: Case, i: int, t: int) -> float:
     anchor = {"old": c.now.old, "ref": c.now.ref}[c.settings.get("kl-anchor", "old")]
     d = c.now.logp[i][t] - anchor[i][t]
     k3 = math.exp(-d) - 1 + d
+    if c.settings.get("kl-clamp") is not None:
+        k3 = min(k3, c.settings["kl-clamp"])
     return {"k1": d, "abs": abs(d), "k2": d * d / 2, "k3": k3, "k3_is": math.exp(c.log_ratio(i, t)) * k3}[kind]
 
 
@@ -300,6 +302,10 @@ def entropy_change(c: Case, i: int, t: int) -> float:
         return -covariance(c, i, t)
     if kind == "first_order":
         return -a * (c.held.logp[i][t] + c.held.entropy[i][t])
+    if kind == "surprise_diff":
+        return -(c.held.logp[i][t] - c.now.old[i][t])
+    if kind == "positions":
+        return c.held.entropy[i][t] - c.held.entropy[i][t - 1] if t else 0.0
     if kind == "theorem":  # Theorem 3.1 taken at its word
         return -a
     raise NotImplementedError(f"tests/methods/reference.py: entropy_change: dh-def={kind}")

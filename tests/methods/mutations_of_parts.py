@@ -294,7 +294,9 @@ def advantage_changed(name: str, part: Part) -> Mutation:
     return lambda m: None if str(m.parts.advantage) == str(part) else with_parts(m, advantage=part)
 
 
-MUTATIONS["do not divide by the deviation"] = advantage_changed("", advantages.group_centred(scale="one"))
+MUTATIONS["do not divide by the deviation"] = advantage_changed(
+    "", advantages.group_centred(scale="one", reward="binary")
+)
 MUTATIONS["divide by the biased deviation"] = advantage_changed("", advantages.group_zscore(std="biased"))
 MUTATIONS["divide by the deviation"] = advantage_changed("", advantages.group_zscore(std="unbiased"))
 

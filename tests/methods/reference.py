@@ -132,7 +132,8 @@ def entropy_adv(c: Case) -> float:
 
     def shaped(c: Case, i: int, t: int) -> float:
         a = c.now.advantage[i]
-        return a + min(c.settings["alpha"] * c.held.entropy[i][t], abs(a) / c.settings["kappa"])
+        entropy = c.now.old_entropy if c.settings.get("entropy-of") == "old" else c.held.entropy
+        return a + min(c.settings["alpha"] * entropy[i][t], abs(a) / c.settings["kappa"])
 
     return -token_mean(c, corrected(clipped(c, base_ratio(c, "token"), shaped)))
 
@@ -284,7 +285,9 @@ def z_scored(reward: Numbers, group: Sequence[int], lengths: Sequence[int], sett
 
 
 def centred(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
-    """alpha (R - mean of the group) / F_norm (2504.02546 eq. 5); reading gpg-scale (R13)."""
+    """alpha (R - mean of the group) / F_norm (2504.02546 eq. 5); readings gpg-scale (R13), reward (R28)."""
+    if settings.get("reward") == "signed":
+        reward = [2 * r - 1 for r in reward]
     kind = settings.get("gpg-scale", "one")
     peers = groups(reward, group)
     centre = [r - sum(p) / len(p) for r, p in zip(reward, peers, strict=True)]

@@ -24,6 +24,7 @@ from methods.readings import NAMED, READINGS, Reading
 from records.errors import ConfigError, CorruptInputError
 from records.provenance import ROOT
 from report.docs import methods
+from workflow.config import Prompts, Training
 
 PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
 
@@ -184,8 +185,16 @@ def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
 
 
 def test_reading_ids_are_complete_and_unique() -> None:
-    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 33)] + [f"E{n}" for n in range(1, 11)]
+    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 36)] + [f"E{n}" for n in range(1, 12)]
     assert len(NAMED) == len(READINGS)
+
+
+@pytest.mark.parametrize("reading", [r for r in READINGS if r.room != "methods"], ids=lambda r: r.name)
+def test_every_other_value_of_training_and_evaluation_says_what_sets_it_or_why_nothing_does(reading: Reading) -> None:
+    assert reading.how.keys() == reading.values.keys() - {reading.default}
+    sections = {"training": Training, "prompts": Prompts}
+    for section, key in re.findall(r"`(training|prompts)\.(\w+)", " ".join(reading.how.values())):
+        assert key in sections[section].model_fields, key
 
 
 @pytest.mark.parametrize("name", [r.name for r in READINGS if r.room == "methods"])

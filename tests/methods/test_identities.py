@@ -342,6 +342,9 @@ def test_p18_gpg_doubles_when_rewards_are_plus_and_minus_one() -> None:
     method, group = catalog.parse("gpg"), torch.arange(8) // 4
     reward = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0.0]).double()
     assert torch.equal(method.advantage(2 * reward - 1, group), 2 * method.advantage(reward, group))
+    for scale in ("one", "std", "informative", "inverse-accuracy"):
+        plain, signed = (catalog.parse(f"gpg+gpg-scale={scale}+reward={kind}") for kind in ("binary", "signed"))
+        assert torch.equal(signed.advantage(reward, group), plain.advantage(2 * reward - 1, group)), scale
 
 
 # Four prompts of six responses: rewards 0 and 1, every share of right answers between.

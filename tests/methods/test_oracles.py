@@ -358,6 +358,23 @@ def test_trap_verl_clamps_k3_at_10() -> None:
     assert ours - float(verl("gspo", fields, kl="k3", beta=1.0)[0]) > 1e-3
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("anchor", ["old", "ref"])
+@pytest.mark.parametrize("drift", [1.0, 60.0])  # 60: exp(-d) is beyond float32, and 0 times its gradient would be NaN
+def test_the_clamped_kl_equals_verl_where_its_clamp_acts(anchor: str, drift: float, dtype: torch.dtype) -> None:
+    fields = cast(BATCHES["far"], dtype)
+    name = f"{anchor}_logp"
+    # the surrogate stays as it is: only the anchor of the penalty is far away, by -1.5, 0 or 1.5 times the drift
+    shift = 1.5 * drift * (torch.arange(fields["logp"].numel()) % 3 - 1).view_as(fields["logp"]).to(dtype)
+    fields = fields | ({"ref_logp": fields["ref_logp"] + shift} if anchor == "ref" else {})
+    d = (fields["logp"] - fields[name])[fields["mask"]].double()
+    assert int(((-d).exp() + d - 1 > 10).sum()) >= 3
+    loss, gradient = verl("gspo", fields, kl="k3", anchor=name, beta=0.3)
+    got = evaluate(catalog.parse(f"tepo_kl_all+beta=0.3+kl-anchor={anchor}+kl-clamp=10"), fields)
+    assert bool(got[1]["logp"].isfinite().all())
+    assert_same(got, (float(loss), {"logp": gradient}), dtype)
+
+
 def test_trap_verl_gpg_scale_is_inverse_accuracy_and_not_the_papers() -> None:
     reward, group = torch.tensor([1, 0, 0, 1, 1, 1.0]), torch.tensor([0, 0, 0, 1, 1, 1])
     verls = oracles.verl_advantage("gpg", reward, group)[0]

@@ -119,10 +119,24 @@ def test_one_method_beyond_the_paper_is_enough_for_its_table(embedded: Tree) -> 
 
 
 def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(embedded: Tree, paper: Tree) -> None:
-    last = fill(embedded, "3").blocks[-1][0]
-    assert last.block.title == "Beyond the paper: other readings of what it leaves open"
-    assert fill(paper, "3").blocks[-1][0].block.title == "Panel E: TEPO w. Token-Level KL-Divergence"
-    assert not any("Beyond" in note or "X3" in note for note in fill(paper, "3").notes)
+    open_ones = "Beyond the paper: other readings of what it leaves open"
+    beyond = {}
+    for tree in (embedded, paper):
+        filled = fill(tree, "3")
+        assert filled.blocks[-1][0].block.title == open_ones
+        beyond[tree.scale] = {row.id for row in filled.blocks[-1]}
+        assert not any("Beyond" in note or "X3" in note for note in filled.notes)
+    clamped = {f"X3.clamp{n}" for n in range(1, 6)}
+    assert beyond["embedded"] == {*clamped, "X3.k1", "X3.abs", "X3.ref", "X3.printed"}
+    assert beyond["paper"] == {*clamped, "X3.original"}
+
+
+def test_a_name_of_the_configuration_wins_over_another_methods_key(paper: Tree) -> None:
+    """`entropy_adv` is the printed coefficient there, and also the key of the original's."""
+    assert paper.method_for("entropy_adv") == "entropy_adv+alpha=0.0004"
+    assert paper.method_for("entropy_adv_original") == "entropy_adv"
+    (printed,) = [row for row in fill(paper, "1").rows if row.id == "T1.5"]
+    assert {c.run.method for c in printed.checkpoints} == {"entropy_adv+alpha=0.0004"}
 
 
 def partly(tree: Tree, folder: Path, wanted: object) -> Tree:

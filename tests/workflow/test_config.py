@@ -177,8 +177,8 @@ def runs(config: dict[str, Any]) -> set[str]:
             "paper",
             {"methods": "grpo,tepo", "models": "qwen2.5_7b"},
             {
-                "qwen2.5_7b/grpo/seed1: 72,132", "qwen2.5_7b/grpo/seed2: 72,132",
-                "qwen2.5_7b/tepo/seed1: 72", "qwen2.5_7b/tepo/seed2: 72",
+                "qwen2.5_7b/grpo/seed1: 72,132", "qwen2.5_7b/grpo/seed2: 18,72,132",
+                "qwen2.5_7b/tepo/seed1: 72", "qwen2.5_7b/tepo/seed2: 18,72",
             },
         ),
         (

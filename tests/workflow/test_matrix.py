@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from methods import catalog
 from methods.training import spec as specs
 from models import registry
 from records.errors import ConfigError
@@ -40,13 +41,53 @@ def slot(config: dict[str, Any], name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 122, 126, 131), ("paper", 36, 38, 43)]
+    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 132, 136, 141), ("paper", 42, 46, 51)]
 )
 def test_counts(scale: str, runs: int, checkpoints: int, evaluations: int) -> None:
     planned = matrix.plan(CONFIGS[scale])
     assert len(planned) == len({p.run for p in planned}) == runs
     assert sum(len(p.checkpoints) for p in planned) == checkpoints
     assert len(matrix.checkpoints(CONFIGS[scale])) == evaluations
+
+
+def test_the_papers_names_have_its_printed_values_and_the_originals_coefficient_a_name_of_its_own() -> None:
+    config = CONFIGS["paper"]
+    methods = {p.row: catalog.parse(p.run.method) for p in matrix.plan(config)}
+    printed = {
+        "entropy_adv": ("alpha", 4e-4),
+        "entropy_adv_original": ("alpha", 0.4),
+        "clip_cov": ("fraction", 2e-4),
+        "kl_cov": ("fraction", 2e-3),
+    }
+    assert {row: (name, methods[row].params[name]) for row, (name, _) in printed.items()} == printed
+    embedded = {p.row: p.run.method for p in matrix.plan(CONFIGS["embedded"])}
+    assert embedded["entropy_adv_printed"] == methods["entropy_adv"].key
+
+
+def test_panel_a_is_planned_with_verls_clamp_beside_every_row_without() -> None:
+    for scale, config in CONFIGS.items():
+        keys = {p.run.method for p in matrix.plan(config)}
+        panel = {key for key in keys if "tepo_kl_all" in key and key.count("+") <= 1 and "kl-" not in key}
+        assert len(panel) == 5, scale
+        assert {f"{key}+kl-clamp=10" for key in panel} <= keys, scale
+
+
+def test_a_step_as_an_optimiser_step_needs_no_run_of_its_own() -> None:
+    kept = {p.row: p.steps for p in matrix.plan(CONFIGS["paper"]) if p.run.model == "qwen2.5_7b" and p.run.seed == 2}
+    assert (kept["grpo"], kept["tepo"]) == ((18, 72, 132), (18, 72))
+    updates = specs.check(
+        matrix.specification(CONFIGS["paper"], matrix.plan(CONFIGS["paper"])[0], "base", "prompts"), "spec"
+    ).training.updates_per_rollout
+    assert 18 * updates == 72
+
+
+def test_three_seeds_of_the_papers_matrix() -> None:
+    config = load([*FILES["paper"], ROOT / "config/paper_seeds.yaml"])
+    once = {(p.run.model, p.run.method) for p in matrix.plan(CONFIGS["paper"])}
+    thrice = [(p.run.model, p.run.method, p.run.seed) for p in matrix.plan(config)]
+    assert sorted(thrice) == sorted((*run, seed) for run in once for seed in (1, 2, 3))
+    cost = (ROOT / "config/paper_seeds.yaml").read_text()
+    assert f"{len(thrice)} runs and {len(matrix.checkpoints(config))} evaluations" in cost
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -10,6 +10,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def _no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether this machine has Slurm commands must not matter."""
     which = shutil.which
     monkeypatch.setattr(preflight.shutil, "which", lambda name: None if name == "sinfo" else which(name))
+    monkeypatch.setattr(preflight, "_answer", lambda command: None)  # nor whether it has a GPU
 
 
 def world(folder: Path, config: dict[str, Any] = PAPER) -> World:
@@ -50,15 +52,15 @@ def problems(of: World, gpus: int = 64) -> list[str]:
 
 
 def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
-    """29 runs on 8 GPUs (27 of 7B, 2 of 8B) and 7 on 16, 72 rollouts but for the two of 132."""
+    """35 runs on 8 GPUs (33 of 7B, 2 of 8B) and 7 on 16, 72 rollouts but for the two of 132."""
     of = world(tmp_path)
     trains = estimate.train(of)
-    rollouts_7b, rollouts_8b, rollouts_14b = 25 * 72 + 2 * 132, 2 * 72, 7 * 72
+    rollouts_7b, rollouts_8b, rollouts_14b = 31 * 72 + 2 * 132, 2 * 72, 7 * 72
     by_hand = (rollouts_7b * 350 * 8 + rollouts_8b * 370 * 8 + rollouts_14b * 350 * 16) / 3600
     assert sum((job.seconds or 0) * job.gpus for job in trains) / 3600 == pytest.approx(by_hand)
     assert [job for job in trains if job.done] == []
     disk = estimate.disk(of, trains, 64)
-    assert disk["checkpoints"] == pytest.approx(4 * (29 * 7.6e9 + 2 * 8.0e9 + 7 * 14.8e9))
+    assert disk["checkpoints"] == pytest.approx(4 * (37 * 7.6e9 + 2 * 8.0e9 + 7 * 14.8e9))
     assert sum(estimate.downloads(of).values()) == pytest.approx(2 * (3 * 7.6e9 + 8.0e9 + 14.8e9) + 290e6)
 
 
@@ -93,7 +95,7 @@ def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> No
     assert found["qwen2.5_7b/tepo/seed2"].source == "measured here, median of 2 runs"
     assert found["qwen3_14b/grpo/seed2"].seconds == 350.0 * 72
     assert [name for name, job in found.items() if job.done] == ["qwen2.5_7b/grpo/seed2"]
-    assert estimate.counts(of)["train"] == (36, 35)
+    assert estimate.counts(of)["train"] == (42, 41)
 
 
 def test_measured_evaluation(tmp_path: Path) -> None:
@@ -153,6 +155,43 @@ def test_what_is_wrong_is_named(tmp_path: Path, case: str) -> None:
     found = problems(of)
     assert any(re.search(message, line) for line in found), found
     assert all("\n" not in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        (preflight.driver("570.86.15\n570.86.15\n"), "driver 570.86.15: torch and vLLM are built with CUDA 13"),
+        (preflight.driver("580.65.06\n570.1\n"), "driver 570.1:"),
+        (preflight.driver("580.65.06\n"), None),
+        (preflight.driver("1001.2"), None),  # numbers, not texts, are compared
+        (preflight.driver(""), None),
+        (preflight.driver(None), None),
+        (preflight.glibc("glibc 2.28"), "glibc 2.28: vLLM needs 2.31"),
+        (preflight.glibc("glibc 2.9"), "glibc 2.9:"),
+        (preflight.glibc("glibc 2.31"), None),
+        (preflight.glibc("glibc 3.1"), None),
+        (preflight.glibc("musl 1.2"), None),
+        (preflight.glibc(None), None),
+        (preflight.attention("flash_attention_2", {"torch"}.__contains__), "flash-attn is not installed"),
+        (preflight.attention("flash_attention_2", {"torch", "flash_attn"}.__contains__), None),
+        (preflight.attention("flash_attention_2", set().__contains__), None),  # not the jobs' environment
+        (preflight.attention("sdpa", {"torch"}.__contains__), None),
+    ],
+)
+def test_what_the_gpu_packages_need_of_a_machine(said: Iterator[str], wrong: str | None) -> None:
+    lines = list(said)
+    assert len(lines) == (wrong is not None)
+    assert not wrong or wrong in lines[0]
+
+
+@pytest.mark.usefixtures("_endless_disk")
+def test_the_machine_is_looked_at_where_gpus_are_configured_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "_answer", lambda command: "535.1\n" if command[0] == "nvidia-smi" else None)
+    (said,) = problems(staged(world(tmp_path)))
+    assert said.startswith("driver 535.1:")
+    assert problems(world(tmp_path / "cpu", EMBEDDED), gpus=1) == []
 
 
 @pytest.mark.usefixtures("_endless_disk")
@@ -267,7 +306,7 @@ def command(config: dict[str, Any], folder: Path) -> tuple[subprocess.CompletedP
     return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.mark.parametrize(("seeds", "runs"), [(None, 36), (12, 408)], ids=["paper", "408 runs"])
+@pytest.mark.parametrize(("seeds", "runs"), [(None, 42), (12, 480)], ids=["paper", "480 runs"])
 def test_the_command_says_it_all_in_under_three_seconds(tmp_path: Path, seeds: int | None, runs: int) -> None:
     config = PAPER if seeds is None else merge(yaml.safe_load(large_matrix(seeds)), PAPER)
     done, seconds = command(config, tmp_path)
@@ -283,7 +322,7 @@ def test_the_command_says_it_all_in_under_three_seconds(tmp_path: Path, seeds: i
 def test_a_plan_with_nothing_missing_ends_with_0(tmp_path: Path) -> None:
     done, _ = command(EMBEDDED, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "122 unique runs (0 done), 131 evaluations" in done.stdout
+    assert "132 unique runs (0 done), 141 evaluations" in done.stdout
     assert "core-hours" in done.stdout
     assert done.stdout.endswith("Missing or wrong: nothing\n")
 
