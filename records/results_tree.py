@@ -241,6 +241,16 @@ class Tree:
         """Planned runs and their entry in the matrix, in its order."""
         return {Run(run["model"], run["method"], run["seed"]): run for run in self.matrix["runs"]}
 
+    def is_fresh(self, run: Run) -> bool:
+        """Whether a run of a sweep is on a seed that compares chosen values: a mean over it and the seeds that chose
+        would be too high."""
+        sweep = self.matrix.get("sweep")
+        return sweep is not None and run.seed in sweep["test_seeds"] and (run.model, run.method) in self._swept
+
+    @cached_property
+    def _swept(self) -> frozenset[tuple[str, str]]:
+        return frozenset((point["model"], point["method"]) for point in self.matrix["sweep"]["points"])
+
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
         return [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in self.matrix["checkpoints"]]

@@ -39,8 +39,7 @@ def _blocks(tree: Tree) -> Iterator[Block]:
     sweep = tree.matrix.get("sweep") or {}
     base_of = {(point["model"], point["method"]): point["base"] for point in sweep.get("points", ())}
     for run, entry in tree.runs.items():
-        # Values were chosen on other seeds: a mean over both would be too high. Values differ between methods here.
-        fresh = (run.model, run.method) in base_of and run.seed in sweep["test_seeds"]
+        fresh = tree.is_fresh(run)  # values differ between methods here
         for step in entry["steps"]:
             place = run.model, None if fresh else run.variant, step, fresh
             groups.setdefault(place, {}).setdefault(run.method, []).append(run)

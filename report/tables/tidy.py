@@ -344,7 +344,11 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
         wanted = []
     else:
         runs = [run for run in tree.runs if (run.model, run.method) == (model, method)]
-        wanted = [Checkpoint(run, step) for run in runs if row.seeds is None or run.seed in row.seeds]
+        wanted = [
+            Checkpoint(run, step)
+            for run in runs
+            if (not tree.is_fresh(run) if row.seeds is None else run.seed in row.seeds)
+        ]
     return [checkpoint for checkpoint in wanted if checkpoint in tree.evaluated]
 
 

@@ -11,7 +11,7 @@ import pytest
 from records.layout import Run
 from records.results_tree import Tree
 from report import sweep
-from report.tables import runs
+from report.tables import runs, spec, tidy
 from tests.report import synthetic
 from tests.report.tables import filled
 
@@ -98,6 +98,19 @@ def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_valu
     assert [row.label for row in table.blocks[0]][1:] == [
         "GRPO/DAPO, learning rate 0.0002", "TEPO, learning rate 0.0002",
     ]  # fmt: skip
+
+
+def test_the_papers_rows_do_not_average_over_fresh_seeds(swept: Tree) -> None:
+    tree = Tree(swept.root)
+    # As when the scale's own value was chosen: the plain runs are on fresh seeds too.
+    more = [{"model": "tiny_qwen2", "method": "tepo", "row": "tepo", "seed": seed, "steps": [12]} for seed in TEST]
+    tree.matrix = swept.matrix | {
+        "runs": swept.matrix["runs"] + more,
+        "checkpoints": swept.matrix["checkpoints"]
+        + [{"model": "tiny_qwen2", "method": "tepo", "seed": seed, "step": 12} for seed in TEST],
+    }
+    (row,) = (row for row in spec.table("1").rows if row.id == "T1.8")
+    assert {checkpoint.run.seed for checkpoint in tidy.planned(row, "tiny_qwen2", tree)} == set(SELECT)
 
 
 def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
