@@ -25,6 +25,7 @@ from records.errors import ConfigError, Parser, whole
 from records.files import read_json, write_json, write_text
 from records.provenance import ROOT, environment
 from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place
+from tests.gpu.machine import nvidia_smi
 
 OUT = Path("results/gpu")
 PATIENCE = 4.0  # times its minutes, a check is ended; on a CPU, whose speed nobody knows, an hour
@@ -78,7 +79,9 @@ def found_device(wanted: str | None) -> tuple[str, float | None]:
         raise ConfigError("--device: cuda: torch sees no GPU here; allowed: cpu")
     if wanted == "cpu" or not there:
         return "cpu", None
-    return "cuda", float(torch.cuda.mem_get_info()[1])
+    said = nvidia_smi("memory.total")
+    total = float(said[0]) * 2**20 if said else float(torch.cuda.get_device_properties(0).total_memory)
+    return "cuda", total
 
 
 def select(numbers: Sequence[int] | None, gpus: int) -> list[Check]:

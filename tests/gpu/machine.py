@@ -22,10 +22,10 @@ def look(place: Place) -> Figures:
 
     pins = gpu_pins() if place.cuda else cpu_pins()
     differ = {name: (installed(name), wanted) for name, wanted in pins.items() if installed(name) != wanted}
-    smi = nvidia_smi()
+    smi = nvidia_smi("name", "driver_version")
     found: Figures = {
         "gpu": smi[0] if smi else None,
-        "driver": smi[1] if smi else None,
+        "driver": float(".".join(smi[1].split(".")[:2])) if smi else None,  # 580.65 of 580.65.06
         "torch": torch.__version__,
         "torch_sees_the_gpu": torch.cuda.is_available(),
         "python": platform.python_version(),
@@ -46,14 +46,18 @@ def look(place: Place) -> Figures:
     return found
 
 
-def nvidia_smi() -> tuple[str, float] | None:
-    """The first GPU's name and the driver's version, 580.65 of 580.65.06; None without a driver."""
+def nvidia_smi(*fields: str) -> list[str] | None:
+    """What the driver says of the first GPU that this process may use; None where there is no driver.
+
+    Not asked through torch, which would take memory of the GPU for as long as the process lives.
+    """
     if shutil.which("nvidia-smi") is None:
         return None
-    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+    words = ["nvidia-smi", f"--id={first}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
-    match = re.match(r"(.+), (\d+(?:\.\d+)?)", done.stdout)
-    return (match[1], float(match[2])) if match else None
+    values = [value.strip() for value in done.stdout.strip().split(",")]
+    return values if done.returncode == 0 and len(values) == len(fields) else None
 
 
 def glibc() -> float | None:

@@ -21,6 +21,7 @@ from records.files import read_json, write_json, write_text
 from tests.adapters import worlds
 from tests.gpu import models
 from tests.gpu.checks import Figures, Place
+from tests.gpu.machine import nvidia_smi
 from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B
 
 # Floating-point operations per second in bfloat16 without sparsity, by a part of the device's name: data sheets.
@@ -227,16 +228,16 @@ def settle(place: Place) -> float | None:
     """Seconds until the card is free again: the processes of a killed run end by themselves, but not at once."""
     if not place.cuda:
         return None
-    began = time.monotonic()
-    words = ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"]
+    began, said = time.monotonic(), None
     while time.monotonic() - began < 120:
-        # not through torch: it would take memory of its own
-        done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=True)
-        used, total = (float(x) for x in done.stdout.splitlines()[0].split(","))
-        if used < 0.05 * total:
+        said = nvidia_smi("memory.used", "memory.total")
+        if said is None:  # a container may lack the program
+            time.sleep(30)
+            return None
+        if float(said[0]) < 0.05 * float(said[1]):
             return time.monotonic() - began
         time.sleep(1)
-    raise RuntimeError(f"{used:.0f} of {total:.0f} MiB of the GPU are still taken 120 s after the run was killed")
+    raise RuntimeError(f"MiB of the GPU that are still taken 120 s after the run was killed, and all: {said}")
 
 
 def loaded(place: Place, state: Path) -> int:

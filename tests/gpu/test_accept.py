@@ -16,7 +16,7 @@ import yaml
 from records.errors import ConfigError
 from records.files import read_json
 from records.provenance import ROOT
-from tests.gpu import accept, checks, models
+from tests.gpu import accept, checks, machine, models
 from tests.gpu.checks import CHECKS, Criterion, Place
 from workflow import estimate
 
@@ -94,6 +94,28 @@ def test_a_check_that_crashes_or_fails_is_said_and_fails_the_command(tmp_path: P
     result = accept.run(replace(CHECKS[0], number=99), Place(tmp_path, "cpu", None))  # the process finds no such check
     assert result["state"] == accept.FAILED
     assert result["why"].startswith("ended with ")
+
+
+SMI = """#!/bin/sh
+[ "$1" = "--id=3" ] || exit 6
+case $2 in
+--query-gpu=name,driver_version) echo "NVIDIA L40S, 580.65.06" ;;
+--query-gpu=memory.total) echo "46068" ;;
+*) exit 2 ;;
+esac
+"""
+
+
+def test_the_driver_is_asked_about_the_gpu_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    assert machine.nvidia_smi("memory.total") == ["46068"]
+    found = machine.look(Place(tmp_path, "cpu", None))
+    assert (found["gpu"], found["driver"]) == ("NVIDIA L40S", 580.65)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert machine.nvidia_smi("memory.total") is None
 
 
 def test_unknown_checks_are_refused() -> None:
