@@ -37,7 +37,6 @@ LOCK = threading.Lock()
 
 def one_at_a_time(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
     assert LOCK.locked(), "taken before the clock starts"
-    time.sleep(0.105)
     return [1.0]
 
 
@@ -91,12 +90,14 @@ def test_a_reward_that_does_not_come_in_time_is_no_score(monkeypatch: pytest.Mon
 
 
 def test_waiting_for_its_turn_takes_no_time_from_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a tenth of the limit, all together twice as long as it."""
-    monkeypatch.setattr(dataset, "SECONDS", 1.0)
+    """Another response has the lock for longer than the limit."""
+    monkeypatch.setattr(dataset, "SECONDS", 2.0)
+    LOCK.acquire()
+    threading.Timer(1.5 * dataset.SECONDS, LOCK.release).start()
     began = time.monotonic()
-    found = asyncio.run(scored("tests.adapters.test_verl_pieces:one_at_a_time", 20))
-    assert time.monotonic() - began > 2 * dataset.SECONDS
-    assert [row["timeout"] for row in found] == [False] * 20
+    found = asyncio.run(scored("tests.adapters.test_verl_pieces:one_at_a_time", 2))
+    assert time.monotonic() - began > dataset.SECONDS
+    assert [row["timeout"] for row in found] == [False, False]
 
 
 def test_the_training_reward_names_the_lock_it_waits_for() -> None:

@@ -263,6 +263,32 @@ def test_a_sampler_that_never_gets_the_weights_ends_the_run(
     assert last["rollout"] == "2"
 
 
+def test_refill_after_oversampling_goes_on_bit_for_bit(
+    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
+) -> None:
+    """Most groups are constant: each rollout draws one and a half times its prompts, then more. Killed in the third."""
+    changes = {"filter": "refill", "reward": "tests.adapters.worlds:rarely", "refill_rounds": 2, "rollouts": 3}
+    spec = worlds.spec(world, "grpo", trainer="verl", checkpoints=(3,), **changes)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for out in (cut, whole):
+        no_stray_processes.append(command(spec, out))
+    killed, uncut = no_stray_processes
+    until(killed, cut, 2 * 4)
+    killed.kill()
+    killed.wait()
+    no_stray_processes.append(command(spec, cut))
+    assert no_stray_processes[-1].wait(timeout=400) == 0, said(cut)[-3000:]
+    assert uncut.wait(timeout=400) == 0, said(whole)[-3000:]
+    assert "resume" in events(cut)
+    rows = [read_growing_csv(out / "curve.csv") for out in (whole, cut)]
+    assert [untimed(row) for row in rows[0]] == [untimed(row) for row in rows[1]]
+    weights = [(out / "checkpoints" / "step3" / "model.safetensors").read_bytes() for out in (whole, cut)]
+    assert weights[0] == weights[1]
+    sampled = {int(row["groups_sampled"]) for row in rows[0]}
+    assert min(sampled) >= 6
+    assert max(sampled) > 6
+
+
 FAILURES = {  # changes of the specification, environment -> what the job says last
     "the reward raises": ({"reward": "tests.adapters.worlds:one_none"}, {}, "reward tests.adapters.worlds:one_none: "),
     "nothing comes back in time": ({}, {"TEPO_VERL_WAIT_SECONDS": "3"}, "verl: .*: no end after 3 s"),
