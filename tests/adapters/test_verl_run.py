@@ -254,7 +254,7 @@ def test_a_sampler_that_never_gets_the_weights_ends_the_run(
     spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4)
     process = command(spec, out, ("-c", UNSYNCED))
     no_stray_processes.append(process)
-    assert process.wait(timeout=300) == 2, said(out)[-3000:]
+    assert process.wait(timeout=900) == 2, said(out)[-3000:]
     message = r"^error: .*curve.csv: rollout 2: the sampler has another policy than the trainer: sampling_gap_mean"
     assert re.search(message, said(out), re.MULTILINE), said(out)[-3000:]
     *before, last = read_growing_csv(out / "state" / "curve.csv")
@@ -277,8 +277,8 @@ def test_refill_after_oversampling_goes_on_bit_for_bit(
     killed.kill()
     killed.wait()
     no_stray_processes.append(command(spec, cut))
-    assert no_stray_processes[-1].wait(timeout=400) == 0, said(cut)[-3000:]
-    assert uncut.wait(timeout=400) == 0, said(whole)[-3000:]
+    assert no_stray_processes[-1].wait(timeout=900) == 0, said(cut)[-3000:]
+    assert uncut.wait(timeout=900) == 0, said(whole)[-3000:]
     assert "resume" in events(cut)
     rows = [read_growing_csv(out / "curve.csv") for out in (whole, cut)]
     assert [untimed(row) for row in rows[0]] == [untimed(row) for row in rows[1]]
