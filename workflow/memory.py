@@ -65,21 +65,18 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
     share = 0 if getattr(training, "offload", False) else shape.parameters / training.gpus
     tokens = max(max(part) for part in simulated(training, packs_by_tokens(training, method), _rows(training, method)))
     head = shape.vocab_size * shape.hidden_size
-    chunk = 8 * min(CHUNK, tokens) * shape.vocab_size
-    mask = (1 + width) * tokens**2 if training.attention == "sdpa" else 0
+    mask = attention_mask(tokens, width) if training.attention == "sdpa" else 0
     gathered = 2 * width * shape.layer_parameters + width * head
-    passing = activations(shape, tokens, width) + mask
-    # The head's gradient: its sum in float32 and a product in the pass's precision; then one copy in that precision is
-    # kept until the end of the pass, when it is sent to the other GPUs in float32.
-    on_head = tokens * shape.hidden_size * width * (shape.num_hidden_layers + 6) + chunk + (4 + 2 * width) * head
-    on_layer = passing + (2 * width + 4) * shape.layer_parameters + width * head
+    # Gradients before they are shared out: a layer's, and the head's until the end of the pass.
+    on_layer = activations(shape, tokens, width) + mask + (2 * width + 4) * shape.layer_parameters + width * head
     on_end = 2 * (4 + width) * head
     base = CONTEXT + ASLEEP
     phases = {
         "sampling": CONTEXT + 12 * share + training.rollout_memory * card * GIB,
         "old log-probs": base
-        + FRAGMENTATION * (12 * share + gathered + max(inference(shape, tokens, width) + mask, chunk)),
-        "update": base + FRAGMENTATION * (16 * share + gathered + max(on_head, on_layer, on_end)),
+        + FRAGMENTATION * (12 * share + gathered + max(inference(shape, tokens, width) + mask, logits(shape, tokens))),
+        "update": base
+        + FRAGMENTATION * (16 * share + gathered + max(output_head(shape, tokens, width), on_layer, on_end)),
         "optimiser step": base + FRAGMENTATION * 20 * share,
     }
     cache_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * 2
@@ -100,6 +97,23 @@ def activations(shape: Shape, tokens: int, width: int = 2) -> float:
     attention = shape.num_attention_heads * shape.head_dim
     layer = 12 * shape.hidden_size + 6 * shape.intermediate_size + 4 * attention  # numbers per token
     return width * tokens * (shape.num_hidden_layers * shape.hidden_size + layer)
+
+
+def output_head(shape: Shape, tokens: int, width: int = 2) -> float:
+    """Bytes while the output head goes backward: every layer's input, one chunk of logits, and the head's gradient,
+    whose sum over chunks is in float32 beside the product that is added to it."""
+    inputs = width * tokens * shape.hidden_size * (shape.num_hidden_layers + 6)
+    return inputs + logits(shape, tokens) + (4 + width) * shape.vocab_size * shape.hidden_size
+
+
+def logits(shape: Shape, tokens: int) -> float:
+    """Bytes of one chunk of the output head: two tensors in float32."""
+    return 8 * min(CHUNK, tokens) * shape.vocab_size
+
+
+def attention_mask(tokens: int, width: int = 2) -> float:
+    """Bytes of sdpa's mask of packed sequences: tokens x tokens, as bool and in the precision of the pass."""
+    return (1 + width) * tokens**2
 
 
 def inference(shape: Shape, tokens: int, width: int = 2) -> float:

@@ -1,8 +1,10 @@
 """Run in processes of its own (`test_verl_engine.py`): verl's training worker on a CPU, one process per rank.
 
-    python -m tests.adapters.verl_worker WORLD OUT    with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment
+    python -m tests.adapters.verl_worker WORLD OUT [OTHER...]    with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
 
-Each method's loss and gradient through the engine, held against the same loss on the plain model: figures to OUT.
+With OTHER worlds, whose models have other architectures: each method's loss and gradient through the engine, for these
+and for WORLD, held against the same loss on the plain model. Always: a first minibatch, states, the largest tensors.
+Figures go to OUT.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from methods import catalog
 from methods.adapters.verl import checkpoint
+from methods.adapters.verl import worker as verl_worker
 from methods.adapters.verl.replay import training_worker
-from methods.adapters.verl.worker import RESULT, MethodLoss
+from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, MethodLoss
 from methods.batch import Batch
 from methods.training.rollouts import derive
 from methods.training.spec import check
@@ -108,45 +113,137 @@ def relative(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     )
 
 
-def main(world: Path, out: Path) -> None:
+class LargestLogits(TorchDispatchMode):
+    """The most tokens of which any tensor held something for the whole vocabulary, in forward and backward passes."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.vocabulary, self.hidden, self.tokens = model.config.vocab_size, model.config.hidden_size, 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, torch.Tensor) and self.vocabulary in x.shape:
+                tokens = x.numel() // self.vocabulary
+                if tokens != self.hidden:  # the head itself and its gradient
+                    self.tokens = max(self.tokens, tokens)
+        return result
+
+
+def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str, float]]:
+    """How far losses and gradients of every method are from the plain model's, by method and number of parts (2 only,
+    or all)."""
     from transformers import AutoModelForCausalLM
-    from verl.utils import tensordict_utils as tu
 
     # here, not above: it imports pytest, and the acceptance of a GPU uses this module where there is none
     from tests.adapters.test_verl_loss import KEYS
 
     spec = check(worlds.spec(world, trainer="verl"))
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
-    model.forward = model.forward  # bound now: verl gives the class another one when it builds its engine
+    # bound now: verl gives the class another one when it builds its engine
+    model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
     actor = training_worker(spec, world / "run")
     rows, mask = sequences()
-    found: dict[str, Any] = {"gradient": {}, "loss": {}}
+    of_loss, of_gradient = {}, {}
     for key in KEYS:
         method = catalog.parse(key)
         # with statistics over the minibatch also one row at a time, on two ranks and one
-        for parts in (1, 2, 4) if method.parts.statistics else (1, 2):
+        for parts in ((1, 2, 4) if method.parts.statistics else (1, 2)) if all_parts else (2,):
             batch = minibatch(*plain(model, rows), mask)
             expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(1, "selection", 0)))
             model.zero_grad()
             expected.backward()
             data = as_engine(batch, rows, parts)
-            loss, gradients, _ = through_engine(actor, data, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
+            loss, found, _ = through_engine(actor, data, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
             mean = torch.tensor(loss)
             torch.distributed.all_reduce(mean)
             name = f"{key} in {parts}"
-            found["gradient"][name] = relative(gradients, [p.grad for p in model.parameters()])
-            found["loss"][name] = abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01)
-    # the policy that sampled is the policy that is trained: at the first minibatch nothing may differ
-    data = as_engine(minibatch(*plain(model, rows), mask), rows, 1)
+            of_gradient[name] = relative(found, [p.grad for p in model.parameters()])
+            of_loss[name] = abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01)
+    return of_loss, of_gradient
+
+
+PLAIN: dict[type, Any] = {}  # model class -> its forward before verl replaced it
+
+
+def half_worker(spec: Any, folder: Path) -> Any:
+    """verl's worker whose passes are in bfloat16: a specification has these on GPUs only."""
+    from verl.workers.engine_workers import ActorRolloutRefWorker
+
+    from methods.adapters.verl.config import Files, compose, overrides
+
+    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
+    engine = "actor_rollout_ref.actor.fsdp_config"
+    half = {f"{engine}.dtype": "bfloat16", f"{engine}.mixed_precision.param_dtype": "bf16"}
+    made = ActorRolloutRefWorker(compose(overrides(spec, files) | half).actor_rollout_ref, role="actor")
+    made.init_model()
+    return made.actor
+
+
+def unchanged(actor: Any, by_minibatch: bool) -> dict[str, float]:
+    """Of four minibatches with unchanged weights: the share of tokens with |dH| > 1e-6, and the largest |dH|."""
+    from verl.utils import tensordict_utils as tu
+
+    draw = torch.Generator().manual_seed(7)
+    lengths = torch.randint(2, 40, (32 * RANKS,), generator=draw).tolist()
+    rows = [torch.randint(10, 200, (PROMPT + n,), generator=draw) for n in lengths]
+    zeros = torch.zeros(len(rows), max(lengths))
+    batch = Batch(
+        logp=zeros,
+        old_logp=zeros,
+        advantage=torch.tensor([1.0, -1.0]).repeat(len(rows) // 2),
+        mask=torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1),
+        group=torch.arange(len(rows)) // 4,
+        entropy=zeros,
+        old_entropy=zeros,
+        max_tokens=50,
+    )
+    data = as_engine(batch, rows, 1)
+    tu.assign_non_tensor(data, use_dynamic_bsz=True, max_token_len_per_gpu=90)
     asked = data.copy()
     tu.assign_non_tensor(asked, compute_loss=False, global_token_num=None)
+    if by_minibatch:
+        tu.assign_non_tensor(asked, **{MINIBATCH_ROWS: len(rows) // 4})
     old = actor.infer_batch(asked)
     for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
         kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
         data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
-    _, _, ((_, _, first),) = through_engine(actor, data, MethodLoss("tepo", 1, 4, MAX_TOKENS, whole_minibatch=True))
+    loss = MethodLoss("tepo", 1, 4, 50, whole_minibatch=True)
+    batches = [result.batch for part in tu.chunk_tensordict(data, 4) for result in through_engine(actor, part, loss)[2]]
+    assert {b.precision for b in batches} == {"bfloat16"}
+    change = torch.cat([(b.entropy - b.old_entropy).abs()[b.mask] for b in batches])
+    return {"share": float((change > 1e-6).float().mean()), "largest": float(change.max()), "tokens": len(change)}
+
+
+def main(world: Path, out: Path, *others: Path) -> None:
+    from transformers import AutoModelForCausalLM
+    from verl.utils import tensordict_utils as tu
+
+    found: dict[str, Any] = {"gradient": {}, "loss": {}}
+    for other in (world, *others) if others else ():
+        found["loss"][other.name], found["gradient"][other.name] = gradients(other, all_parts=other == world)
+    spec = check(worlds.spec(world, trainer="verl"))
+    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
+    model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
+    actor = training_worker(spec, world / "run")
+    rows, mask = sequences()
+    # the policy that sampled is the policy that is trained: at the first minibatch nothing may differ
+    data = as_engine(minibatch(*plain(model, rows), mask), rows, 1)
+    asked = data.copy()
+    tu.assign_non_tensor(asked, compute_loss=False, global_token_num=None)
+    verl_worker.CHUNK, chunk = 5, verl_worker.CHUNK
+    with LargestLogits(model) as largest:
+        old = actor.infer_batch(asked)
+        for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
+            kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
+            data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
+        _, _, ((_, _, first),) = through_engine(actor, data, MethodLoss("tepo", 1, 4, MAX_TOKENS, whole_minibatch=True))
+    verl_worker.CHUNK = chunk
+    found["tokens with logits"] = largest.tokens
     found["first"] = catalog.parse("tepo").diagnostics(first)
     found["dH"] = float((first.entropy - first.old_entropy).abs()[first.mask].max())
+    half = half_worker(spec, world / "run")
+    found["unchanged"] = {str(same): unchanged(half, same) for same in (True, False)}
     # states merge to what was trained
     actor.save_checkpoint(str(out.parent / "actor"), None, 1, None)
     trained = dict(actor.engine.get_per_tensor_param()[0])
@@ -158,4 +255,4 @@ def main(world: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

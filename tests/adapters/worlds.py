@@ -44,16 +44,19 @@ def one_none(prompts: list[str], responses: list[str], answers: list[str]) -> li
     return [None, *[0.0] * (len(responses) - 1)]
 
 
-def build(folder: Path, prompts: int = 40, hidden: int = 32) -> Path:
-    """`folder/base` (a random Qwen2) and `folder/prompts.jsonl`; the same bytes each time."""
+def build(folder: Path, prompts: int = 40, hidden: int = 32, model_type: str = "qwen2") -> Path:
+    """`folder/base` (a random model) and `folder/prompts.jsonl`; the same bytes each time."""
     import torch
-    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     from models.tokenizer import VOCAB_SIZE, tokenizer
 
     torch.manual_seed(0)
     made = tokenizer()
-    config = Qwen2Config(
+    own = {"mistral": {"sliding_window": None}, "qwen3": {"head_dim": hidden // 2}}  # as the paper's models have it
+    config = AutoConfig.for_model(
+        model_type,
+        **own.get(model_type, {}),
         vocab_size=VOCAB_SIZE,
         hidden_size=hidden,
         intermediate_size=2 * hidden,
@@ -67,7 +70,7 @@ def build(folder: Path, prompts: int = 40, hidden: int = 32) -> Path:
         bos_token_id=made.bos_token_id,
         eos_token_id=made.eos_token_id,
     )
-    model = Qwen2ForCausalLM(config)
+    model = AutoModelForCausalLM.from_config(config)
     # A random model hardly ever says its end token; with 40 of them responses have all lengths.
     model.generation_config = GenerationConfig(
         pad_token_id=made.pad_token_id,

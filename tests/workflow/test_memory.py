@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +119,38 @@ def test_memory_grows_with_what_takes_it() -> None:
     assert twice.states == pytest.approx(usual.states / 2)
     rows = memory.estimate(qwen, training(cov_scope="microbatch"), catalog.parse("clip_cov"), 79.1)
     assert rows.tokens <= 2 * (2048 + 8192)
+
+
+COMMON = {"num_attention_heads": 4, "num_key_value_heads": 2}
+PASSES = {  # what dominates -> sizes, tokens, precision
+    "head": (
+        {**COMMON, "model_type": "qwen2", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+        | {"head_dim": 32, "vocab_size": 32768},
+        1280,
+        "bfloat16",
+    ),
+    # float32: a CPU's kernels for bfloat16 have buffers of their own, which a GPU's have not
+    "layers": (
+        {**COMMON, "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}
+        | {"head_dim": 64, "vocab_size": 128},
+        2048,
+        "float32",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", PASSES)
+def test_a_pass_takes_what_is_estimated(what: str) -> None:
+    """The system's own figure, in a process of its own. 10 %: pages, and buffers of libraries, of 100 to 300 MB."""
+    sizes, tokens, precision = PASSES[what]
+    line = [sys.executable, "-m", "tests.workflow.memory_pass", json.dumps(sizes), str(tokens), precision]
+    # every tensor is given back to the system when it is freed: without it malloc keeps some, as it sees fit
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
+    made = registry.Shape(**sizes, tie_word_embeddings=False, source="here")  # type: ignore[arg-type]
+    width = 2 if precision == "bfloat16" else 4
+    layers = memory.activations(made, tokens, width) + memory.attention_mask(tokens, width)
+    expected = {"head": memory.output_head(made, tokens, width), "layers": layers}
+    assert expected[what] == max(expected.values())
+    assert int(done.stdout) == pytest.approx(expected[what], rel=0.1)
