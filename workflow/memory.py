@@ -62,7 +62,7 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
     the host's memory. The optimiser's step has a temporary of 4 bytes a parameter instead of activations.
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
-    share = 0 if getattr(training, "offload", False) else shape.parameters / training.gpus
+    share = 0 if training.offload else shape.parameters / training.gpus
     tokens = max(max(part) for part in simulated(training, packs_by_tokens(training, method), _rows(training, method)))
     head = shape.vocab_size * shape.hidden_size
     mask = attention_mask(tokens, width) if training.attention == "sdpa" else 0
