@@ -20,7 +20,8 @@ from tests.gpu.checks import GIGA, Figures, Place
 def look(place: Place) -> Figures:
     import torch
 
-    pins = gpu_pins() if place.cuda else cpu_pins()
+    # the GPU environment may be looked at on a machine without one
+    pins = gpu_pins() if place.cuda or installed("vllm") else cpu_pins()
     differ = {name: (installed(name), wanted) for name, wanted in pins.items() if installed(name) != wanted}
     smi = nvidia_smi("name", "driver_version")
     found: Figures = {
