@@ -48,7 +48,8 @@ def claims(tree: Tree) -> dict[str, Any]:
     from_runs = [entry for entry in runs if entry.verdict in DECIDED]
     views: list[dict[str, Any]] = []
     for claim in printed:
-        lines = [_line(claim, PRINTED, tree)]
+        # A formula's check is the same whatever the numbers: it stands once.
+        lines = [] if claim.kind == ALGEBRA else [_line(claim, PRINTED, tree)]
         for entry in (entry for entry in ours if entry.id == claim.id):
             lines.append(_line(entry, CHECKED if entry.kind == ALGEBRA else _source(setting(entry)), tree))
         quote = readable(" ".join(claim.quote.split()))

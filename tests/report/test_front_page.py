@@ -41,6 +41,9 @@ def test_checks_of_formulas_are_no_verdicts_of_runs(one_seed: Tree, tmp_path: Pa
     assert not any({"supported", "contradicted"} & bar.keys() for bar in own)
     algebra = sum(claim.test.kind == paper.ALGEBRA for claim in read_claims())
     assert sum(bars[paper.CHECKED].values()) == algebra > 0
+    for claim in view["claims"]:
+        names = [line["name"] for line in claim["lines"]]
+        assert (names == [paper.CHECKED]) == (paper.CHECKED in names), "a formula is no printed number either"
     decided = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "supported"))
     count = int(re.search(r": (\d+) supported", decided["headline"])[1])  # type: ignore[index]
     assert count == sum(
