@@ -83,7 +83,7 @@ def test_the_packages_the_user_fixed_are_all_there(gpu: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def installed() -> dict[str, str]:
-    # The first of a name is the one that is imported: setuptools, once imported, puts copies of its own behind the others.
+    # The first of a name is the one that is imported: setuptools puts copies of its own behind the others.
     found = reversed(list(importlib.metadata.distributions()))
     return {_plain(d.name): d.version.split("+")[0] for d in found}
 
