@@ -23,6 +23,7 @@ SIGNATURES = {
     "_compute_loss": ["self", "model", "inputs"],
     "_prepare_inputs": ["self", "generation_batch"],
     "get_decay_parameter_names": ["self", "model"],
+    "get_train_dataloader": ["self"],
     "_clip_grad_norm": ["self", "model"],
     "_save_checkpoint": ["self", "model", "trial"],
 }  # fmt: skip
@@ -78,6 +79,12 @@ def test_every_override_exists_in_trl_and_calls_super() -> None:
     for name in ours - {"_compute_loss", "get_decay_parameter_names", "_generate_and_score_completions"}:
         assert f"super().{name}(" in inspect.getsource(vars(MethodTrainer)[name])
     assert "super()._generate_and_score_completions(" in inspect.getsource(MethodTrainer._draw)
+
+
+def test_a_loader_without_device_moves_nothing() -> None:
+    from accelerate.data_loader import DataLoaderShard
+
+    assert "if self.device is not None:" in inspect.getsource(DataLoaderShard.__iter__)
 
 
 def test_nobody_divides_the_loss_for_us() -> None:
@@ -136,6 +143,6 @@ def test_log_probs_come_with_entropies_in_a_triple(live: dict[str, Any]) -> None
     assert all(len(found) == 3 for found in live["calls"])
     reference, *rest = live["calls"]
     assert reference[1] is None, "the reference pass asks for no entropies"
-    assert len(rest) == 2 + 4, "two slices scored before the first update, then one forward per update"
+    assert len(rest) == 1 + 4, "the second minibatch is scored before the first update; one forward pass per update"
     for logp, entropy, _ in rest:
         assert logp.shape == entropy.shape

@@ -5,7 +5,8 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
 - loss and advantages are `Method.loss` and `Method.advantage`;
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
 - old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
-  first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped;
+  first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped
+  (the first update's own pass gives those of its minibatch);
 - responses are drawn by `methods.sampling`, which gives the tokens of `generate` for less, where it can;
 - weight decay acts on all parameters;
 - each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
@@ -146,6 +147,12 @@ class MethodTrainer(GRPOTrainer):
         self.recorder.rollout(self._figures(sampled, self._kept), time.perf_counter() - began)
         return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
 
+    def get_train_dataloader(self) -> Any:
+        """TRL's, which looks through every example for tensors to move, at every update: there are none."""
+        loader = super().get_train_dataloader()
+        loader.device = None
+        return loader
+
     def _draw(self, examples: list[dict[str, Any]], nth: int) -> tuple[dict[str, Any], Rows]:
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
         self._skip_old_logp = True
@@ -235,8 +242,10 @@ class MethodTrainer(GRPOTrainer):
         began = time.perf_counter()
         t = self.training_sizes
         buffer = micro_batches(self._kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
-        if t.updates_per_rollout > 1:  # with one update the old policy is the current one, see MicroBatch.batch
-            buffer = [self._with_old_policy(micro_batch) for micro_batch in buffer]
+        if t.updates_per_rollout > 1:
+            # The first minibatch is trained by these very weights: its own pass gives its old values (`_compute_loss`).
+            first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
+            buffer = first + [self._with_old_policy(micro_batch) for micro_batch in rest]
         self._buffered_inputs = self._parts = buffer
         self.recorder.add_rollout_seconds(time.perf_counter() - began)
         return buffer[self._step % len(buffer)]
@@ -263,6 +272,14 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         half = t.precision if t.precision != "float32" else None
         batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, full, half)
+        if inputs.rows.old_logp is None:  # of the current policy: kept for the rollout's later passes
+            rows = replace(
+                inputs.rows,
+                old_logp=batch.old_logp,
+                old_entropy=batch.old_entropy,
+                old_full_logp=batch.old_full_logp,
+            )
+            self._parts[self._step % len(self._parts)] = replace(inputs, rows=rows)
         # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
         # minibatch are normalised by the minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
