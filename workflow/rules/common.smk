@@ -5,6 +5,7 @@ import sys
 from functools import cache
 
 from records.layout import BASE, Checkpoint, Results
+from report import captions
 from workflow import (
     code_hashes,
     command_line,
@@ -155,3 +156,8 @@ def specification(wc, input):
         matrix.specification(config, planned_of(wc), base, input.prompts),
         sort_keys=True,
     )
+
+
+# `snakemake --report` shows these outputs with the words of report/captions: one caption file for all reads this.
+def caption(name):
+    return "\n\n".join([*captions.lead(MATRIX)[:1], *captions.paragraphs(name)])

@@ -1,5 +1,4 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
-from report import captions
 from report.figures import spec as figure_spec
 from report.tables import check, spec, tidy
 from records.results_tree import Tree
@@ -8,11 +7,6 @@ from records.results_tree import Tree
 with command_line.one_line():
     for table in spec.tables().values():
         check.check(table)
-
-
-# `snakemake --report` shows these outputs with the words of report/captions: one caption file for all reads this.
-def caption(name):
-    return "\n\n".join([*captions.lead(MATRIX)[:1], *captions.paragraphs(name)])
 
 
 # The tables and figures that this configuration has runs for.
