@@ -226,7 +226,7 @@ def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configurat
     rehash(scored_copy.root)
     filled = fill(Tree(scored_copy.root))
     assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
-    assert "TEPO is run as tepo+beta=1 at this scale." in filled.notes, "the label alone would hide it"
+    assert "TEPO (beta 1) is run as tepo+beta=1 at this scale." in filled.notes
 
 
 def test_what_is_written_is_what_is_read(embedded: Tree, tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def test_show_prints_any_table(key: str, embedded: Tree, tmp_path: Path, command
     code, out, err = command(show.main, f"table{key}", "--results", tmp_path / "embedded")
     assert (code, err) == (0, "")
     assert spec.table(key).heading in out
-    for block in spec.table(key).blocks:
-        assert (block.title or "") in out
+    for block in spec.table(key).blocks:  # one of whose rows this scale plans none is left out
+        assert ((block.title or "") in out) or all(row.when == "run" for row in block.rows)
 
 
 def test_show_of_a_table_that_is_not_filled_says_what_to_run(scored: Tree, command: Command) -> None:
