@@ -69,20 +69,26 @@ def widest(scopes: list[Scope]) -> Scope:
 
 
 def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], Callable[..., Part]]:
-    """Decorator: turn a formula into a factory of parts, which requires all of the formula's keyword-only arguments.
+    """Decorator: turn a formula into a factory of parts, which requires the formula's keyword-only arguments.
+
+    One with a default may be left out: a formula that grows an argument leaves the methods that others wrote alone.
 
     `needs` are the optional batch fields the formula reads, `scope` is the widest unit over which it takes a statistic.
     """
 
     def factory(function: Callable[..., Any]) -> Callable[..., Part]:
-        names = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        arguments = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        names = {p.name for p in arguments}
+        defaults = {p.name: p.default for p in arguments if p.default is not p.empty}
 
         @wraps(function)
         def bind(**settings: Any) -> Part:
             # checked here and not when the loss runs, so that a mistake shows when the method is composed
-            if settings.keys() != names:
+            if (defaults | settings).keys() != names:
                 raise TypeError(f"{function.__name__} takes {sorted(names)}, got {sorted(settings)}")
-            return Part(function, settings, frozenset(needs), scope)
+            # as given, then what was left out: pages print them in this order
+            left_out = {name: value for name, value in defaults.items() if name not in settings}
+            return Part(function, settings | left_out, frozenset(needs), scope)
 
         return bind
 

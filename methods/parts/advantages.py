@@ -119,7 +119,9 @@ SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
 
 
 @part()
-def group_centred(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, scale: str, reward: str) -> Tensor:
+def group_centred(
+    reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, scale: str, reward: str = "binary"
+) -> Tensor:
     """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`, R by R28."""
     if reward == "signed":
         # here and not in the trainer, whose records and whose test of a collapsed run count right answers

@@ -63,7 +63,10 @@ def test_a_fault_in_one_trainer_is_named(plant: Any, trainer: str, both: Path) -
     for a, b in ((faulty, right), (right, faulty)):
         found = replay.compare(a, b)
         assert found is not None
-        assert (found.update + 1, found.name) == FAULTS[plant]
+        update, tensor = FAULTS[plant]
+        # TRL's first minibatch is not scored by the old policy: its own training pass is that score.
+        update = 2 if (plant.__name__, trainer) == ("stale_weights", "trl") else update
+        assert (found.update + 1, found.name) == (update, tensor)
         assert found.largest > found.tolerance
         assert found.differing > 0
 

@@ -72,7 +72,7 @@ def test_a_mean_over_seeds_is_taken_apart(visit: Visit, report: str) -> None:
     assert number(view.locator("tr.delta td").nth(column - 1).inner_text()) == printed
     assert sum(parts) / 2 == pytest.approx(float(printed), abs=0.006)
     view.locator("tbody tr").first.locator("th a").click()
-    expect(page.locator(".view.here .sparks figure")).to_have_count(6)
+    expect(page.locator(".view.here .sparks figure")).to_have_count(8)
     assert float(number(page.locator(".view.here td a").nth(column - 1).inner_text())) == parts[0]
     page.go_back()
     expect(view.locator("h1")).to_contain_text("TEPO")
@@ -216,7 +216,6 @@ def test_a_verdict_at_a_glance_leads_to_its_claim(visit: Visit, report: str) -> 
     claim = page.locator(f"[id='{name}']")
     expect(claim).to_have_attribute("open", "")
     expect(claim.locator(".line-of-claim").first).to_be_visible()
-    expect(page.locator("#claims .katex").first).to_be_attached()
 
 
 @pytest.fixture

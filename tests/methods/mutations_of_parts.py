@@ -86,6 +86,8 @@ def kl_changed(method: Method, **settings: Any) -> Method | None:
     if penalty is None or not is_kl(penalty) or all(penalty.settings[n] == v for n, v in settings.items()):
         return None
     wanted = {**penalty.settings, **settings}
+    if wanted["estimator"] != "k3":
+        wanted["clamp"] = None  # bounds k3 alone
     if wanted["estimator"] == "full" and wanted["anchor"] == "ref":
         return None  # refused by the method itself
     return with_parts(method, penalties=(penalties.kl(**wanted),))

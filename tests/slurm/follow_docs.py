@@ -31,7 +31,7 @@ def commands(page: Path) -> list[str]:
 def shortcuts() -> list[str]:
     """Typed after `cd tepo-bench`."""
     base = f"results/cache/models/tiny_qwen2-{recipe_hash('tiny_qwen2', 'quick')}"
-    lines = [f"ln -s {shlex.quote(sys.prefix)} .venv", "touch --date 2000-01-01 pyproject.toml"]
+    lines = [f"ln -s {shlex.quote(sys.prefix)} .venv", "touch --date 2000-01-01 pyproject.toml requirements/*.txt"]
     if (ROOT / base / "base.json").exists():
         lines.append(f"mkdir -p {Path(base).parent} && cp -a {ROOT / base} {base}")
     return lines

@@ -15,6 +15,7 @@ from uuid import uuid4
 import torch
 import verl.models.transformers.monkey_patch
 import verl.utils.experimental.torch_functional
+import verl.utils.fsdp_utils
 import verl.utils.model
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -65,6 +66,21 @@ class ChunkedHead:
 
 # verl's model code looks the class up by this name each time.
 verl.utils.experimental.torch_functional.FusedLinearForPPO = ChunkedHead
+
+_wrap_targets = verl.utils.fsdp_utils._select_fsdp2_wrap_targets
+
+
+def wrap_targets(model: torch.nn.Module, layers: list[str]) -> list[torch.nn.Module]:
+    """What FSDP2 gathers by itself, without the output head of a model whose embeddings are not tied.
+
+    As a unit of its own the head is gathered when it is called, and `ChunkedHead` reads its weight without calling it.
+    With the model's root it is there for the whole pass, which `workflow.memory` counts.
+    """
+    head = model.get_output_embeddings()  # type: ignore[operator]
+    return [module for module in _wrap_targets(model, layers) if module is not head]
+
+
+verl.utils.fsdp_utils._select_fsdp2_wrap_targets = wrap_targets
 
 # --- The loss ---------------------------------------------------------------------------------------------------------
 
