@@ -220,7 +220,7 @@ def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
     """verl's, minibatch by minibatch where the trainer says how many rows one has.
 
     A micro-batch has then the rows that it has in the update. In half precision a token's entropy depends on what else
-    is in its micro-batch, by up to 0.1 nats: in another one dH would be noise (reading R6).
+    is in its micro-batch (`masks.TOLERANCE`): in another one dH would be noise (reading R6).
     """
     from verl.utils import tensordict_utils as tu
 
