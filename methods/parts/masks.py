@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 # R6, by the dtype of the entropies and the precision of the passes that gave them. In the first minibatch of a rollout
 # dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise.
-# A bfloat16 pass repeats bit for bit in the same micro-batch, and then 1e-6 holds too; in another micro-batch 5 % of the
-# entropies differ by more, up to 3e-3 nats (a random model on a CPU). So an adapter gives old and new entropies the same
-# micro-batches, and `diagnostics.check_unchanged` holds every run to it. Entropies that are themselves in half
+# A bfloat16 pass repeats bit for bit in the same micro-batch, and then 1e-6 holds too; in another micro-batch 5 % of
+# entropies differ by more, up to 3e-3 nats (a random model, on a CPU). So an adapter gives old and new entropies the
+# same micro-batches, and `diagnostics.check_unchanged` holds every run to it. Entropies that are themselves in half
 # precision have no entry: there the rounding is as large as the changes, so the tolerance must be stated.
 TOLERANCE = {("float64", "float64"): 0.0, ("float32", "float32"): 1e-6, ("float32", "bfloat16"): 1e-6}
 
