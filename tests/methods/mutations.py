@@ -224,7 +224,7 @@ def drop_detach(method: Method) -> Method | None:
     slots: dict[str, Part] = {}
     if method.parts.surrogate.name in WEIGHTED:
         slots["surrogate"] = wrap(method.parts.surrogate, around)
-    if method.parts.shape is not None:
+    if method.parts.shape is not None and method.parts.shape.settings.get("of") != "old":  # the old have no gradient
         slots["shape"] = wrap(method.parts.shape, around)
     if method.parts.mask is not None and method.parts.mask.name == "steer":
         slots["mask"] = wrap(method.parts.mask, around)
