@@ -90,6 +90,7 @@ def test_the_page_states_the_plans_memory_hours_and_disk(card: str, tmp_path: Pa
     assert cells[-3:] == [f"{hours[0]:.1f}", f"{hours[1]:.1f}", f"{disk:.0f} GB"]
 
 
+@pytest.mark.slow
 def test_no_two_jobs_share_the_gpu() -> None:
     """Snakemake cuts what a job asks for to what there is: a run on two GPUs shows that it counts one."""
     words = ("--configfile", "config/one_gpu.yaml", "--config", "methods=grpo", "cluster.gpus_per_node=2")

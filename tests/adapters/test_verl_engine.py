@@ -81,6 +81,7 @@ def test_loss_and_gradient_of_every_method_are_the_plain_models(ranks: int, worl
         assert max(figures["loss"][name].values()) < 5e-5, (name, figures["loss"][name])
 
 
+@pytest.mark.slow
 def test_at_the_first_minibatch_nothing_has_changed(figures: Figures) -> None:
     assert figures["dH"] == 0.0
     first = figures["first"]
@@ -88,6 +89,7 @@ def test_at_the_first_minibatch_nothing_has_changed(figures: Figures) -> None:
     assert first["effective_sample_size"] == 1.0
 
 
+@pytest.mark.slow
 def test_in_bfloat16_too_because_the_old_pass_has_the_updates_micro_batches(figures: Figures) -> None:
     """Cut by tokens over all minibatches, as verl would do it, the same weights give other entropies."""
     same, other = figures["unchanged"]["True"], figures["unchanged"]["False"]
@@ -95,10 +97,12 @@ def test_in_bfloat16_too_because_the_old_pass_has_the_updates_micro_batches(figu
     assert other["share"] > 0.01
 
 
+@pytest.mark.slow
 def test_no_pass_has_logits_of_more_tokens_than_a_chunk(figures: Figures) -> None:
     """A chunk of 5; the micro-batch has 61 tokens on one rank."""
     assert figures["tokens with logits"] == 5
 
 
+@pytest.mark.slow
 def test_a_state_merges_to_the_trained_weights(figures: Figures) -> None:
     assert figures["merged"] is True

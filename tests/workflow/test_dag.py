@@ -63,6 +63,7 @@ def test_four_hundred_runs_are_planned_each_once(copy: Path) -> None:
     assert (jobs["train"], jobs["train_nodes"]) == (396, 84), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "code", "said"), [("quick", 0, "4 unique runs (0 done)"), ("paper", 1, "42 unique runs (0 done)")]
 )
@@ -73,6 +74,7 @@ def test_plan_is_a_target(copy: Path, scale: str, code: int, said: str) -> None:
     assert ("Missing or wrong: nothing" in done.stdout) == (code == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -93,6 +95,7 @@ def test_nonsense_is_one_line_before_any_job(copy: Path, words: tuple[str, ...],
     assert re.search(message, lines[0]), lines[0]
 
 
+@pytest.mark.slow
 def test_a_refused_run_leaves_no_file(copy: Path) -> None:
     """Not a dry run, which has no log."""
     before = sorted(copy.rglob("*"))
@@ -100,6 +103,7 @@ def test_a_refused_run_leaves_no_file(copy: Path) -> None:
     assert [path for path in sorted(copy.rglob("*")) if path not in before and "__pycache__" not in path.parts] == []
 
 
+@pytest.mark.slow
 def test_any_catalog_key_runs_by_name(copy: Path) -> None:
     done = run_snakemake(copy, "-n", *QUICK, "--config", "methods=gpg,tepo+beta=1")
     assert done.returncode == 0, done.stderr
@@ -107,6 +111,7 @@ def test_any_catalog_key_runs_by_name(copy: Path) -> None:
     assert "runs/tiny_qwen2/tepo+beta=1/seed1/run.json" in done.stdout
 
 
+@pytest.mark.slow
 def test_numbers_are_set_on_the_command_line(copy: Path) -> None:
     """As a user of other tools types it; the dotted keys are those that Snakemake refuses."""
     options = ("models=tiny_qwen2", "methods=grpo,tepo", "seeds=1,2,3", "training.learning_rate=3e-5")
