@@ -133,7 +133,7 @@ def snakemake(words: list[str]) -> None:
     conda = args.profile is not None and args.sdm is None
     args.software_deployment_method = {_Method("CONDA")} if conda else set()
     with command_line.one_line():
-        command_line.looked_at(args)
+        command_line.check_arguments(args)
         options = parse_config(args.config)
         files = ["config/embedded.yaml", *(args.configfile or [])]
         merged: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""What `snakemake` is called with, looked at before Snakemake acts on it.
+"""Check and convert what `snakemake` is called with, before Snakemake acts on it.
 
-profiles/default imports this module, which every call in this folder reads, and `attach` puts `looked_at` before
+profiles/default imports this module, which every call in this folder reads, and `attach` puts `check_arguments` before
 Snakemake's own conversion of its options. It does what no Snakefile can, since that is read later:
 
 - a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
@@ -59,23 +59,23 @@ def _drop_log() -> None:
 
 
 def attach() -> None:
-    """Let Snakemake's options pass through `looked_at`, once."""
+    """Let Snakemake's options pass through `check_arguments`, once."""
     from snakemake import cli
 
     convert: Callable[..., Any] = cli.args_to_api
-    if getattr(convert, "looks_at", None):
+    if getattr(convert, "checks_arguments", None):
         return
 
     def converted(args: Namespace, parser: Any) -> Any:
         with one_line():
-            looked_at(args)
+            check_arguments(args)
         return convert(args, parser)
 
-    converted.looks_at = True  # type: ignore[attr-defined]
+    converted.checks_arguments = True  # type: ignore[attr-defined]
     cli.args_to_api = converted
 
 
-def looked_at(args: Namespace) -> None:
+def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
     for path in args.configfile or []:

@@ -61,7 +61,7 @@ def test_a_wrong_word_is_one_line(given: dict[str, Any], message: str, monkeypat
     if "software_deployment_method" in given:
         given = {"software_deployment_method": {_Conda()}}
     with pytest.raises(BenchError, match=message) as caught:
-        command_line.looked_at(typed(**given))
+        command_line.check_arguments(typed(**given))
     assert "\n" not in str(caught.value)
 
 
@@ -72,21 +72,21 @@ class _Conda:
 def test_a_dry_run_needs_no_conda_and_no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
     args = typed(dryrun=True, executor="slurm", software_deployment_method={_Conda()})
-    command_line.looked_at(args)
+    command_line.check_arguments(args)
     assert args.software_deployment_method == set()
 
 
 def test_a_damaged_configuration_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("seeds: [1\n")
     with pytest.raises(BenchError, match=r"mine\.yaml: not valid YAML"):
-        command_line.looked_at(typed(configfile=[tmp_path / "mine.yaml"]))
+        command_line.check_arguments(typed(configfile=[tmp_path / "mine.yaml"]))
 
 
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command_line.os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(BenchError, match=f"{tmp_path}: cannot be written"):
-        command_line.looked_at(typed())
+        command_line.check_arguments(typed())
     assert not list(tmp_path.iterdir())
 
 
