@@ -1,4 +1,4 @@
-"""The tokens that a term acts on, (B, T): bool, or a weight in [0, 1]. No mask carries gradient.
+"""The tokens that a term acts on, (B, T): bool, or a weight. No mask carries gradient.
 
 What a mask says on padding does not matter: the reducer leaves padding out.
 """
@@ -225,6 +225,15 @@ def top_entropy(t: Terms, *, share: float) -> Tensor:
     least = entropy_BT[t.batch.mask].kthvalue(rank + 1).values
     # padding, which may hold anything, NaN too, is never chosen
     return (entropy_BT >= least) & t.batch.mask
+
+
+@part("entropy", scope="batch")
+def short_of_entropy(t: Terms, *, target: float) -> Tensor:
+    """target - mean H over the valid tokens at hand, in nats, on every token: positive where entropy is too low."""
+    assert t.batch.entropy is not None
+    # detached: with the gradient of the mean as well, the term would be twice that of the square
+    mean = t.batch.valid(t.batch.entropy.detach()).sum() / max(t.batch.tokens, 1)
+    return (target - mean).expand_as(t.batch.mask)
 
 
 # ---- STEER ----

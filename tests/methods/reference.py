@@ -29,6 +29,7 @@ from tests.methods.equations import (
     geometric_mean_of_clipped,
     log_likelihood,
     masked,
+    mean_over_tokens,
     own_token,
     own_token_share,
     penalty_weight,
@@ -184,6 +185,13 @@ def tepo_entropy(sign: int) -> Callable[[Case], float]:
         )
 
     return loss
+
+
+def tepo_held(c: Case) -> float:
+    """TEPO without KL, plus 1/N sum c sg[h - mean H] H_t: the gradient is that of -(c/2) (mean H - h)^2."""
+    short = c.settings["target"] - mean_over_tokens(c, lambda c, i, t: c.held.entropy[i][t])
+    held = token_mean(c, lambda c, i, t: short * c.now.entropy[i][t] * penalty_weight(c, i, t))
+    return tepo_nokl(c) - c.settings["hold"] * held
 
 
 def tepo_steer(c: Case) -> float:
@@ -369,6 +377,7 @@ LOSSES: dict[str, Row] = {
     "tepo_kl_both": Row(tepo_with_kl(masked("both")), {**HIGHER, "beta": 0.001}),
     "tepo_maxent": Row(tepo_entropy(+1), {**HIGHER, "coefficient": 1e-3}),
     "tepo_minent": Row(tepo_entropy(-1), {**HIGHER, "coefficient": 1e-3}),
+    "tepo_held": Row(tepo_held, {**HIGHER, "target": 0.2, "hold": 10.0}),
     "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}, first_update="weights below 1"),
     "tepo_seqsum": Row(tepo_seqsum, HIGHER, first_update="N/B times larger"),
     "sapo": Row(sapo, {"tau-pos": 1.0, "tau-neg": 1.05}, first_update="mean over sequences"),
