@@ -377,7 +377,7 @@ LOSSES: dict[str, Row] = {
     "tepo_kl_both": Row(tepo_with_kl(masked("both")), {**HIGHER, "beta": 0.001}),
     "tepo_maxent": Row(tepo_entropy(+1), {**HIGHER, "coefficient": 1e-3}),
     "tepo_minent": Row(tepo_entropy(-1), {**HIGHER, "coefficient": 1e-3}),
-    "tepo_held": Row(tepo_held, {**HIGHER, "target": 0.2, "hold": 10.0}),
+    "tepo_held": Row(tepo_held, {**HIGHER, "target": 0.2, "hold": 5.0}),
     "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}, first_update="weights below 1"),
     "tepo_seqsum": Row(tepo_seqsum, HIGHER, first_update="N/B times larger"),
     "sapo": Row(sapo, {"tau-pos": 1.0, "tau-neg": 1.05}, first_update="mean over sequences"),
