@@ -1,14 +1,21 @@
 """The paper's formulas on random softmax policies: on what share of them does each hold? No run is needed.
 
-A policy: logits phi ~ N(0, s^2) over `ACTIONS` actions, s uniform on [0.5, 6]: from nearly uniform to nearly decided.
-One action a is drawn from it with advantage +1 or -1, as one sampled token is. The first-order step of a policy
-gradient on that token is A (e_a - pi); dH/dphi = -pi (log pi + H).
+Two kinds of policy, both small enough for exact sums in float64:
+
+- one state: logits phi ~ N(0, s^2) over `ACTIONS` actions, s uniform on [0.5, 6]: from nearly uniform to nearly
+  decided. dH/dphi = -pi (log pi + H). One sampled action a with advantage A gives the policy gradient A (e_a - pi).
+- responses of up to `LENGTH` tokens over `WORDS` words, the last of which ends a response: every response is listed.
+
+Names of axes: N policies, A actions, S responses, T tokens, X prefixes, V words, P = X V parameters, G a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise, product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +26,83 @@ from records.errors import unknown
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50
-STEP = 1e-5  # of finite differences: small against the logits, large against rounding in float64
+STEP = 1e-5  # of a small update: small against the logits, large against rounding in float64
+TINY = 1e-30  # of complex steps, f'(x) = Im f(x + i h) / h: no difference of near numbers, exact to rounding
+EQUAL = 1e-9  # relative distance below which two sides are equal: far above rounding, far below any other distance
+CERTAIN = 0.9  # "pi -> 1" in the proof of Lemma 3.2
+BANDS = (0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.5, CERTAIN, 1.0)  # of an action's probability
+WORDS, LENGTH = 3, 3
+SAMPLES = 4  # responses in a group
 Array = NDArray[np.float64]
 Holds = NDArray[np.bool_]
 
 
-def entropy_gradient(log_NA: Array) -> Holds:
-    """Equation 1 as printed, dH/dphi_i = pi_i (log pi_i + H), against central differences: signs (N,) equal?"""
-    printed_NA = np.exp(log_NA) * (log_NA + _entropy(log_NA)[:, None])
-    shift = np.zeros_like(log_NA)
-    shift[:, 0] = STEP
-    true_N = (_entropy(_log_softmax(log_NA + shift)) - _entropy(_log_softmax(log_NA - shift))) / (2 * STEP)
-    return np.sign(printed_NA[:, 0]) == np.sign(true_N)
+class Seen(NamedTuple):
+    """On which policies (N,) a formula holds, and how large what it leaves out is: figures with their names."""
+
+    holds: Holds
+    sizes: tuple[tuple[str, float], ...] = ()
 
 
-def tilting(log_NA: Array) -> Holds:
+# ---- One state -------------------------------------------------------------------------------------------------------
+
+
+def policies(least: float = 0.0) -> Array:
+    """(N, A) log-probabilities, the same ones every time; least: of the largest probability of each."""
+    draw = np.random.default_rng(0)
+    kept: list[Array] = []
+    while sum(map(len, kept)) < POLICIES:
+        scale_N1 = draw.uniform(0.5, 6.0, size=(POLICIES, 1))
+        log_NA = _log_softmax(scale_N1 * draw.normal(size=(POLICIES, ACTIONS)))
+        kept.append(log_NA[log_NA.max(-1) >= np.log(least)] if least else log_NA)
+    return np.concatenate(kept)[:POLICIES]
+
+
+def entropy_gradient(log_NA: Array) -> Seen:
+    """Equation 1 as printed, dH/dphi_i = pi_i (log pi_i + H), against the derivative by one logit: signs (N,) equal?"""
+    shift = np.zeros(log_NA.shape[1])
+    shift[0] = TINY
+    true_N = _entropy(_log_softmax(log_NA + 1j * shift)).imag / TINY
+    return Seen(np.sign(-_entropy_slope(log_NA)[:, 0]) == np.sign(true_N))
+
+
+def equation_3(log_NA: Array) -> Seen:
+    """dJ/dphi_i = pi_i (A_i - E[A]) for J = E[A] with A held fixed, along a random direction of the logits."""
+    draw = np.random.default_rng(4)
+    advantage_NA, direction_NA = draw.normal(size=(2, *log_NA.shape))
+    printed_NA = _policy_slope(log_NA, advantage_NA)
+    stepped_NA = np.exp(_log_softmax(log_NA + 1j * TINY * direction_NA))
+    true_N = (stepped_NA * advantage_NA).sum(-1).imag / TINY
+    scale_N = _norm(printed_NA) * _norm(direction_NA)
+    error_N = abs((printed_NA * direction_NA).sum(-1) - true_N) / scale_N
+    return Seen(error_N < EQUAL)
+
+
+def inner_product(log_NA: Array) -> Seen:
+    """Section 3.2.2: sum_i pi_i^2 (log pi_i + H) A_i has the sign of <grad H, grad J>; A ~ N(0, 1) for every action.
+
+    Substituting Equations 1 and 3 gives A_i - E[A] in the place of A_i; Equation 1 lacks a minus.
+    """
+    advantage_NA = np.random.default_rng(5).normal(size=log_NA.shape)
+    slope_NA, p_NA = _entropy_slope(log_NA), np.exp(log_NA)
+    true_N = (slope_NA * _policy_slope(log_NA, advantage_NA)).sum(-1)
+    printed_N = (-slope_NA * p_NA * advantage_NA).sum(-1)
+    mean_N = (p_NA * advantage_NA).sum(-1)
+    centred_N = printed_N + mean_N * (slope_NA * p_NA).sum(-1)
+
+    def agree(other_N: Array) -> float:
+        return float(np.mean(np.sign(other_N) == np.sign(true_N)))
+
+    sizes = (
+        ("with the minus restored", agree(-printed_N)),
+        ("with E[A] subtracted", agree(centred_N)),
+        ("with both", agree(-centred_N)),
+        ("median relative error as printed", float(np.median(abs(printed_N - true_N) / abs(true_N)))),
+    )
+    return Seen(np.sign(printed_N) == np.sign(true_N), sizes)
+
+
+def tilting(log_NA: Array) -> Seen:
     """Lemma 3.1: no policy near pi exp(A/beta)/Z has a higher E[A] - beta KL(. || pi), beta = 1."""
     draw = np.random.default_rng(1)
     advantage_NA = draw.normal(size=log_NA.shape)
@@ -44,33 +113,388 @@ def tilting(log_NA: Array) -> Holds:
     best_NA = _log_softmax(log_NA + advantage_NA)
     size_N1 = draw.uniform(0.01, 2.0, size=(len(log_NA), 1))
     near_NA = _log_softmax(best_NA + size_N1 * draw.normal(size=log_NA.shape))
-    return objective(best_NA) >= objective(near_NA)
+    return Seen(objective(best_NA) >= objective(near_NA))
 
 
-def entropy_signs(log_NA: Array) -> Holds:
-    """Lemma 3.2: <grad H, grad J> has the sign opposite to A, for a sampled action."""
+def _target(log_NA: Array) -> tuple[Array, Array, Array]:
+    """A (N, A), beta (N, 1) and log pi* (N, A) of Equation 6."""
+    draw = np.random.default_rng(6)
+    advantage_NA, beta_N1 = draw.normal(size=log_NA.shape), draw.uniform(0.1, 2.0, size=(len(log_NA), 1))
+    return advantage_NA, beta_N1, _log_softmax(log_NA + advantage_NA / beta_N1)
+
+
+def equation_8(log_NA: Array) -> Seen:
+    """KL(p || pi*) = (beta KL(p || pi_k) - E_p[A]) / beta, but for log Z, at another random policy p."""
+    advantage_NA, beta_N1, target_NA = _target(log_NA)
+    other_NA = log_NA[::-1]
+    p_NA = np.exp(other_NA)
+    divergence_N = (p_NA * (other_NA - target_NA)).sum(-1)
+    printed_N = (p_NA * (other_NA - log_NA - advantage_NA / beta_N1)).sum(-1)
+    log_z_N = np.log((np.exp(log_NA + advantage_NA / beta_N1)).sum(-1))
+    error_N = abs(divergence_N - printed_N - log_z_N) / np.maximum(1.0, abs(divergence_N))
+    sizes = (
+        ("median of the omitted log Z", float(np.median(log_z_N))),
+        ("share that is equal without it", float(np.mean(abs(divergence_N - printed_N) < EQUAL))),
+    )
+    return Seen(error_N < EQUAL, sizes)
+
+
+def ppo_penalty(log_NA: Array) -> Seen:
+    """Is pi* also stationary under PPO's penalised objective, E_p[A] - beta KL(pi_k || p)?"""
+    advantage_NA, beta_N1, target_NA = _target(log_NA)
+    slope_NA = _policy_slope(target_NA, advantage_NA)
+    slope_NA -= beta_N1 * (np.exp(target_NA) - np.exp(log_NA))
+    relative_N = _norm(slope_NA) / _norm(_policy_slope(target_NA, advantage_NA))
+    return Seen(relative_N < EQUAL, (("median slope there, in units of grad E[A]", float(np.median(relative_N))),))
+
+
+def _sampled_action(log_NA: Array) -> tuple[NDArray[np.intp], Array]:
+    """One action of each policy, as sampling draws it, and its advantage, -1 or 1."""
     draw = np.random.default_rng(2)
     p_NA = np.exp(log_NA)
     action_N = (p_NA.cumsum(-1) < draw.uniform(size=(len(p_NA), 1))).sum(-1).clip(max=p_NA.shape[1] - 1)
-    advantage_N = draw.choice([-1.0, 1.0], size=len(p_NA))
-    step_NA = advantage_N[:, None] * (np.eye(p_NA.shape[1])[action_N] - p_NA)
-    slope_NA = -p_NA * (log_NA + _entropy(log_NA)[:, None])
-    return np.sign((slope_NA * step_NA).sum(-1)) == -np.sign(advantage_N)
+    return action_N, draw.choice([-1.0, 1.0], size=len(p_NA))
 
 
-def covariance(log_NA: Array) -> Holds:
+def lemma_holds(log_NA: Array, action_N: NDArray[np.intp], advantage_N: Array) -> Holds:
+    """Lemma 3.2: <grad H, grad J> has the sign opposite to A, J being one sampled action's."""
+    step_NA = advantage_N[:, None] * (np.eye(log_NA.shape[1])[action_N] - np.exp(log_NA))
+    return np.sign((_entropy_slope(log_NA) * step_NA).sum(-1)) == -np.sign(advantage_N)
+
+
+def premise_holds(log_NA: Array, action_N: NDArray[np.intp]) -> Holds:
+    """log pi(a) + H < 0: what both cases of the proof of Lemma 3.2 derive the sign from."""
+    return (log_NA[np.arange(len(log_NA)), action_N] + _entropy(log_NA)) < 0
+
+
+def entropy_signs(log_NA: Array) -> Seen:
+    """Lemma 3.2 for a sampled action, all cases together; shares by sign of A and probability of the action."""
+    action_N, advantage_N = _sampled_action(log_NA)
+    holds_N, p_N = lemma_holds(log_NA, action_N, advantage_N), np.exp(log_NA[np.arange(len(log_NA)), action_N])
+    sizes = [
+        (f"A {sign} 0 ({a:g} < π ≤ {b:g})", float(holds_N[where_N & (p_N > a) & (p_N <= b)].mean()))
+        for sign, where_N in (("<", advantage_N < 0), (">", advantage_N > 0))
+        for a, b in pairwise((0.0, 0.01, 0.1, 0.5, 1.0))
+    ]
+    return Seen(holds_N, tuple(sizes))
+
+
+def suboptimal_rare(log_NA: Array) -> Seen:
+    """Lemma 3.2, case 1: the rarest action, A < 0."""
+    return Seen(lemma_holds(log_NA, log_NA.argmin(-1), np.full(len(log_NA), -1.0)))
+
+
+def suboptimal_rare_premise(log_NA: Array) -> Seen:
+    """Case 1: log pi + H < 0 for the rarest action. The proof also lets H go to 0, which does not follow."""
+    return Seen(premise_holds(log_NA, log_NA.argmin(-1)), (("median H, nats", float(np.median(_entropy(log_NA)))),))
+
+
+def optimal_probable(log_NA: Array) -> Seen:
+    """Lemma 3.2, case 2: an action with pi > `CERTAIN`, A > 0."""
+    return Seen(lemma_holds(log_NA, log_NA.argmax(-1), np.ones(len(log_NA))))
+
+
+def optimal_probable_premise(log_NA: Array) -> Seen:
+    """Case 2: log pi + H = (1 - pi) log pi < 0 for that action."""
+    top_N = log_NA.max(-1)
+    # the equality holds where H = -pi log pi, that is, where the other actions add nothing to H
+    sizes = (
+        (
+            "median of H over -pi log pi, 1 where the equality holds",
+            float(np.median(-_entropy(log_NA) / (np.exp(top_N) * top_N))),
+        ),
+    )
+    return Seen(premise_holds(log_NA, log_NA.argmax(-1)), sizes)
+
+
+def premise_gives_sign(log_NA: Array) -> Seen:
+    """Where log pi(a) + H < 0, the inner product has the sign of the lemma.
+
+    It never has: the inner product is A (Cov_pi(pi, log pi) - pi(a) (log pi(a) + H)), and that covariance is positive.
+    One action of each policy, drawn among those for which the premise holds.
+    """
+    p_NA = np.where(log_NA + _entropy(log_NA)[:, None] < 0, np.exp(log_NA), 0.0)
+    action_N, advantage_N = _sampled_action(
+        np.log(p_NA / p_NA.sum(-1, keepdims=True), where=p_NA > 0, out=np.full_like(p_NA, -np.inf))
+    )
+    return Seen(lemma_holds(log_NA, action_N, advantage_N))
+
+
+def covariance(log_NA: Array) -> Seen:
     """Appendix C.5: a small natural-gradient step lowers H where Cov(log pi, A) > 0 and raises it where it is < 0."""
     advantage_NA = np.random.default_rng(3).normal(size=log_NA.shape)
     p_NA = np.exp(log_NA)
     centred_NA = log_NA - (p_NA * log_NA).sum(-1, keepdims=True)
     covariance_N = (p_NA * centred_NA * advantage_NA).sum(-1)
     change_N = _entropy(_log_softmax(log_NA + STEP * advantage_NA)) - _entropy(log_NA)
-    return np.sign(change_N) == -np.sign(covariance_N)
+    return Seen(np.sign(change_N) == -np.sign(covariance_N))
 
 
-CHECKS: dict[str, Callable[[Array], Holds]] = {
-    check.__name__: check for check in (entropy_gradient, tilting, entropy_signs, covariance)
+# ---- Responses of several tokens -------------------------------------------------------------------------------------
+
+_PREFIXES = [p for length in range(LENGTH) for p in product(range(WORDS - 1), repeat=length)]
+_RESPONSES = [
+    (*prefix, word)
+    for prefix in _PREFIXES
+    for word in range(WORDS)
+    if word == WORDS - 1 or len(prefix) == LENGTH - 1  # the last word ends a response, the longest prefix any does
+]
+
+
+_NODE_ST = np.array([[_PREFIXES.index(r[: min(t, len(r) - 1)]) for t in range(LENGTH)] for r in _RESPONSES])
+_TOKEN_ST = np.array([[*r, *[0] * (LENGTH - len(r))] for r in _RESPONSES])
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """Random policies with every response listed, the policies some updates older that sampled, and rewards."""
+
+    logits_NXV: Array  # noqa: N815
+    old_NXV: Array  # noqa: N815
+    reward_NS: Array  # noqa: N815 - 0 or 1
+    length_S: Array  # noqa: N815
+    mask_ST: Array  # noqa: N815 - 1 for a token of the response
+
+    def logp_NST(self, logits_NXV: Any) -> Any:  # noqa: N802
+        """Log-probabilities of all tokens of all responses; 0 beyond the end. Complex for complex logits."""
+        return _log_softmax(logits_NXV)[:, _NODE_ST, _TOKEN_ST] * self.mask_ST
+
+    @cached_property
+    def old_logp_NST(self) -> Array:  # noqa: N802
+        return self.logp_NST(self.old_NXV)
+
+    @cached_property
+    def slope_NSTP(self) -> Array:  # noqa: N802
+        """Derivatives of the tokens' log-probabilities by the logits, from the softmax rule of Section 2.1."""
+        p_NXV = np.exp(_log_softmax(self.logits_NXV))
+        rule_NSTXV = np.eye(WORDS)[_TOKEN_ST][None, :, :, None, :] - p_NXV[:, None, None]
+        here_STX = np.eye(len(_PREFIXES))[_NODE_ST] * self.mask_ST[..., None]
+        return (here_STX[None, ..., None] * rule_NSTXV).reshape(*self.old_logp_NST.shape, -1)
+
+    def standardised_NS(self, logits_NXV: Any) -> Any:  # noqa: N802
+        """Equation 9 with mean and standard deviation under a policy: the limit of a large group."""
+        p_NS = np.exp(self.logp_NST(logits_NXV).sum(-1))
+        mean_N1 = (p_NS * self.reward_NS).sum(-1, keepdims=True)
+        return (self.reward_NS - mean_N1) / np.sqrt(mean_N1 * (1 - mean_N1))  # rewards are 0 or 1
+
+    def derivative_NP(self, objective: Callable[[Any], Any]) -> Array:  # noqa: N802
+        """Of an objective (N,) of the logits, by a complex step for each parameter."""
+        columns = []
+        for step_XV in TINY * np.eye(self.logits_NXV[0].size).reshape(-1, *self.logits_NXV.shape[1:]):
+            columns.append(objective(self.logits_NXV + 1j * step_XV).imag / TINY)
+        return np.stack(columns, -1)
+
+
+@cache
+def responses() -> Responses:
+    """The same ones every time."""
+    draw = np.random.default_rng(7)
+    logits_NXV = 1.5 * draw.normal(size=(POLICIES, len(_PREFIXES), WORDS))
+    away_N11 = draw.uniform(0.05, 0.5, size=(POLICIES, 1, 1))  # from hardly to clearly another policy
+    reward_NS = draw.integers(0, 2, size=(POLICIES, len(_RESPONSES))).astype(float)
+    reward_NS[:, :2] = 0.0, 1.0  # at least one wrong and one right response
+    length_S = np.array([len(r) for r in _RESPONSES], dtype=float)
+    return Responses(
+        logits_NXV=logits_NXV,
+        old_NXV=logits_NXV + away_N11 * draw.normal(size=logits_NXV.shape),
+        reward_NS=reward_NS,
+        length_S=length_S,
+        mask_ST=(np.arange(LENGTH) < length_S[:, None]).astype(float),
+    )
+
+
+def equation_3_in_responses(w: Responses) -> Seen:
+    """Equation 3 where a state is a prefix and A(s, a) the mean advantage of the responses that go on with a.
+
+    The gradient of J = E[A(y)] has the probability of reaching s as a factor, which Equation 3 lacks.
+    """
+    advantage_NS = w.standardised_NS(w.logits_NXV)
+    true_NXV = w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * advantage_NS).sum(-1)).reshape(
+        w.logits_NXV.shape
+    )
+    p_NS = np.exp(w.logp_NST(w.logits_NXV).sum(-1))
+    policy_NXV = np.exp(_log_softmax(w.logits_NXV))
+    through_SXV = (
+        np.eye(len(_PREFIXES))[_NODE_ST][..., None] * np.eye(WORDS)[_TOKEN_ST][:, :, None] * w.mask_ST[..., None, None]
+    ).sum(1)
+    mass_NXV = np.einsum("ns,sxv->nxv", p_NS, through_SXV)
+    action_NXV = np.einsum("ns,sxv->nxv", p_NS * advantage_NS, through_SXV) / mass_NXV
+    reach_NX1 = mass_NXV.sum(-1, keepdims=True)
+    printed_NXV = policy_NXV * (action_NXV - (policy_NXV * action_NXV).sum(-1, keepdims=True))
+    error_N, weighted_N = (
+        _apart(x.reshape(len(x), -1), true_NXV.reshape(len(x), -1)) for x in (printed_NXV, printed_NXV * reach_NX1)
+    )
+    sizes = (
+        ("median relative error", float(np.median(error_N))),
+        ("with the probability of the prefix as a factor", float(np.mean(weighted_N < EQUAL))),
+    )
+    return Seen(error_N < EQUAL, sizes)
+
+
+def _with_weight(w: Responses, weight_NST: Array) -> Array:
+    """E under the old policy of A sum_t weight_t grad log pi_t, (N, P), with the old policy's A."""
+    p_NS = np.exp(w.old_logp_NST.sum(-1)) * w.standardised_NS(w.old_NXV)
+    return np.einsum("ns,nst,nstp->np", p_NS, weight_NST, w.slope_NSTP)
+
+
+def _true_gradient(w: Responses) -> Array:
+    """Of J = E[A], (N, P), with the old policy's A held fixed."""
+    advantage_NS = w.standardised_NS(w.old_NXV)
+    return w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * advantage_NS).sum(-1))
+
+
+def _ratios(w: Responses) -> Array:
+    """pi/pi_old of the tokens, (N, S, T); 1 beyond the end."""
+    return np.exp(w.logp_NST(w.logits_NXV) - w.old_logp_NST)
+
+
+def appendix_b_steps(w: Responses) -> Seen:
+    """Appendix B from the score function to the last expression, A_old held fixed: all are the gradient of J."""
+    true_NP, ratio_NST = _true_gradient(w), _ratios(w)
+    advantage_NS = w.standardised_NS(w.old_NXV)
+    p_NS, old_NS = (np.exp(x.sum(-1)) for x in (w.logp_NST(w.logits_NXV), w.old_logp_NST))
+    score_NSP = w.slope_NSTP.sum(2)
+    # the product rule, token by token: the other tokens' probabilities times this one's gradient
+    token_NST = np.exp(w.logp_NST(w.logits_NXV))
+    product_NSP = np.einsum("nst,nstp->nsp", p_NS[..., None] / token_NST, token_NST[..., None] * w.slope_NSTP)
+    steps = {
+        "score function": np.einsum("ns,nsp->np", p_NS * advantage_NS, score_NSP),
+        "importance sampling": np.einsum("ns,nsp->np", old_NS * (p_NS / old_NS) * advantage_NS, score_NSP),
+        "product rule": np.einsum("ns,nsp->np", old_NS * advantage_NS / old_NS, product_NSP),
+        "last expression": _with_weight(w, np.broadcast_to(ratio_NST.prod(-1, keepdims=True), ratio_NST.shape)),
+    }
+    errors = {name: _apart(step_NP, true_NP) for name, step_NP in steps.items()}
+    sizes = tuple((name, float(np.mean(error_N < EQUAL))) for name, error_N in errors.items())
+    return Seen(np.max(list(errors.values()), axis=0) < EQUAL, sizes)
+
+
+def appendix_b_advantage(w: Responses) -> Seen:
+    """The third equality of Appendix B: A standardised under the policy is replaced with A under the old one.
+
+    With the A of Equation 9 the first equality fails as well: J = E[A] is 0 for every policy.
+    """
+    p_NS, score_NSP = np.exp(w.logp_NST(w.logits_NXV).sum(-1)), w.slope_NSTP.sum(2)
+    own_NP, old_NP = (
+        np.einsum("ns,nsp->np", p_NS * w.standardised_NS(logits_NXV), score_NSP)
+        for logits_NXV in (w.logits_NXV, w.old_NXV)
+    )
+    apart_N = _apart(old_NP, own_NP)
+    moving_NP = w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * w.standardised_NS(x)).sum(-1))
+    sizes = (
+        ("median relative distance", float(np.median(apart_N))),
+        ("smallest cosine", float(_cosine(old_NP, own_NP).min())),
+        ("share on which E[A] with the A of Equation 9 has no slope", float(np.mean(_norm(moving_NP) < EQUAL))),
+    )
+    return Seen(apart_N < EQUAL, sizes)
+
+
+def appendix_b_omission(w: Responses) -> Seen:
+    """The gradient of GRPO's surrogate is the last expression of Appendix B without the other tokens' ratios."""
+    ratio_NST = _ratios(w)
+    p_NS = np.exp(w.old_logp_NST.sum(-1)) * w.standardised_NS(w.old_NXV)
+
+    def surrogate(logits_NXV: Any) -> Any:  # no clip, no 1/|y|: those are about aggregation
+        ratio = np.exp(w.logp_NST(logits_NXV) - w.old_logp_NST) * w.mask_ST
+        return np.einsum("ns,nst->n", p_NS, ratio)
+
+    apart_N = _apart(_with_weight(w, ratio_NST), w.derivative_NP(surrogate))
+    left_out_N = _apart(_with_weight(w, ratio_NST), _true_gradient(w))
+    sizes = (("median relative distance from the gradient of J", float(np.median(left_out_N))),)
+    return Seen(apart_N < EQUAL, sizes)
+
+
+def appendix_b_weight(w: Responses) -> Seen:
+    """Does TEPO's weight, the geometric mean of the ratios, give the gradient that Appendix B derives?"""
+    true_NP, ratio_NST = _true_gradient(w), _ratios(w)
+    product_NS = ratio_NST.prod(-1)
+    mean_NST = np.broadcast_to((product_NS ** (1 / w.length_S))[..., None], ratio_NST.shape)
+    apart_N, token_N = (_apart(_with_weight(w, weight_NST), true_NP) for weight_NST in (mean_NST, ratio_NST))
+    sizes = (
+        ("median relative distance", float(np.median(apart_N))),
+        ("that of GRPO's token ratios", float(np.median(token_N))),
+        ("nearer than token ratios", float(np.mean(apart_N < token_N))),
+    )
+    return Seen(apart_N < EQUAL, sizes)
+
+
+class Algorithm1(NamedTuple):
+    """Gradients (N, P) of one group of responses for each policy."""
+
+    printed: Array  # line 20 with line 21
+    true: Array  # of the objective of line 18
+    gspo: Array  # of sum_i w_i A_i / G
+    tokens: Array  # (N, 1): M of line 6
+    responses: NDArray[np.intp]  # (N, G)
+    advantage: Array  # (N, G)
+
+
+def algorithm_1(w: Responses) -> Algorithm1:
+    """Groups of `SAMPLES` responses of unequal length with random advantages; no clip and no KL, as printed."""
+    draw = np.random.default_rng(8)
+    p_NS = np.exp(w.old_logp_NST.sum(-1))
+    below_NGS = p_NS.cumsum(-1)[:, None] < draw.uniform(size=(len(p_NS), SAMPLES, 1))
+    chosen_NG = below_NGS.sum(-1).clip(max=p_NS.shape[1] - 1)
+    # with equal lengths a factor |y_i| would be one factor for the whole gradient
+    chosen_NG[:, 0], chosen_NG[:, 1] = w.length_S.argmin(), w.length_S.argmax()
+    advantage_NG = draw.normal(size=chosen_NG.shape)
+    length_NG = w.length_S[chosen_NG]
+    tokens_N1 = length_NG.sum(-1, keepdims=True)
+    pick = np.arange(len(p_NS))[:, None], chosen_NG
+
+    def weight(logits_NXV: Any) -> Any:  # lines 9 to 13
+        return np.exp((w.logp_NST(logits_NXV) - w.old_logp_NST).sum(-1)[pick] / length_NG)
+
+    def line_18(logits_NXV: Any) -> Any:  # L_{i,t} is the same for every token of a response
+        return (weight(logits_NXV) * advantage_NG * length_NG / tokens_N1).sum(-1)
+
+    def gspo(logits_NXV: Any) -> Any:
+        return (weight(logits_NXV) * advantage_NG).mean(-1)
+
+    # line 21: A w / (|y| pi_t) grad pi_t = A w / |y| grad log pi_t; line 20: its sum over tokens and responses over M
+    factor_NG = advantage_NG * weight(w.logits_NXV) / length_NG / tokens_N1
+    printed_NP = np.einsum("ng,ngp->np", factor_NG, w.slope_NSTP.sum(2)[pick])
+    true_NP, gspo_NP = w.derivative_NP(line_18), w.derivative_NP(gspo)
+    return Algorithm1(printed_NP, true_NP, gspo_NP, tokens_N1, chosen_NG, advantage_NG)
+
+
+def line_21(w: Responses) -> Seen:
+    """Algorithm 1: is line 20 with line 21 the gradient of line 18?
+
+    w_i depends on every token of its response, and L_{i,t} with it; line 21 keeps the own token's path, 1/|y_i| of the
+    whole. Summed over a response the factor |y_i| is missing, and what is left is GSPO's gradient times G/M.
+    """
+    seen = algorithm_1(w)
+    apart_N = _apart(seen.printed, seen.true)
+    gspo_N = _apart(seen.printed, SAMPLES / seen.tokens * seen.gspo)
+    sizes = (
+        ("median relative error", float(np.median(apart_N))),
+        ("median cosine", float(np.median(_cosine(seen.printed, seen.true)))),
+        ("share on which it is GSPO's gradient times G/M", float(np.mean(gspo_N < EQUAL))),
+    )
+    return Seen(apart_N < EQUAL, sizes)
+
+
+# ---- Shares ----------------------------------------------------------------------------------------------------------
+
+# What a check looks at, and what that is called.
+POPULATIONS: dict[str, Callable[[], Any]] = {
+    f"random softmax policies over {ACTIONS} actions": policies,
+    f"random softmax policies over {ACTIONS} actions, one of them above {CERTAIN:g}": lambda: policies(CERTAIN),
+    f"random policies over {WORDS} words and up to {LENGTH} tokens, every response listed": responses,
 }
+ANY, DECIDED, LISTED = POPULATIONS
+_ON: dict[str, tuple[Callable[[Any], Seen], ...]] = {
+    ANY: (
+        entropy_gradient, equation_3, inner_product, tilting, equation_8, ppo_penalty, entropy_signs, suboptimal_rare,
+        suboptimal_rare_premise, premise_gives_sign, covariance,
+    ),
+    DECIDED: (optimal_probable, optimal_probable_premise),
+    LISTED: (
+        equation_3_in_responses, appendix_b_steps, appendix_b_advantage, appendix_b_omission, appendix_b_weight,
+        line_21,
+    ),
+}  # fmt: skip
+CHECKS = {check.__name__: (check, population) for population, checks in _ON.items() for check in checks}
 
 # Shares that `paper.sampler` counted: study, tokens, sampler, loss and the column with the count.
 OLD = "old, KL 0.01"  # the sampler is some updates old, as in the later minibatches of a rollout
@@ -86,9 +510,11 @@ def share(check: str, null: float) -> Contrast:
     """Share of policies for which the formula holds: Clopper-Pearson and the exact binomial test against `null`."""
     from scipy.special import bdtr, betaincinv
 
+    sizes: tuple[tuple[str, float], ...] = ()
     if check in CHECKS:
-        n, hits = POLICIES, int(CHECKS[check](policies()).sum())
-        how = f"{hits} of {n} random softmax policies over {ACTIONS} actions"
+        seen, population = look(check), CHECKS[check][1]
+        n, hits, sizes = len(seen.holds), int(seen.holds.sum()), seen.sizes
+        how = f"{hits} of {n} {population}"
     elif check in SAMPLED:
         row, figure = sampler.row_of(*SAMPLED[check][:4]), SAMPLED[check][4]
         n, hits = row.policies, int(getattr(row, figure))
@@ -110,20 +536,90 @@ def share(check: str, null: float) -> Contrast:
         level="policy",
         how=f"{how}, Clopper-Pearson",
         n=n,
+        units=sizes,
     )
 
 
-def policies() -> Array:
-    """(N, A) log-probabilities, the same ones every time."""
-    draw = np.random.default_rng(0)
-    scale_N1 = draw.uniform(0.5, 6.0, size=(POLICIES, 1))
-    return _log_softmax(scale_N1 * draw.normal(size=(POLICIES, ACTIONS)))
+@cache
+def look(check: str) -> Seen:
+    """What a check finds on its policies."""
+    function, population = CHECKS[check]
+    return function(POPULATIONS[population]())
 
 
-def _log_softmax(x_NA: Array) -> Array:
-    shifted_NA = x_NA - x_NA.max(-1, keepdims=True)
-    return shifted_NA - np.log(np.exp(shifted_NA).sum(-1, keepdims=True))
+# ---- Lemma 3.2, case by case -----------------------------------------------------------------------------------------
 
 
-def _entropy(log_NA: Array) -> Array:
+class Case(NamedTuple):
+    """Actions of the random policies: how many, and on what share of them Lemma 3.2 and its proof's premise hold."""
+
+    actions: str
+    n: int
+    drawn: float  # how often sampling draws one of them
+    negative: float  # share on which the lemma holds for A < 0
+    positive: float  # for A > 0
+    premise: float  # share with log pi + H < 0
+
+
+RANKS = {"rarest": 0, "median": ACTIONS // 2, "third": -3, "second": -2, "most probable": -1}
+
+
+def cases() -> list[Case]:
+    """All actions of all policies: by rank, by probability, all alike, and all as often as sampling draws them."""
+    log_NA = policies()
+    p_NA, order_NA = np.exp(log_NA), log_NA.argsort(-1)
+    actions = [np.full(len(log_NA), a) for a in range(ACTIONS)]
+    one_N = np.ones(len(log_NA))
+    negative_NA, positive_NA = (
+        np.stack([lemma_holds(log_NA, action_N, sign * one_N) for action_N in actions], -1) for sign in (-1.0, 1.0)
+    )
+    premise_NA = np.stack([premise_holds(log_NA, action_N) for action_N in actions], -1)
+
+    def case(name: str, weight_NA: Array) -> Case:
+        shares = (float((weight_NA * x_NA).sum() / weight_NA.sum()) for x_NA in (negative_NA, positive_NA, premise_NA))
+        drawn = float((p_NA * (weight_NA > 0)).sum() / len(p_NA))
+        return Case(name, int((weight_NA > 0).sum()), drawn, *shares)
+
+    return [
+        *(case(f"{name} of {ACTIONS}", np.eye(ACTIONS)[order_NA[:, rank]]) for name, rank in RANKS.items()),
+        *(case(f"π from {a:g} to {b:g}", ((p_NA > a) & (p_NA <= b)).astype(float)) for a, b in pairwise(BANDS)),
+        case("all, each counted once", np.ones_like(p_NA)),
+        case("all, as sampling draws them", p_NA),
+    ]
+
+
+# ---- Softmax ---------------------------------------------------------------------------------------------------------
+
+
+def _log_softmax(x: Any) -> Any:
+    """Over the last axis; complex logits keep their imaginary parts."""
+    shifted = x - x.real.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _entropy(log_NA: Any) -> Any:
     return -(np.exp(log_NA) * log_NA).sum(-1)
+
+
+def _entropy_slope(log_NA: Array) -> Array:
+    """dH/dphi = -pi (log pi + H)."""
+    return -np.exp(log_NA) * (log_NA + _entropy(log_NA)[:, None])
+
+
+def _policy_slope(log_NA: Array, advantage_NA: Array) -> Array:
+    """dJ/dphi = pi (A - E[A])."""
+    p_NA = np.exp(log_NA)
+    return p_NA * (advantage_NA - (p_NA * advantage_NA).sum(-1, keepdims=True))
+
+
+def _norm(x_NP: Array) -> Array:
+    return np.sqrt((x_NP**2).sum(-1))
+
+
+def _apart(x_NP: Array, true_NP: Array) -> Array:
+    """Distance in units of the length of the second, (N,)."""
+    return _norm(x_NP - true_NP) / _norm(true_NP)
+
+
+def _cosine(a_NP: Array, b_NP: Array) -> Array:
+    return (a_NP * b_NP).sum(-1) / (_norm(a_NP) * _norm(b_NP))

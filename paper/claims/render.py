@@ -58,8 +58,9 @@ methods of Table 4 do on Qwen2.5-7B. Where a printed average does not follow fro
 with both; if the verdicts differ it is undecided, and the entry says so. What is only drawn (Figures 2 and 3) cannot
 be tested from print.
 
-**Formulas** (Lemmas, Equation 1, the covariance rule) are evaluated on 2,000 random softmax policies; no run is
-involved. A formula that is meant to hold always is tested against 99 %.
+**Formulas** (lemmas, equations, Appendix B, Algorithm 1) are evaluated on 2,000 random softmax policies; no run is
+involved. A formula that is meant to hold always is tested against 99 %. [formulas.md](formulas.md) has what each leaves
+out, and Lemma 3.2 case by case.
 
 ## Printed numbers
 
@@ -127,8 +128,13 @@ def paper_page(printed: Sequence[Entry]) -> str:
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
     head = PAPER_HEAD.replace("VERDICTS", meanings).replace("COMMAND", COMMAND)
     head = head.replace("COUNT", f"{len(printed)} claims: {count}")
-    rows = [(entry.id, _short(entry), figure(entry), entry.tested, entry.reason) for entry in printed]
+    rows = [(entry.id, _short(entry), figure(entry), entry.tested, _why(entry)) for entry in printed]
     return f"{head}\n{_table(('claim', 'verdict', 'estimate', 'of', 'why'), rows)}\n"
+
+
+def _why(entry: Entry) -> str:
+    """What stands beside a verdict; beside a formula's, what it was evaluated on and how large the error is."""
+    return entry.reason or (entry.how if entry.level == "policy" else "")
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evals.stats import compare
-from paper.claims import ledger, lemmas
+from paper.claims import ledger
 from paper.claims.contrast import MODELS, Contrast, Gap, over_runs, ratio_of_sds
 from paper.claims.entries import Entry
 from paper.claims.tests import Outcome
@@ -136,49 +136,3 @@ def test_ratio_of_sds_finds_what_it_says_in_80_percent() -> None:
         made = ratio_of_sds("x", [sides[0].tolist()], [sides[1].tolist()], runs=[])
         found += made.high is not None and made.high < 1
     assert abs(found / 2000 - 0.8) < 4 * math.sqrt(0.16 / 2000)
-
-
-FORMULAS = {
-    "tilting": "supported",
-    "covariance": "supported",
-    "entropy_gradient": "contradicted",
-    "entropy_signs": "contradicted",
-}
-
-
-@pytest.mark.parametrize("check", lemmas.CHECKS)
-def test_formulas_on_random_policies(check: str) -> None:
-    ((verdict, _),) = ledger.verdicts_of_family([ledger.direction(Outcome((lemmas.share(check, 0.99),)))])
-    assert verdict == FORMULAS[check]
-
-
-def test_lemma_3_2_agrees_with_a_real_step() -> None:
-    """Another path: take the small step on the logits and look at the entropy."""
-    log_NA = lemmas.policies()[:300]
-    p_NA = np.exp(log_NA)
-    draw = np.random.default_rng(2)  # the actions and advantages of `entropy_signs`
-    action_N = [
-        int(np.searchsorted(np.cumsum(p), u)) for p, u in zip(p_NA, draw.uniform(size=(300, 1))[:, 0], strict=True)
-    ]
-    advantage_N = draw.choice([-1.0, 1.0], size=300)
-
-    def entropy(phi: np.ndarray) -> float:
-        p = np.exp(phi - phi.max())
-        p /= p.sum()
-        return float(-(p * np.log(p)).sum())
-
-    holds = []
-    for log_A, p_A, a, advantage in zip(log_NA, p_NA, action_N, advantage_N, strict=True):
-        step_A = -p_A * advantage
-        step_A[a] += advantage
-        change = entropy(log_A + 1e-4 * step_A) - entropy(log_A - 1e-4 * step_A)
-        holds.append(np.sign(change) == -np.sign(advantage))
-    ours = lemmas.entropy_signs(log_NA)
-    assert np.mean(np.array(holds) == ours) > 0.99
-
-
-def test_a_formula_that_is_turned_round_changes_its_verdict() -> None:
-    """The negative of Equation 1 is right everywhere; a policy tilted the wrong way is beaten by its neighbours."""
-    log_NA = lemmas.policies()
-    assert not lemmas.entropy_gradient(log_NA).any()
-    assert lemmas.share("entropy_gradient", 0.99).value == 0.0
