@@ -80,7 +80,8 @@ def _headline(decided: Sequence[Entry], tree: Tree) -> str:
 TEX = {
     r"\mathcal{H}": "H", r"\Delta": "Δ", r"\pi": "π", r"\theta": "θ", r"\phi": "φ", r"\nabla": "∇", r"\langle": "⟨",
     r"\rangle": "⟩", r"\log": "log", r"\text": "", r"\rightarrow": "→", r"\wedge": "∧", r"\beta": "β", r"\mid": "|",
-    r"\cdot": "·", r"\quad": " ", r"\%": "%", "**": "", "$": "", "{": "", "}": "",
+    r"\cdot": "·", r"\quad": " ", r"\%": "%", r"\mathbb{E}": "E", r"\sum": "Σ", r"\sim": "~", r"\tau": "τ",
+    r"\triangleright": "", "&=": "=", "**": "", "$": "", "{": "", "}": "",
 }  # fmt: skip
 
 
