@@ -17,6 +17,10 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/plan.smk"
 
 
+onstart:
+    write_asked()
+
+
 # They run nothing, or for seconds: as jobs of a cluster they would only wait in its queue.
 localrules:
     all,

@@ -47,6 +47,7 @@ class Block(Declared):
     methods: Names
     seeds: Annotated[list[Seed], Field(min_length=1)]
     steps: Annotated[list[Count], Field(min_length=1)]  # rollouts of the checkpoints that are evaluated
+    evaluate: bool = OPTIONAL  # false: the checkpoints are kept and not evaluated; only the curves are wanted
     variant: str = OPTIONAL  # a key of `variants`
 
 

@@ -16,7 +16,7 @@ from methods.training.spec import Training
 from records import digests, errors
 from records.declared import Where
 from records.errors import ConfigError, Parser, unknown
-from records.files import parse_json, write_json
+from records.files import read_json, write_json
 from records.layout import BASE, Checkpoint, Run, split
 from workflow import config as configuration
 
@@ -33,10 +33,12 @@ class Planned:
     run: Run
     row: str
     steps: tuple[int, ...]
+    unevaluated: frozenset[int] = frozenset()  # of `steps`, those that only blocks with `evaluate: false` keep
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        return tuple(Checkpoint(self.run, step) for step in self.steps)
+        """Those that are evaluated."""
+        return tuple(Checkpoint(self.run, step) for step in self.steps if step not in self.unevaluated)
 
 
 def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "methods") -> str:
@@ -116,6 +118,7 @@ def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
 def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
     """All runs of the configuration, each once, in a stable order; unknown names raise, naming the nearest."""
     steps: dict[Run, set[int]] = {}
+    evaluated: dict[Run, set[int]] = {}
     rows: dict[Run, str] = {}
     for block in blocks(config, where):
         variant = block.get("variant")
@@ -127,8 +130,11 @@ def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
                     run = Run(model, method + at, seed)
                     # Two rows may resolve to one run: it trains once, with the checkpoints of both and the first name.
                     steps.setdefault(run, set()).update(block["steps"])
+                    evaluated.setdefault(run, set()).update(block["steps"] if block.get("evaluate", True) else ())
                     rows.setdefault(run, text + at)
-    return [Planned(run, rows[run], tuple(sorted(kept))) for run, kept in steps.items()]
+    return [
+        Planned(run, rows[run], tuple(sorted(kept)), frozenset(kept - evaluated[run])) for run, kept in steps.items()
+    ]
 
 
 def baseline(config: Mapping[str, Any], where: Where = _anywhere) -> str:
@@ -344,10 +350,11 @@ def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = Parser(description="Write matrix.json: every run and checkpoint of a configuration.")
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
-    parser.add_argument("--kept", help="as JSON, what else is in the tree: a part of its earlier matrix.json")
+    # A file: with hundreds of runs it is longer than an argument may be.
+    parser.add_argument("--kept", type=Path, help="JSON file: what else is in the tree, a part of its old matrix.json")
     parser.add_argument("--out", required=True, type=Path)
     args = parser.parse_args()
-    kept = parse_json(args.kept, "--kept", ConfigError) if args.kept else None
+    kept = read_json(args.kept, "what stays of the tree") if args.kept else None
     write_json(args.out, digests.with_own(matrix(configuration.of_argument(args.config), kept)))
 
 

@@ -15,7 +15,7 @@ from records import errors
 from records.errors import Parser, whole
 from records.layout import Results
 from workflow import config as configuration
-from workflow import estimate, preflight
+from workflow import estimate, preflight, sweep
 from workflow.estimate import CPU, Job, World
 
 
@@ -32,6 +32,7 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
         sizes = {job.gpus for job in trains if job.name.startswith(f"{model}/")}
         text.append(f"  {model:<26} {count:>4} runs on {'/'.join(map(str, sorted(sizes)))} {unit}s each")
 
+    text += _second_round(world, trains, generates)
     text.append("Jobs, and how many are still to do (tables, figures and the report come on top):")
     text += [f"  {kind:<26} {count:>4} {left:>6}" for kind, (count, left) in estimate.counts(world).items()]
 
@@ -52,6 +53,25 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
     if unpinned:
         text.append(f"Not pinned to a commit (the head is taken and its commit recorded): {', '.join(unpinned)}")
     return text, preflight.problems(world, [*trains, *generates], gpus)
+
+
+def _second_round(world: World, trains: Sequence[Job], generates: Sequence[Job]) -> list[str]:
+    """What a sweep will train on fresh seeds once its values are chosen: not among the jobs until then."""
+    swept = world.config.get("swept")
+    if not swept or sweep.is_chosen(swept, world.results):
+        return []
+    fresh = sweep.fresh_runs(swept)
+    cost = {job.name.rpartition("/")[0]: job for job in trains}
+    evaluated = {Path(job.name).parts[0]: job for job in generates}
+    jobs = [cost[f"{point['model']}/{point['method']}"] for point in fresh]
+    jobs += [evaluated[point["model"]] for point in fresh for _ in point["steps"]]
+    count = len(jobs) - len(fresh)
+    most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
+    return [
+        "Once values are chosen, a second round (the same command again): "
+        f"{most}{len(fresh)} runs, {count} evaluations",
+        f"  {_hours(jobs)} {'core' if world.gpu == CPU else 'GPU'}-hours on top of those below",
+    ]
 
 
 def _hours(jobs: Sequence[Job]) -> str:

@@ -5,6 +5,9 @@
       select_seeds: [1, 2]   # default: the seeds of the matrix
       test_seeds: [3, 4]     # default: as many seeds after the last of them; none of the two may be in both
       by: [score]            # or area: what a value is chosen by
+      fresh: [chosen]        # or chosen, own: on the test seeds also each method at the scale's own value
+
+Chosen by area, the runs that select are not evaluated: their curves say all that is asked of them.
 
 It makes blocks of the matrix. Every method is trained with every value on the selection seeds; `report.sweep --choose`
 then writes `sweep/choice.csv`, and with that file there the same command trains each method with its chosen value on
@@ -24,8 +27,9 @@ from records.files import read_csv
 from records.layout import Results
 from workflow import matrix
 
-SETTINGS = ("select_seeds", "test_seeds", "by")  # keys of `sweep` that are no axis
+SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that are no axis
 MEASURES = ("score", "area")
+FRESH = ("chosen", "own")  # values that the second round may train
 CHOICE = "sweep/choice.csv"
 COLUMNS = ("model", "row", "method", "chosen", "question")  # of it that are read here; `report.sweep` writes it
 TRAINING = "training."
@@ -57,6 +61,11 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
     by = sweep.get("by", ["score"])
     if len(by) != 1 or by[0] not in MEASURES:
         raise unknown(at, "sweep.by", ",".join(map(str, by)), MEASURES)
+    fresh = sweep.get("fresh", ["chosen"])
+    if wrong := [value for value in fresh if value not in FRESH]:
+        raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
+    if "chosen" not in fresh:
+        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, the values that the test seeds are for")
 
     variants, points, blocks = dict(config["variants"]), [], []
     for block in config["matrix"]:
@@ -68,14 +77,14 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
                 if variant is not None:
                     variants[variant] = _variant(values)
                 here = _block(block, block["models"], method, select, variant, values)
-                blocks.append(here)
+                blocks.append(here if by[0] == "score" else here | {"evaluate": False})
                 key = matrix.canonical(config, method, at)
                 at_variant = "" if variant is None else f"@{variant}"
                 point = {"row": text, "base": matrix.canonical(config, text, at), "text": method}
                 point |= {"method": key + at_variant, "values": values}
                 points += [{"model": model, **point, "steps": here["steps"]} for model in block["models"]]
     points = [point for n, point in enumerate(points) if point not in points[:n]]
-    swept = {"axes": axes, "select_seeds": select, "test_seeds": test, "by": by[0], "points": points}
+    swept = {"axes": axes, "select_seeds": select, "test_seeds": test, "by": by[0], "fresh": fresh, "points": points}
     swept["question"] = _question(swept)
     return {"variants": variants, "swept": swept, "matrix": blocks + list(_fresh(swept, results))}
 
@@ -136,17 +145,31 @@ def _block(
 
 
 def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
-    """Blocks of the chosen values on the test seeds; none before the choice was made."""
+    """Blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
     if not is_chosen(swept, results) or not swept["test_seeds"]:
         return
     rows = read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
-    points = {(p["model"], p["method"]): p for p in swept["points"]}
-    for row in rows:
-        if row["chosen"] == "yes":
-            point = points[row["model"], row["method"]]
-            variant = row["method"].partition("@")[2]
-            block = {"models": [row["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
+    wanted = {(row["model"], row["method"]) for row in rows if row["chosen"] == "yes"}
+    if "own" in swept["fresh"]:
+        wanted |= {(point["model"], point["method"]) for point in swept["points"] if is_own(point)}
+    for point in swept["points"]:
+        if (point["model"], point["method"]) in wanted:
+            variant = point["method"].partition("@")[2]
+            block = {"models": [point["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
             yield block | {"steps": point["steps"]} | ({"variant": variant} if variant else {})
+
+
+def is_own(point: Mapping[str, Any]) -> bool:
+    """Whether a point is the method as the scale has it without the sweep."""
+    return bool(point["method"] == point["base"])
+
+
+def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A point for each run of the second round, at most: what it costs can be said before the values are known."""
+    points = list({(point["model"], point["row"]): point for point in swept["points"]}.values())
+    if "own" in swept["fresh"]:
+        points += [point for point in swept["points"] if is_own(point) and point["values"]]
+    return [point for point in points for _ in swept["test_seeds"]]
 
 
 def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:

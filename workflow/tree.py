@@ -101,7 +101,9 @@ def kept(planned: Sequence[Planned], before: Recorded | None, results: Results) 
         and not {entry["model"], entry["method"]} & set(lost)
         and (results.grades(Checkpoint(_run(entry), entry["step"])) / "grades.json").is_file()
     ]
-    runs = {_run(entry) for entry in graded}
+    # A run that was planned without an evaluation stays for its curve.
+    curves = {_run(entry) for entry in before["runs"]} - {_run(entry) for entry in before["checkpoints"]} - asked
+    runs = {_run(entry) for entry in graded} | {run for run in curves if not {run.model, run.method} & set(lost)}
     stays["runs"] = [entry for entry in before["runs"] if _run(entry) in runs and _finished(results, entry)]
     models = {entry["model"] for entry in stays["runs"]}
     alive = {_run(entry) for entry in stays["runs"]} | {Checkpoint.base(model).run for model in models}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -101,6 +102,26 @@ def test_a_refused_run_leaves_no_file(copy: Path) -> None:
     before = sorted(copy.rglob("*"))
     assert run_snakemake(copy, "audit", "--config", "methods=tepoo").returncode == 2
     assert [path for path in sorted(copy.rglob("*")) if path not in before and "__pycache__" not in path.parts] == []
+
+
+@pytest.mark.slow
+def test_a_tree_of_a_thousand_runs_writes_its_matrix(copy: Path) -> None:
+    """What stays of it is longer than one argument of a command may be (128 KiB)."""
+    seeds = ",".join(map(str, range(1, 251)))
+    large = run_snakemake(copy, "results/large/matrix.json", *QUICK, "--config", "name=large", f"seeds={seeds}")
+    assert large.returncode == 0, large.stdout + large.stderr
+    content = json.loads((copy / "results/large/matrix.json").read_text())
+    for entry in content["checkpoints"]:
+        place = f"{entry['model']}/{entry['method']}/seed{entry['seed']}"
+        for file in (f"runs/{place}/run.json", f"grades/{place}/step{entry['step']}/grades.json"):
+            path = copy / "results/large" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+    more = run_snakemake(copy, "results/large/matrix.json", *QUICK, "--config", "name=large", "methods=gpg", "seeds=1")
+    assert more.returncode == 0, more.stdout + more.stderr
+    kept = copy / "logs/large/asked/kept.json"
+    assert kept.stat().st_size > 2**17
+    assert len(json.loads((copy / "results/large/matrix.json").read_text())["runs"]) == 1001
 
 
 @pytest.mark.slow

@@ -74,6 +74,20 @@ def test_jobs_are_counted_as_snakemake_does(tmp_path: Path, scale: str) -> None:
     assert {kind: count for kind, (count, _) in counted.items()} == {kind: jobs.get(kind) for kind in counted}
 
 
+def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
+    from workflow import sweep
+
+    config = load([ROOT / "config/embedded.yaml", ROOT / "config/tuned.yaml"])
+    config["matrix"] = matrix.blocks(config)
+    config |= sweep.expanded(config, Results(tmp_path), lambda path: "config")
+    of = world(tmp_path, config)
+    text = "\n".join(plan.lines(of, 2)[0])
+    assert "260 unique runs (0 done)" in text
+    assert "a second round (the same command again): at most 208 runs, 208 evaluations" in text, "chosen and own rates"
+    hours = 208 * (12 * 2.0 + of.responses * 15 / 4000) / 3600  # by hand, from throughput.yaml
+    assert f"  {hours:.1f} core-hours on top" in text
+
+
 def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
     rows = [
         {"rollout": r, "seconds_update": update, "seconds_rollout": rollout if m == 0 else ""}

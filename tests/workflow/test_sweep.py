@@ -65,6 +65,44 @@ def test_the_chosen_values_alone_are_trained_on_the_fresh_seeds(tmp_path: Path) 
     assert runs(other) == runs(config), "what another measure chose is no choice of this sweep"
 
 
+def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:
+    asked = RATES | {"select_seeds": [1, 2], "test_seeds": [7, 8], "by": ["area"]}
+    first = planned(tmp_path, asked, ["grpo", "tepo"], [1, 2])
+    content = matrix.matrix(first)
+    assert {c["method"] for c in content["checkpoints"]} == {"base"}
+    run = next(p for p in matrix.plan(first) if p.run.method == "tepo")
+    assert matrix.specification(first, run, "b", "p")["checkpoints"] == [12], "trained as it is without a sweep"
+    choose(tmp_path, first, {"grpo@learning_rate-2e-4", "tepo"})
+    again = matrix.matrix(planned(tmp_path, asked, ["grpo", "tepo"], [1, 2]))
+    trained = {(c["method"], c["seed"]) for c in again["checkpoints"] if c["method"] != "base"}
+    assert trained == {(method, seed) for method in ("grpo@learning_rate-2e-4", "tepo") for seed in (7, 8)}
+    scored = matrix.matrix(planned(tmp_path, asked | {"by": ["score"]}, ["grpo", "tepo"], [1, 2]))
+    assert len([c for c in scored["checkpoints"] if c["method"] != "base"]) == 2 * 3 * 2
+
+
+def test_fresh_seeds_may_have_the_scales_own_value_too(tmp_path: Path) -> None:
+    asked = RATES | {"beta": [0.001, 1], "select_seeds": [1], "test_seeds": [7], "fresh": ["chosen", "own"]}
+    config = planned(tmp_path, asked, ["grpo", "tepo"], [1])
+    assert len(sweep.fresh_runs(config["swept"])) == 4, "as many as there can be"
+    choose(tmp_path, config, {"grpo", "tepo+beta=1@learning_rate-2e-4"})
+    again = planned(tmp_path, asked, ["grpo", "tepo"], [1])
+    assert runs(again)[len(runs(config)) :] == ["grpo 7", "tepo 7", "tepo+beta=1@learning_rate-2e-4 7"]
+
+
+@pytest.mark.parametrize(("scale", "first", "second"), [("tuned", 13 * 5 * 4, 13 * 8), ("tuned_beta", 12 * 4, 4 * 8)])
+def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: str, first: int, second: int) -> None:
+    config = load([ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"])
+    config["matrix"] = matrix.blocks(config)
+    swept = sweep.expanded(config, Results(tmp_path), lambda path: "config")
+    assert len(matrix.plan(config | swept)) == first
+    rows = {point["row"] for point in swept["swept"]["points"]}
+    # every method has its value chosen from 5 x 4 runs; the paper's Table 1 is in the sweep of the rate
+    assert len(rows) * len(swept["swept"]["test_seeds"]) == second
+    assert not set(swept["swept"]["select_seeds"]) & set(swept["swept"]["test_seeds"])
+    own = {point["row"] for point in swept["swept"]["points"] if sweep.is_own(point)}
+    assert own == rows, "the paper's single value is among those tried"
+
+
 def test_a_sweep_of_a_paper_is_as_large_as_it_should_be(tmp_path: Path) -> None:
     rates = {"training.learning_rate": [2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4]}
     methods = ["grpo", "gspo", "tepo", "tepo_nokl", "gpg", "cispo"]
@@ -79,6 +117,8 @@ def test_a_sweep_of_a_paper_is_as_large_as_it_should_be(tmp_path: Path) -> None:
     [
         (RATES | {"select_seeds": [1, 2], "test_seeds": [2, 3]}, "test_seeds: 2 also selects"),
         (RATES | {"by": ["reward"]}, "sweep.by: unknown value 'reward'; allowed: area, score"),
+        (RATES | {"fresh": ["chosen", "all"]}, "sweep.fresh: unknown value 'all'; allowed: chosen, own"),
+        (RATES | {"fresh": ["own"]}, "sweep.fresh: lacks chosen"),
         (RATES | {"test_seeds": ["a"]}, "'a' is not a whole number"),
         ({"bata": [1, 2]}, "unknown value 'bata'"),
         ({"select_seeds": [1]}, "no values to try"),

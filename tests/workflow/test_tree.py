@@ -11,7 +11,7 @@ import pytest
 from records import digests
 from records.errors import ConfigError
 from records.files import write_json
-from records.layout import BASE, Checkpoint, Results
+from records.layout import BASE, Checkpoint, Results, Run
 from records.results_tree import Tree
 from tests.merged_config import load
 from tests.workflow.test_config import EMBEDDED, QUICK
@@ -54,6 +54,17 @@ def results(tmp_path: Path) -> Results:
     results = Results(tmp_path / "quick")
     finish(results, asked(results, methods="grpo,tepo,gspo"), "grpo", "tepo")
     return results
+
+
+def test_a_finished_run_without_evaluation_stays_for_its_curve(tmp_path: Path) -> None:
+    results = Results(tmp_path / "quick")
+    first = asked(results, methods="grpo,tepo")
+    first["checkpoints"] = [entry for entry in first["checkpoints"] if entry["method"] == BASE]
+    finish(results, first)
+    write_json(Path(results.run(Run("tiny_qwen2", "tepo", 1))) / "run.json", {})
+    content = asked(results, methods="gpg")
+    assert planned(content) == ["gpg/seed1: [12]", "tepo/seed1: [12]"], "and GRPO's run is not finished"
+    assert {entry["method"] for entry in content["checkpoints"]} == {BASE, "gpg"}
 
 
 def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> None:

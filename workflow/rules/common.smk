@@ -4,7 +4,9 @@ import signal
 import sys
 from functools import cache
 
+from records.files import write_text
 from records.layout import BASE, Checkpoint, Results
+from records.provenance import sha256_bytes
 from report import captions
 from workflow import (
     code_hashes,
@@ -81,6 +83,20 @@ BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 CHECKPOINTS = matrix.checkpoints(config)
 LOGS = f"logs/{config['scale']}"
+# What is asked, for the commands that read it: a configuration with its sweep, and the list of what stays, may be longer
+# than a command line. Without `log`, which says nothing about what is planned. `onstart` writes them: a dry run does not.
+ASKED_CONFIG, ASKED_KEPT = f"{LOGS}/asked/config.json", f"{LOGS}/asked/kept.json"
+ASKED = {
+    ASKED_CONFIG: json.dumps(
+        {key: config[key] for key in config if key != "log"}, sort_keys=True
+    ),
+    ASKED_KEPT: json.dumps(KEPT, sort_keys=True),
+}
+
+
+def write_asked():
+    for path, text in ASKED.items():
+        write_text(path, text)
 
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
 # Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.

@@ -51,15 +51,14 @@ rule matrix:
     conda:
         "../../environment.yml"
     params:
-        # A param and no input: the configuration is merged from files and the command line, and times say nothing of it.
-        # Without `log`, which says nothing about what is planned.
-        config=json.dumps(
-            {key: config[key] for key in config if key != "log"}, sort_keys=True
-        ),
-        kept=json.dumps(KEPT, sort_keys=True),
+        # Their hash as a param and no input: the configuration is merged from files and the command line, and times say
+        # nothing of it. The files themselves: an argument may be 128 KiB long, and a tree of 600 runs needs more.
+        asked=sha256_bytes("".join(ASKED.values()).encode()),
+        config=ASKED_CONFIG,
+        kept=ASKED_KEPT,
         code=lambda wc: code_hashes.matrix(),
     shell:
-        "python -m workflow.matrix --config {params.config:q} --kept {params.kept:q} --out {output} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "python -m workflow.matrix --config - --kept {params.kept} --out {output} < {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule table:
