@@ -1,7 +1,6 @@
 # `snakemake plan`: what will run, what it will cost, what is missing. It makes no file, so it always runs.
 
 
-
 localrules:
     plan,
 
