@@ -23,9 +23,9 @@ NO_GRADER = ("evals.grading",)
 
 
 @cache
-def train(method: str, trainer: str, reward: str) -> str:
-    """A run: its method's catalog file, its trainer's adapter, all that they import, and the reward's own file."""
-    identity = run_folder.code_identity(method, trainer, reward)
+def train(method: str, trainer: str, *rewards: str) -> str:
+    """A run: its method's catalog file, its trainer's adapter, all that they import, and its rewards' own files."""
+    identity = run_folder.code_identity(method, trainer, *rewards)
     return f"{identity['code']}-{identity['method_code']}"
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, StringConstraints, model_validator
 
+from evals import placebo
 from methods.training.spec import Trainer
 from records.declared import Declared, Where, validated
 from records.errors import ConfigError, unknown
@@ -97,6 +98,8 @@ class Variant(Declared):
     note: str = ""
     trainer: Trainer = OPTIONAL
     training: Training = OPTIONAL
+    reward: placebo.Name = OPTIONAL  # what the method is given in place of the true reward
+    stream: Count = OPTIONAL  # other samples of the same seed, base and prompts; 0 is that of every other run
 
 
 class Base(Declared):

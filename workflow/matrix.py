@@ -122,6 +122,12 @@ def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
     rows: dict[Run, str] = {}
     for block in blocks(config, where):
         variant = block.get("variant")
+        body = config["variants"].get(variant, {})
+        if "reward" in body and body.get("trainer", config["trainer"]) == "verl":
+            raise ConfigError(
+                f"{where(['variants', variant, 'reward'])}: variants.{variant}.reward: {body['reward']}: has no "
+                "meaning with trainer: verl, which trains on true rewards only; allowed: trainer: trl"
+            )
         at = "" if variant is None else f"@{variant}"  # ends the method's name: `tepo@hot`
         for model in block["models"]:
             for text in block["methods"]:
@@ -145,6 +151,14 @@ def baseline(config: Mapping[str, Any], where: Where = _anywhere) -> str:
 def trainer(config: Mapping[str, Any], planned: Planned) -> str:
     """The trainer of a run: its variant's, or the scale's."""
     return str(_settings(config, planned.run).get("trainer", config["trainer"]))
+
+
+def rewards(config: Mapping[str, Any], planned: Planned) -> dict[str, str]:
+    """Dotted names of a run's reward and, where its variant names one, of the placebo that it trains on."""
+    from evals import placebo
+
+    name = _settings(config, planned.run).get("reward")
+    return {"reward": REWARD} | ({} if name is None else {"placebo": placebo.dotted(name)})
 
 
 def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
@@ -207,10 +221,11 @@ def specification(config: Mapping[str, Any], planned: Planned, base: str, prompt
         "trainer": trainer(config, planned),
         "base": base,
         "prompts": prompts,
-        "reward": REWARD,
+        **rewards(config, planned),
         "training": training(config, planned),
         "checkpoints": list(planned.steps),
         **({} if run.variant is None else {"variant": run.variant}),
+        **{key: value for key, value in _settings(config, run).items() if key == "stream"},
     }
 
 
@@ -343,7 +358,7 @@ def _title(config: Mapping[str, Any], method: str) -> str:
 
 def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
     """What a variant sets, by dotted key."""
-    changes = {"trainer": body["trainer"]} if "trainer" in body else {}
+    changes = {key: body[key] for key in ("trainer", "reward", "stream") if key in body}
     return changes | {f"training.{key}": value for key, value in body.get("training", {}).items()}
 
 

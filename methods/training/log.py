@@ -32,7 +32,7 @@ FOLDER = "log"
 EVERY = 2.0  # seconds between two looks at the curve
 INDEX = ("rollout", "update", "minibatch")
 BY_ROLLOUT = (  # columns of curve.csv that are the same, or given once, on all rows of a rollout
-    "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded", "response_tokens",
+    "reward", "reward_kept", "reward_given", "groups_sampled", "groups_kept", "groups_discarded", "response_tokens",
     "truncated_fraction", "seconds_rollout",
 )  # fmt: skip
 

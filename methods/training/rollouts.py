@@ -38,6 +38,7 @@ class RolloutFigures:
     rollout: int  # 1-based
     reward: float  # mean over all sampled responses that have one
     reward_kept: float | None  # mean over the responses trained on; None when there are none
+    reward_given: float  # mean over all sampled responses of what the method was given: `reward`, or its placebo
     groups_sampled: int
     groups_kept: int
     groups_discarded: int
@@ -47,7 +48,10 @@ class RolloutFigures:
 
 
 def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
-    """Whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero."""
+    """Whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero.
+
+    rewards: as the method is given them. A placebo may leave something to learn from where no answer is right.
+    """
     last = [rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
     return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)
 
@@ -175,6 +179,11 @@ def derive(*name: str | int) -> int:
     # sha256 and not `hash`, which Python salts anew in every process
     digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def stream_seed(spec: Spec) -> int:
+    """The seed of all that a run draws except its prompts: the run's own, or that of another stream."""
+    return spec.seed if spec.stream == 0 else derive(spec.seed, "stream", spec.stream)
 
 
 def order(count: int, length: int, seed: int) -> list[int]:

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 Figure = float | int | None
 
 COLUMNS = (
-    "rollout", "update", "minibatch", "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded",
-    "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm", "learning_rate", *NAMES, "tokens",
-    "sequences", "seconds_update", "seconds_rollout",
+    "rollout", "update", "minibatch", "reward", "reward_kept", "reward_given", "groups_sampled", "groups_kept",
+    "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
+    "learning_rate", *NAMES, "tokens", "sequences", "seconds_update", "seconds_rollout",
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ class Curve:
         if self.check:
             for line in lines:
                 self.check(line)
-        self.rewards = {int(row["rollout"]): float(row["reward"]) for row in lines}  # mean reward by rollout
+        self.rewards = {int(row["rollout"]): float(row["reward_given"]) for row in lines}  # by rollout, for `collapsed`
         # Written anew: a killed process may have left half a line at the end.
         with atomic(path) as temporary:
             temporary.write_bytes(kept)
@@ -92,7 +92,7 @@ class Curve:
         self._stream.flush()
         self._hash.update(line.encode())
         self.rows += 1
-        self.rewards[int(row["rollout"] or 0)] = float(row["reward"] or 0.0)
+        self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
         if self.check:  # last: the row that says so stands in the curve
             self.check(row)
 
@@ -442,22 +442,22 @@ def identity(spec: Spec) -> dict[str, str]:
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
         "prompts": digests.check(prompts, advice=f"remove {prompts} to have it made again"),
-        **code_identity(spec.method, spec.trainer, spec.reward),
+        **code_identity(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo))),
     }
 
 
-def code_identity(method: str, trainer: str, reward: str) -> dict[str, str]:
+def code_identity(method: str, trainer: str, *rewards: str) -> dict[str, str]:
     """Hashes of the code that decides a run's numbers: `code` of every method with that trainer, `method_code`
     of the method's own catalog file and the modules it imports.
 
-    Of the reward only its own file counts, not the grader behind it: a correction of how one odd answer is read must
-    grade again, not train again. Which commit rewarded a run is in its record.
+    rewards: dotted names, of the reward and, if there is one, of the placebo. Of each only its own file counts, not the
+    grader behind it: a correction of how one odd answer is read must grade again, not train again. Which commit
+    rewarded a run is in its record.
     """
     catalog_file = catalog.entries()[catalog.parse(method).key.split("+")[0]].parts.__module__
     shared = closure("methods.train", f"methods.adapters.{trainer}")
-    reward_file = _reward_file(reward)
     return {
-        "code": code_hash([*shared, *([reward_file] if reward_file else [])]),
+        "code": code_hash([*shared, *filter(None, map(_reward_file, rewards))]),
         "method_code": code_hash(closure(catalog_file)),
     }
 

@@ -130,6 +130,12 @@ class Spec(Declared):
     training: Training
     checkpoints: Tuple[int]  # rollouts after which weights are published for evaluation; sorted, each once
     variant: str | None = None  # name of the settings when they are not the scale's own; the folder carries it too
+    # Dotted name of what makes the rewards that the method is given, from the true ones: see `evals.placebo`. The
+    # curve's `reward` is the true one either way.
+    placebo: str | None = None
+    # Of the run's sampling and selection. Two streams of a seed have the same base, prompts and order of prompts, and
+    # differ by chance alone.
+    stream: Annotated[int, Field(ge=0)] = 0
     _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property

@@ -105,7 +105,7 @@ def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
     with open(tmp_path / "curve.csv", "a", encoding="utf-8") as stream:
         stream.write("1,3,0.30")  # killed while writing
     again = Curve(tmp_path / "curve.csv", 2)
-    again.append(row(2, reward=0.25))
+    again.append(row(2, reward_given=0.25))
     again.close()
     found = read_growing_csv(tmp_path / "curve.csv")
     assert [r["update"] for r in found] == ["0", "1", "2"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from methods.training import spec
 from records.declared import Declared
 from records.errors import BenchError, ConfigError
 from tests.merged_config import load, merge
@@ -61,6 +62,11 @@ def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
             {"variants": {"warm": {"title": "warm", "training": {"learning_rat": 1}}}},
             "over.yaml: variants.warm.training.learning_rat: unknown key; .*; nearest: learning_rate",
         ),
+        (
+            {"variants": {"warm": {"title": "warm", "reward": "coins"}}},
+            "over.yaml: variants.warm.reward: unknown value 'coins'; allowed: coin, format, .*; nearest: coin",
+        ),
+        ({"variants": {"warm": {"title": "warm", "stream": 0}}}, "over.yaml: variants.warm.stream: must be greater"),
         ({"variants": {"a@b": {"title": "x"}}}, "over.yaml: variants.a@b: must match pattern .*, got 'a@b'"),
         (
             {"prompts": {"source": "dapo"}},
@@ -329,7 +335,40 @@ def test_a_variant_trains_under_its_own_settings_and_name(quick: dict[str, Any])
     assert matrix.specification(quick, own, "base", "prompts")["training"]["learning_rate"] == 1e-4
 
 
+def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick: dict[str, Any]) -> None:
+    """And nowhere else: the specification of every other run has not one key more."""
+    block = quick["matrix"][0] | {"methods": ["grpo"]}
+    quick["matrix"] += [block | {"variant": name} for name in ("coin", "format", "again")]
+    given = {
+        p.run.method: matrix.specification(quick, p, "base", "prompts")
+        for p in matrix.plan(quick)
+        if p.run.key == "grpo"
+    }
+    plain = given["grpo"]
+    assert not {"placebo", "stream", "variant"} & plain.keys()
+    assert given["grpo@coin"] == plain | {"placebo": "evals.placebo:coin", "variant": "coin"}
+    assert given["grpo@format"] == plain | {"placebo": "evals.placebo:boxes", "variant": "format"}
+    assert given["grpo@again"] == plain | {"stream": 1, "variant": "again"}
+    for document in given.values():
+        spec.check(document)
+    written = matrix.matrix(quick)
+    changes = {name: body["changes"] for name, body in written["variants"].items()}
+    assert changes == {"coin": {"reward": "coin"}, "format": {"reward": "format"}, "again": {"stream": 1}}
+    assert written["settings"]["variants.coin.reward"] == "coin"
+
+
+def test_a_placebo_with_verl_is_refused_when_it_is_planned(quick: dict[str, Any]) -> None:
+    quick["matrix"] += [quick["matrix"][0] | {"variant": "coin"}]
+    quick["trainer"] = "verl"
+    with pytest.raises(ConfigError, match=r"variants\.coin\.reward: coin: has no meaning with trainer: verl"):
+        matrix.plan(quick)
+    quick["variants"]["coin"] = quick["variants"]["coin"] | {"trainer": "trl"}
+    assert matrix.plan(quick)
+
+
 def test_a_block_of_an_unknown_variant_names_the_nearest(quick: dict[str, Any]) -> None:
     quick["matrix"][0]["variant"] = "hott"
-    with pytest.raises(ConfigError, match=r"matrix\.variant: unknown value 'hott'; allowed: hot; nearest: hot"):
+    with pytest.raises(
+        ConfigError, match=r"matrix\.variant: unknown value 'hott'; allowed: again, .*hot, .*; nearest: hot"
+    ):
         matrix.plan(quick)

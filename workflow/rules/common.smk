@@ -158,7 +158,9 @@ def planned_of(wc):
 def train_code(wc):
     planned = planned_of(wc)
     return code_hashes.train(
-        planned.run.key, matrix.trainer(config, planned), matrix.REWARD
+        planned.run.key,
+        matrix.trainer(config, planned),
+        *matrix.rewards(config, planned).values(),
     )
 
 

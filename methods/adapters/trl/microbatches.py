@@ -26,8 +26,9 @@ class Rows:
     prompt_mask: Tensor  # (N, P) long, 1 on tokens
     completion_ids: Tensor  # (N, C) long
     completion_mask: Tensor  # (N, C) long, 1 on tokens
-    reward: Tensor  # (N,)
+    reward: Tensor  # (N,) as the method is given them
     group: Tensor  # (N,) long
+    true_reward: Tensor | None = None  # (N,) where `reward` is a placebo's
     advantage: Tensor | None = None  # (N,)
     ref_logp: Tensor | None = None  # (N, C)
     sampling_logp: Tensor | None = None  # (N, C) as generation computed them

@@ -98,7 +98,7 @@ def record(spec: Spec, folder: Path) -> None:
             f"spec: training.oversample: only {groups} of {t.prompts_per_rollout} prompt groups have rewards that "
             "differ; a record needs all: raise it, or set filter: none"
         )
-    rows = replace(rows, advantage=None, group=torch.arange(len(rows)) // t.samples_per_prompt)
+    rows = replace(rows, advantage=None, true_reward=None, group=torch.arange(len(rows)) // t.samples_per_prompt)
     write_record(folder, spec, {f.name: x for f in fields(rows) if (x := getattr(rows, f.name)) is not None})
 
 

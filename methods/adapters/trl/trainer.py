@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -53,6 +53,7 @@ from methods.training.spec import Spec, Training
 from records.errors import ConfigError, CorruptInputError
 
 Reward = Callable[..., list[float]]
+Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
 
 
 class MethodTrainer(GRPOTrainer):
@@ -67,12 +68,14 @@ class MethodTrainer(GRPOTrainer):
         prompts: list[dict[str, Any]],
         run_seed: int,
         refill: Refill,
+        placebo: Placebo | None = None,
         **trainer: Any,
     ):
         self.method, self.training_sizes, self.recorder = method, training, recorder
-        self.prompts, self.run_seed, self.refill = prompts, run_seed, refill
+        self.prompts, self.run_seed, self.refill, self.placebo = prompts, run_seed, refill, placebo
         self._skip_old_logp = False  # while TRL samples: it asks for old log-probs before groups are filtered
-        self._rewards: torch.Tensor | None = None  # (N,) of the last draw
+        self._rewards: torch.Tensor | None = None  # (N,) of the last draw, true ones
+        self._responses: list[str] = []  # of the last draw
         self._kept: Rows | None = None  # of the rollout just sampled
         self._sampled: sampling.Sampled | None = None  # by the last draw; None where `generate` made it
         self._refusal: str | None = None  # why `generate` was asked, once it has been said
@@ -117,11 +120,20 @@ class MethodTrainer(GRPOTrainer):
 
     # --- 2. rewards -----------------------------------------------------------------------------------------------
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: list[str], *rest: Any) -> torch.Tensor:
         """Keeps what TRL itself only hands to its own advantages."""
-        rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)  # (N, 1)
-        self._rewards = rewards[:, 0]
+        rewards: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, *rest)  # (N, 1)
+        self._rewards, self._responses = rewards[:, 0], completions
         return rewards
+
+    def _given(self, nth: int) -> torch.Tensor:
+        """(N,) what the method trains on for the draw just scored: the true rewards, or the placebo's."""
+        true = self._rewards
+        assert true is not None
+        if self.placebo is None:
+            return true
+        seed = derive(self.run_seed, "placebo", self.rollout, nth)
+        return true.new_tensor(self.placebo(true.tolist(), self._responses, seed))
 
     # --- 3. sampling, filter, advantages --------------------------------------------------------------------------
 
@@ -169,7 +181,8 @@ class MethodTrainer(GRPOTrainer):
             prompt_mask=output["prompt_mask"],
             completion_ids=output["completion_ids"],
             completion_mask=output["completion_mask"],
-            reward=self._rewards,
+            reward=self._given(nth),
+            true_reward=None if self.placebo is None else self._rewards,
             group=torch.arange(count, device=self._rewards.device) // self.num_generations,
             ref_logp=output.get("ref_per_token_logps"),
             sampling_logp=logp,
@@ -216,10 +229,12 @@ class MethodTrainer(GRPOTrainer):
         groups = len(sampled) // self.num_generations
         last = sampled.completion_ids.gather(1, (sampled.lengths - 1).unsqueeze(1)).squeeze(1)
         ended = torch.isin(last, torch.tensor(self.eos_token_ids, device=last.device))
+        true, true_kept = (x.reward if x.true_reward is None else x.true_reward for x in (sampled, kept))
         return RolloutFigures(
             rollout=self.rollout + 1,
-            reward=float(sampled.reward.double().mean()),
-            reward_kept=float(kept.reward.double().mean()) if len(kept) else None,
+            reward=float(true.double().mean()),
+            reward_kept=float(true_kept.double().mean()) if len(kept) else None,
+            reward_given=float(sampled.reward.double().mean()),
             groups_sampled=groups,
             groups_kept=len(kept) // self.num_generations,
             groups_discarded=groups - len(kept) // self.num_generations,
@@ -479,8 +494,9 @@ def build_trainer(
         training=t,
         recorder=recorder,
         prompts=prompts,
-        run_seed=spec.seed,
+        run_seed=rollouts.stream_seed(spec),
         refill=Refill(len(prompts), spec.seed, run.mark.refill_position),
+        placebo=None if spec.placebo is None else _checked_placebo(spec.placebo),
         model=str(spec.base),
         reward_funcs=_checked(spec.reward, reward),
         args=GRPOConfig(**arguments(spec, sizes, method, run.state)),
@@ -499,17 +515,17 @@ def build_trainer(
     return trainer
 
 
-def resolve_reward(dotted: str) -> Reward:
-    """`package.module:function`, imported."""
+def resolve_reward(dotted: str, key: str = "reward") -> Reward:
+    """`package.module:function`, imported. key: of the specification, for errors."""
     module, colon, name = dotted.partition(":")
     if not (module and colon and name):
-        raise ConfigError(f"spec: reward: {dotted!r} is not of the form package.module:function")
+        raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
     try:
         function: Any = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"spec: reward: {dotted!r} cannot be imported ({error})") from error
+        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({error})") from error
     if not callable(function):
-        raise ConfigError(f"spec: reward: {dotted!r} is a {type(function).__name__}, not a function")
+        raise ConfigError(f"spec: {key}: {dotted!r} is a {type(function).__name__}, not a function")
     reward: Reward = function
     return reward
 
@@ -518,15 +534,26 @@ def _checked(name: str, reward: Reward) -> Reward:
     """The reward as TRL calls it. TRL would turn None into advantage 0 in silence; here it is an error."""
 
     def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float]:
-        values = reward(prompts, completions, answer)
-        if len(values) != len(completions):
-            raise CorruptInputError(f"reward {name}: returned {len(values)} values for {len(completions)} responses")
-        for index, value in enumerate(values):
-            if value is None or not float("-inf") < float(value) < float("inf"):
-                raise CorruptInputError(
-                    f"reward {name}: returned {value!r} for response {index}: {completions[index][:60]!r}"
-                )
-        return [float(value) for value in values]
+        return _numbers(f"reward {name}", reward(prompts, completions, answer), completions)
 
     scored.__name__ = name  # TRL names its metrics after the function
     return scored
+
+
+def _checked_placebo(name: str) -> Placebo:
+    placebo = resolve_reward(name, "placebo")
+
+    def given(rewards: list[float], responses: list[str], seed: int) -> list[float]:
+        return _numbers(f"placebo {name}", placebo(rewards, responses, seed), responses)
+
+    return given
+
+
+def _numbers(where: str, values: Sequence[float | None], responses: Sequence[str]) -> list[float]:
+    """A finite number for each response, or `CorruptInputError`."""
+    if len(values) != len(responses):
+        raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
+    for index, value in enumerate(values):
+        if value is None or not float("-inf") < float(value) < float("inf"):
+            raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
+    return [float(value) for value in values if value is not None]

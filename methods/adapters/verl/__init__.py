@@ -87,6 +87,9 @@ def preflight(spec: Spec) -> Plan:
 
     verl's version is checked in `train`, not here, because `--plan` must work where verl is not installed.
     """
+    if spec.placebo is not None:
+        # A placebo sees all responses of a draw at once; verl's reward workers score each on its own.
+        raise ConfigError(f"spec: placebo: {spec.placebo!r}: the verl adapter trains on true rewards only")
     sizes = plan(spec.training, catalog.parse(spec.method))
     rollouts.check_inputs(spec, sizes.prompts_drawn)
     return sizes

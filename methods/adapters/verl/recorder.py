@@ -86,6 +86,7 @@ class Recorder:
             rollout=number,
             reward=_mean(rewards),
             reward_kept=_mean([row.reward for row in kept if row.reward is not None]) if kept else None,
+            reward_given=_mean(rewards),
             reward_timeouts=len(rollout.rows) - len(rewards),
             groups_sampled=rollout.groups,
             groups_kept=len(rollout.kept_groups),

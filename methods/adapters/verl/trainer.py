@@ -38,7 +38,7 @@ from methods.adapters.verl.config import ADVANTAGE, TRAINER
 from methods.adapters.verl.recorder import Recorder
 from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, SEED_FIELD, SIZE_FIELD, MethodLoss, MicroBatchResult
 from methods.method import Method
-from methods.training.rollouts import Refill, deal, order
+from methods.training.rollouts import Refill, deal, order, stream_seed
 from methods.training.spec import Spec
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class MethodTrainer(PPOTrainerSync):
         step, draw = self.global_steps, self._draws
         uids = [f"{step:06d}-{draw:02d}-{position:06d}" for position in range(len(indices))]
         rows["uid"] = np.array(uids, dtype=object)
-        rows[SEED_FIELD] = torch.full((len(indices),), self.spec.seed)
+        rows[SEED_FIELD] = torch.full((len(indices),), stream_seed(self.spec))
         rows[SIZE_FIELD] = torch.full((len(indices),), len(indices))
         self._used.update(indices)
         self._draws += 1
@@ -246,7 +246,7 @@ def method_loss(spec: Spec, method: Method) -> MethodLoss:
     t = spec.training
     return MethodLoss(
         method.key,
-        spec.seed,
+        stream_seed(spec),
         t.updates_per_rollout,
         t.max_completion_tokens,
         whole_minibatch=t.cov_scope == "minibatch",

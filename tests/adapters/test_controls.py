@@ -1,0 +1,163 @@
+"""Controls in real runs: what a placebo changes and what it leaves, and two streams of one seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import placebo
+from methods.adapters import adapter
+from methods.train import STOPPED
+from methods.training import spec as specs
+from methods.training.rollouts import RolloutFigures, collapsed, stream_seed
+from methods.training.run_folder import COLUMNS, Curve, code_identity
+from records.errors import ConfigError
+from records.files import read_json
+from tests.adapters import worlds
+from tests.adapters.conftest import StopAfter
+from tests.adapters.test_trl_run import numbers, weights
+
+Train = Callable[..., int]
+Draw = tuple[list[str], list[str], list[float]]  # prompts, responses, true rewards
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
+    """Every draw that is scored from now on."""
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    seen: list[Draw] = []
+    original = MethodTrainer._calculate_rewards
+
+    def watched(self: Any, inputs: Any, prompts: Any, completions: Any, *rest: Any) -> Any:
+        found = original(self, inputs, prompts, completions, *rest)
+        seen.append((list(prompts), list(completions), found[:, 0].tolist()))
+        return found
+
+    monkeypatch.setattr(MethodTrainer, "_calculate_rewards", watched)
+    return seen
+
+
+def control(world: Path, **keys: Any) -> dict[str, Any]:
+    return worlds.spec(world, "grpo") | keys
+
+
+def go(document: dict[str, Any], out: Path, stop: Any = None) -> int:
+    from methods.train import StopRequest, execute
+
+    return execute(json.dumps(document), out, stop or StopRequest())
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", placebo.CATALOG)
+def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
+    name: placebo.Name, world: Path, tmp_path: Path, drawn: list[Draw]
+) -> None:
+    document = control(world, placebo=placebo.dotted(name), variant=name)
+    assert go(document, tmp_path / "run") == 0
+    rows = numbers(tmp_path / "run")
+    by_rollout = {int(row["rollout"]): row for row in rows}
+    assert len(drawn) == len(by_rollout) == 2
+    for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
+        assert float(row["reward"]) == pytest.approx(mean(true), abs=1e-12)
+        assert true == worlds.even([], responses, [])
+        if name == "inverted":
+            assert float(row["reward_given"]) == pytest.approx(1 - mean(true), abs=1e-12)
+        if name == "shuffled":
+            assert float(row["reward_given"]) == pytest.approx(mean(true), abs=1e-12)
+        if name == "format":  # random weights write no box: every group is constant, and nothing is trained on
+            assert (row["reward_given"], row["groups_kept"], row["grad_norm"]) == ("0.0", "0", "")
+    record = read_json(tmp_path / "run" / "run.json")
+    assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
+
+    # Stopped after the first rollout and resumed: the same numbers.
+    out = tmp_path / "stopped"
+    assert go(document, out, StopAfter(2)) == STOPPED
+    assert go(document, out) == 0
+    assert numbers(out) == rows
+    assert weights(out) == weights(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_the_method_trains_on_the_placebo_alone(world: Path, tmp_path: Path, drawn: list[Draw]) -> None:
+    """Two true rewards that agree on nothing, one coin: the same weights, and each run's own reward in its curve."""
+    for name in ("even", "never"):
+        document = control(world, placebo=placebo.dotted("coin"), reward=f"tests.adapters.worlds:{name}")
+        assert go(document, tmp_path / name) == 0
+    assert go(control(world), tmp_path / "plain") == 0
+    assert weights(tmp_path / "even") == weights(tmp_path / "never") != weights(tmp_path / "plain")
+    even, never = numbers(tmp_path / "even"), numbers(tmp_path / "never")
+    true = ("reward", "reward_kept")
+    assert [{k: v for k, v in row.items() if k not in true} for row in even] == [
+        {k: v for k, v in row.items() if k not in true} for row in never
+    ]
+    assert {row["reward"] for row in never} == {row["reward_kept"] for row in never} == {"0.0"}
+    assert all(float(row["reward"]) > 0 for row in even)
+    # In a run without a placebo the method is given the reward itself.
+    assert all(row["reward"] == row["reward_given"] for row in numbers(tmp_path / "plain"))
+
+
+@pytest.mark.slow
+def test_another_stream_has_the_same_prompts_and_other_samples(world: Path, tmp_path: Path, drawn: list[Draw]) -> None:
+    for name, keys in {"grpo": {}, "zero": {"stream": 0}, "again": {"stream": 1}}.items():
+        assert go(control(world, **keys), tmp_path / name) == 0
+    plain, zero, again = drawn[:2], drawn[2:4], drawn[4:]
+    assert zero == plain
+    assert numbers(tmp_path / "zero") == numbers(tmp_path / "grpo")
+    assert weights(tmp_path / "zero") == weights(tmp_path / "grpo") != weights(tmp_path / "again")
+    for (prompts, responses, _), (other_prompts, other_responses, _) in zip(plain, again, strict=True):
+        assert prompts == other_prompts
+        same = sum(a == b for a, b in zip(responses, other_responses, strict=True))
+        assert same < len(responses) / 2  # short responses of random weights may agree
+    # resumed
+    out = tmp_path / "stopped"
+    assert go(control(world, stream=1), out, StopAfter(2)) == STOPPED
+    assert go(control(world, stream=1), out) == 0
+    assert numbers(out) == numbers(tmp_path / "again")
+    assert weights(out) == weights(tmp_path / "again")
+
+
+def test_streams_are_seeds_of_their_own_and_stream_0_is_the_run_as_it_was(tmp_path: Path) -> None:
+    def of(seed: int, **keys: int) -> int:
+        return stream_seed(specs.check(worlds.spec(tmp_path) | {"seed": seed} | keys))
+
+    assert of(3) == of(3, stream=0) == 3
+    found = [of(seed, stream=stream) for seed in range(10) for stream in range(3)]
+    assert len(set(found)) == len(found)
+    assert all(0 <= seed < 2**63 for seed in found)
+
+
+def test_verl_refuses_a_placebo_in_one_line(tmp_path: Path) -> None:
+    spec = specs.check(control(tmp_path, trainer="verl", placebo=placebo.dotted("coin")))
+    with pytest.raises(ConfigError, match=r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true"):
+        adapter("verl").preflight(spec)
+
+
+def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
+    """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
+    plain = code_identity("grpo", "trl", "evals.reward:boxed")
+    assert code_identity("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin"))["code"] != plain["code"]
+
+
+def test_a_run_collapses_by_what_the_method_is_given(tmp_path: Path) -> None:
+    """No answer is right, and a coin still moves the weights: the run goes on, and its curve says accuracy 0."""
+    curve = Curve(tmp_path / "curve.csv", 0)
+    for rollout in range(1, 6):
+        figures = RolloutFigures(
+            rollout=rollout, reward=0.0, reward_kept=0.0, reward_given=0.5, groups_sampled=1, groups_kept=1,
+            groups_discarded=0, response_tokens=1.0, truncated_fraction=0.0,
+        )  # fmt: skip
+        curve.append(dict.fromkeys(COLUMNS) | vars(figures))
+    assert not collapsed(curve.rewards, 5)
+    curve.close()
+    kept = Curve(tmp_path / "curve.csv", 5)  # resumed: the same question, the same answer
+    assert not collapsed(kept.rewards, 5)
+    kept.close()
