@@ -36,8 +36,9 @@ ENTRIES = {
     "report.build": "report.build",
 }
 
-# The most project files that these may reach. tests/test_house.py checks them.
-CLOSURE_LIMITS = {"report.build": 50, "report.table": 30, "evals.run": 36}
+# The most project files that these may reach. tests/test_house.py checks them. evals.run reaches records.worker through the
+# command that draws, which hands itself over to a worker.
+CLOSURE_LIMITS = {"report.build": 50, "report.table": 30, "evals.run": 37}
 
 
 @dataclass(frozen=True)

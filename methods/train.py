@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import errors
+from records import errors, worker
 from records.errors import BusyError, NoSpaceError, Parser, real
 
 if TYPE_CHECKING:
@@ -127,6 +127,10 @@ def method_entry(method: Method) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
+    if worker.VARIABLE in os.environ:
+        from methods.training.spec import read
+
+        worker.hand_over("methods.train", f"methods.adapters.{read(args.spec).trainer}")
     stop = StopRequest()
     stop.install()
     try:

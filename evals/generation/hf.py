@@ -8,6 +8,7 @@ file is the only place that decides decoding. Where `methods.sampling` gives the
 from __future__ import annotations
 
 from functools import cache, cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evals.generation.engine import Engine, Observations
@@ -53,6 +54,15 @@ class HuggingFace(Engine):
             device=self.device,
             **self.settings.more,
         )
+
+
+def load() -> None:
+    """Import what drawing takes; a worker (`records.worker`) does so once for many models."""
+    for name in (
+        "datasets", "lm_eval.evaluator", "lm_eval.models.huggingface", "lm_eval.tasks", "transformers.modeling_utils",
+        "evals.generation.draw", "evals.store", "methods.sampling",
+    ):  # fmt: skip
+        import_module(name)
 
 
 @cache

@@ -4,6 +4,7 @@ import signal
 import sys
 from functools import cache
 
+from records import worker
 from records.files import write_text
 from records.layout import BASE, Checkpoint, Results
 from records.provenance import sha256_bytes
@@ -113,6 +114,12 @@ shell.prefix(
     "set -euo pipefail; export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
     " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 MPLCONFIGDIR=${{MPLCONFIGDIR:-.snakemake/matplotlib}} PYTHONPATH=.; "
 )
+
+
+# One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it. On a
+# cluster (with a number of nodes) jobs run elsewhere, in processes of their own.
+if workflow.is_main_process and workflow.global_resources["_nodes"].value is None:
+    worker.offer(Path(LOGS, "worker.log"))
 
 
 # No slash in any of them, so that a path has one reading; a model or benchmark that is not planned matches no rule.

@@ -72,11 +72,17 @@ def preflight(spec: Spec) -> Plan:
     return sizes
 
 
+def load() -> None:
+    """Import TRL and what a run takes from it; a worker (`records.worker`) does so once for many runs."""
+    # Set before TRL and the hub client are imported: they read their variables once. Without them TRL sends a ping.
+    os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TRL_EXPERIMENTAL_SILENCE="1")
+    import methods.adapters.trl.trainer  # noqa: F401
+
+
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     sizes = preflight(spec)
-    # Set before TRL and the hub client are imported: they read their variables once. Without them TRL sends a ping.
-    os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TRL_EXPERIMENTAL_SILENCE="1")
+    load()
     from methods.adapters.trl.trainer import build_trainer, resolve_reward
 
     reward = resolve_reward(spec.reward)

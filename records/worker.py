@@ -1,0 +1,488 @@
+"""A warm worker: a process that has imported the large libraries once and forks a child for each command handed to it.
+
+Snakemake offers one to its jobs (`offer`: an environment variable, no process). A command calls `hand_over` when it has
+read its arguments. The first that does so starts the worker; each runs in a child of it, with its own arguments,
+folder, environment and standard streams, while the command's process passes signals on and ends as the child ends. In
+all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker refuses, or it died.
+What a child that died with its worker had done is resumed.
+
+The worker refuses a command if any of our Python files has changed since it started (it would run the old code under
+the new code's hash), and if a variable differs that libraries read while they are imported. It forks only while it has
+one thread, and computes nothing itself: no lock or pool of a library is ever copied in use.
+
+Its folder has mode 0700, each side asks the kernel for the other's user, and a request holds the token of the offer. It
+ends when the process that offered it has ended, however that ended.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import hmac
+import io
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+DECIDES_NO_NUMBER = "in which process a command runs, not what it computes"
+
+VARIABLE = "TEPO_WORKER"
+SOCKET = "worker.socket"
+ROOT = Path(__file__).resolve().parent.parent
+# Read by libraries or by the interpreter when they start: a child cannot change its mind about them.
+READ_AT_START = (
+    "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ATEN_", "TORCH", "PYTORCH", "CUDA", "NVIDIA", "HF_", "TRANSFORMERS",
+    "DATASETS", "TOKENIZERS", "TRL_", "ACCELERATE", "TQDM", "PYTHON", "LD_", "MALLOC_", "ARROW", "LC_", "LANG", "TZ",
+)  # fmt: skip
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+IDLE = 1800  # seconds without a command after which a worker ends; the next command starts another
+PATIENCE = 5.0  # seconds to connect and to send a request: both are local
+IMPORTS = 600.0  # seconds for an answer, because the worker may be importing
+LONGEST = 90  # letters of the folder: the system allows a socket's path 107 in all
+GPUS = ("/dev/nvidiactl", "/dev/kfd")  # there where a machine has one, of NVIDIA or AMD
+LIMIT = 16 * 2**20  # bytes of a request
+
+
+# --- Messages: a length, then JSON; file descriptors travel with the length -------------------------------------------
+
+
+def _send(connection: socket.socket, message: Mapping[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+    data = json.dumps(message).encode()
+    head = struct.pack("<I", len(data))
+    if descriptors:
+        socket.send_fds(connection, [head], list(descriptors))
+    else:
+        connection.sendall(head)
+    connection.sendall(data)
+
+
+def _receive(connection: socket.socket, descriptors: int = 0) -> tuple[dict[str, Any], list[int]]:
+    """A message with at most so many descriptors. `EOFError` when the other side is gone."""
+    room = socket.CMSG_SPACE(descriptors * array.array("i").itemsize) if descriptors else 0
+    head, ancillary, _, _ = connection.recvmsg(4, room)
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    head += _exactly(connection, 4 - len(head)) if head else b""
+    if not head:
+        raise EOFError
+    (length,) = struct.unpack("<I", head)
+    if length > LIMIT:
+        raise EOFError(f"a message of {length} bytes")
+    return json.loads(_exactly(connection, length)), list(found)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    parts = b""
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return parts
+
+
+def _uid(connection: socket.socket) -> int:
+    """Of the process at the other end, from the kernel."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", data)[1])
+
+
+def _private(folder: Path) -> bool:
+    """Whether `folder` is ours, and nobody else can enter it."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+# --- The command's side -----------------------------------------------------------------------------------------------
+
+
+def offer(log: Path) -> bool:
+    """Let the commands that this process starts share a worker; False where there cannot be one.
+
+    log: where it writes. It cannot be on a system without process handles (Linux has them since 5.3; some containers
+    forbid them), and not beside a GPU: a child cannot use one that its parent has asked about, and libraries ask when
+    they are imported.
+    """
+    folder = Path(tempfile.gettempdir(), f"tepo-worker-{secrets.token_hex(8)}").resolve()
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    if len(str(folder)) > LONGEST or any(Path(gpu).exists() for gpu in GPUS):
+        return False
+    facts = {"folder": str(folder), "token": secrets.token_hex(16), "owner": os.getpid(), "log": str(log.resolve())}
+    os.environ[VARIABLE] = json.dumps(facts)
+    return True
+
+
+def _connect(offered: Mapping[str, Any]) -> socket.socket:
+    """To the worker; who can make its folder starts it. `OSError` where none listens any more."""
+    folder = Path(offered["folder"])
+    end = time.monotonic() + PATIENCE
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(PATIENCE)
+        try:
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                _start(offered, folder)
+            connection.connect(str(folder / SOCKET))
+            if not _private(folder) or _uid(connection) != os.getuid():
+                raise PermissionError(f"{folder} is not ours alone")
+        except FileNotFoundError:  # it is being started, or has just ended
+            connection.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+        except OSError:
+            connection.close()
+            raise
+        else:
+            return connection
+
+
+def _start(offered: Mapping[str, Any], folder: Path) -> None:
+    log = Path(offered["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, open(log, "ab") as stream:
+        # Under another name until it listens, so that nobody finds a socket that refuses, which is a dead worker's.
+        listener.bind(str(folder / "new"))
+        listener.listen(128)
+        subprocess.Popen(
+            [sys.executable, "-m", "records.worker", str(listener.fileno())],
+            cwd=ROOT,
+            env={**os.environ, VARIABLE: json.dumps(offered)},  # in no argument: other users can read those
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,  # an interrupt from the keyboard is for the commands, which pass it on
+        )
+        (folder / "new").rename(folder / SOCKET)
+
+
+def hand_over(command: str, libraries: str) -> None:
+    """Run `python -m command` in a child of the worker and end as it ends; return where that cannot be done.
+
+    libraries: a module whose function `load` imports what the command needs.
+    """
+    text = os.environ.pop(VARIABLE, None)
+    this = getattr(sys.modules["__main__"], "__spec__", None)
+    if not text or this is None or this.name != command:  # who only calls its `main` does not end with it
+        return
+    offered = json.loads(text)
+    old = {number: signal.getsignal(number) for number in SIGNALS}
+    child: int | None = None  # not a number but a handle: it can never mean another process
+    early: list[int] = []  # signals that came before there was a child
+
+    def forward(number: int, _frame: object) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            with suppress(OSError):
+                signal.pidfd_send_signal(child, number)
+
+    def alone(why: str) -> None:
+        """Back to where this process was before it asked."""
+        print(f"{command}: {why}; going on by itself", file=sys.stderr, flush=True)
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        for signalled in early:
+            os.kill(os.getpid(), signalled)
+
+    try:
+        connection = _connect(offered)
+    except OSError as error:
+        return alone(f"no worker listens ({error.strerror or error})")
+    mask = os.umask(0o077)
+    os.umask(mask)
+    request = {
+        "token": offered["token"],
+        "command": command,
+        "libraries": libraries,
+        "root": str(ROOT),
+        "python": [sys.executable, sys.version],
+        "argv": sys.argv[1:],
+        "path": sys.path,
+        "cwd": os.getcwd(),
+        "umask": mask,
+        "environment": dict(os.environ),
+        "ignored": [number for number in SIGNALS if old[number] is signal.SIG_IGN],
+    }
+    with connection:
+        try:
+            for number in SIGNALS:
+                signal.signal(number, forward)
+            _send(connection, request, (0, 1, 2))
+            connection.settimeout(IMPORTS)
+            answer, descriptors = _receive(connection, 1)
+        except (OSError, EOFError, ValueError):
+            return alone("the worker does not answer")
+        if not descriptors:
+            return alone(f"the worker refuses: {answer.get('refused')}")
+        child = descriptors[0]
+        for signalled in early:
+            forward(signalled, None)
+        early.clear()
+        try:
+            connection.settimeout(None)
+            status = int(_receive(connection)[0]["status"])
+        except (OSError, EOFError, ValueError):
+            # The worker was killed, and the kernel kills its children with it. Until ours is gone it may hold locks.
+            with suppress(OSError):
+                signal.pidfd_send_signal(child, signal.SIGKILL)
+            select.select([child], [], [])
+            return alone("the worker is gone")
+    if os.WIFSIGNALED(status):  # end by the same signal: whoever waits for this process is to see it
+        ending = os.WTERMSIG(status)
+        if ending != signal.SIGKILL:
+            signal.signal(ending, signal.SIG_DFL)
+        os.kill(os.getpid(), ending)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+# --- The worker's side ------------------------------------------------------------------------------------------------
+
+
+def files() -> dict[str, tuple[int, int, int]]:
+    """Our Python files, and of each what changes with every edit."""
+    found = {}
+    for room in sorted(ROOT.iterdir()):
+        if (room / "__init__.py").is_file():
+            for path in room.rglob("*.py"):
+                with suppress(OSError):
+                    facts = path.stat()
+                    found[str(path)] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+    return found
+
+
+def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+@dataclass
+class Child:
+    pid: int
+    handle: int  # of the process; readable once it has ended
+    connection: socket.socket  # to the command that it runs for
+
+
+@dataclass
+class Worker:
+    """Answers requests one after another; children run beside it."""
+
+    listener: socket.socket
+    folder: Path
+    token: str
+    files: Mapping[str, tuple[int, int, int]] = field(default_factory=files)
+    environment: Mapping[str, str] = field(default_factory=lambda: read_at_start(os.environ))
+    loaded: dict[str, str | None] = field(default_factory=dict)  # libraries -> why they cannot be shared
+    children: dict[int, Child] = field(default_factory=dict)  # by handle
+    stopping: bool = False
+
+    def refusal(self, request: Mapping[str, Any]) -> str | None:
+        if not hmac.compare_digest(request["token"], self.token):
+            return "another token"
+        if (request["root"], request["python"]) != (str(ROOT), [sys.executable, sys.version]):
+            return "another checkout or another Python"
+        own, theirs = self.environment, read_at_start(request["environment"])
+        if other := sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name)):
+            return f"it was started with another {', '.join(other)}"
+        if self.files != files():
+            self.stopping = True  # what it has imported will not become new again; the next command starts another
+            return "the code has changed since it was started"
+        return None
+
+    def load(self, libraries: str) -> str | None:
+        """Import them once; why they cannot be shared."""
+        if libraries not in self.loaded:
+            self.loaded[libraries] = self._load(libraries)
+            # No collection in a child touches what is here now: it would copy the pages, and take its time.
+            gc.collect()
+            gc.freeze()
+        if threads() != 1:  # a fork copies one of them, and the locks that the others hold
+            return f"{threads()} threads after its imports"
+        return self.loaded[libraries]
+
+    def _load(self, libraries: str) -> str | None:
+        try:
+            load = getattr(import_module(libraries), "load", None)
+            if load is None:
+                return f"{libraries} shares no libraries"
+            load()
+        except Exception as error:  # the command by itself will say it better
+            return f"{libraries}: {type(error).__name__}: {error}"
+        return None
+
+    def accept(self) -> dict[str, Any] | None:
+        """Answer one request: in the child the request, in the worker None."""
+        connection, _ = self.listener.accept()
+        connection.settimeout(PATIENCE)
+        descriptors: list[int] = []
+        waiting = False
+        try:
+            if _uid(connection) != os.getuid():
+                raise EOFError
+            request, descriptors = _receive(connection, 3)
+            refused = self.refusal(request) or self.load(request["libraries"])
+            if refused or len(descriptors) != 3:
+                _send(connection, {"refused": refused})
+                raise EOFError
+            worker = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                _die_with(worker)
+                # Nothing of the worker's or of another command's stays open here.
+                for other in (self.listener, connection, *(child.connection for child in self.children.values())):
+                    other.close()
+                for handle in self.children:
+                    os.close(handle)
+                return {**request, "descriptors": descriptors}
+            handle = os.pidfd_open(pid)
+            self.children[handle] = Child(pid, handle, connection)
+            waiting = True
+            _send(connection, {}, (handle,))
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            if not waiting:  # else `serve` sees that the other end is closed, and ends the child
+                connection.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
+
+    def ended(self, child: Child) -> None:
+        """Tell the command that waits how its child ended."""
+        _, status = os.waitpid(child.pid, 0)
+        with suppress(OSError):
+            _send(child.connection, {"status": status})
+        child.connection.close()
+        os.close(child.handle)
+        del self.children[child.handle]
+
+    def serve(self, owner: int) -> dict[str, Any] | None:
+        """Until it is told to stop, is idle for long, or its owner (a process handle) is gone: then None, after the
+        last child. In a child its request."""
+        last = time.monotonic()
+        waits: list[Any]
+        while True:
+            if self.stopping and self.listener.fileno() != -1:
+                self.listener.close()
+                # At once, and not after the last child: the next command may make them again.
+                with suppress(OSError):
+                    (self.folder / SOCKET).unlink()
+                    self.folder.rmdir()
+            if self.stopping and not self.children:
+                return None
+            waits = [*self.children, *(child.connection for child in self.children.values())]
+            waits += [] if self.stopping else [self.listener, owner]
+            ready, _, _ = select.select(waits, [], [], 1.0)
+            for child in list(self.children.values()):
+                if child.handle in ready:
+                    self.ended(child)
+                elif child.connection in ready:  # nothing is ever sent: the command was killed, and so is its child
+                    with suppress(OSError):
+                        signal.pidfd_send_signal(child.handle, signal.SIGKILL)
+                    self.ended(child)
+            if owner in ready:
+                self.stopping = True
+            elif self.listener in ready and (request := self.accept()) is not None:
+                os.close(owner)
+                return request
+            if self.children or ready:
+                last = time.monotonic()
+            elif time.monotonic() - last > IDLE:
+                self.stopping = True
+
+
+def _die_with(worker: int) -> None:
+    """Ask the kernel to kill this process when the worker ends: the command has then gone on by itself."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != worker:
+        os._exit(1)
+
+
+def _become(request: Mapping[str, Any]) -> None:
+    """Make this child what `python -m command` would be, and run it."""
+    import runpy
+
+    for number in SIGNALS:
+        ignored = number in request["ignored"]
+        own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if ignored else own)
+    for target, descriptor in enumerate(request["descriptors"]):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    for name, target in (("stdout", 1), ("stderr", 2)):
+        # New ones: the worker's may be made for a file, which has positions, and these for a pipe or a terminal.
+        old = getattr(sys, name)
+        unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+        stream = io.TextIOWrapper(
+            open(target, "wb", buffering=0 if unbuffered else -1, closefd=False),  # noqa: SIM115  as long as the command
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=target == 2 or os.isatty(target),
+            write_through=unbuffered,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.chdir(request["cwd"])
+    os.umask(request["umask"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:] = request["path"]
+    sys.argv = [request["command"], *request["argv"]]
+    sys.modules.pop(request["command"], None)  # imported by what loads it: as `__main__` it is executed again
+    runpy.run_module(request["command"], run_name="__main__", alter_sys=True)
+
+
+def main() -> int:
+    """`python -m records.worker N`, by `_start` alone: N is the descriptor of the socket that listens."""
+    offered = json.loads(os.environ.pop(VARIABLE))
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(listener.fileno(), False)
+    worker = Worker(listener, Path(offered["folder"]), offered["token"])
+    # Arrow's allocator would start a thread of its own when pandas is imported.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    os.environ["TQDM_DISABLE"] = "1"  # tqdm reads it when it is imported: no bars in the logs of jobs
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # of a whole job: they are meant for the commands, which pass them on
+    # Told to stop: no new command; those that run end by themselves.
+    signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
+    print(f"worker {os.getpid()} of {offered['owner']}", flush=True)
+    try:
+        owner = os.pidfd_open(offered["owner"])
+    except OSError:  # it has ended already
+        owner, worker.stopping = -1, True
+    request = worker.serve(owner)
+    if request is not None:
+        _become(request)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Runs and evaluations that share a worker: each as it is alone, bit for bit, whatever happens to the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import benchmark, fetch, generate
+from methods.train import STOPPED
+from tests.adapters import worlds
+from tests.adapters.test_trl_resume import wait_for_rows
+from tests.adapters.test_trl_run import numbers, weights
+from tests.evals.generation.tiny import save_tiny
+from tests.records.test_worker import ENVIRONMENT, Served, ended
+
+pytestmark = pytest.mark.slow
+SIZES = {"rollouts": 6, "checkpoints": (6,), "save_every": 2}
+BLOCK = {"a": ("tepo", 1), "b": ("grpo", 1), "c": ("tepo", 2), "d": ("gspo", 1)}  # method, seed
+
+
+def served_by(folder: Path) -> Served:
+    return Served(folder / "worker.log", {**ENVIRONMENT, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = served_by(tmp_path_factory.mktemp("worker"))
+    yield made
+    made.close()
+
+
+def run(served: Served, world: Path, out: Path, method: str = "tepo", seed: int = 1) -> subprocess.Popen[str]:
+    spec = worlds.spec(world, method, **{**SIZES, "seed": seed})  # type: ignore[arg-type]
+    return served.run("--spec", json.dumps(spec), "--out", str(out), command="methods.train")
+
+
+def child_of(out: Path) -> int:
+    return int(json.loads((out / "state" / "lock").read_text(encoding="utf-8"))["pid"])
+
+
+def provenance(out: Path) -> dict[str, Any]:
+    """run.json without what is of the day: times, and digests of files that hold times."""
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    record["outputs"].pop("curve.csv")  # `numbers` compares it
+    return {key: record[key] for key in ("spec", "inputs", "method", "environment", "outputs", "updates")}
+
+
+def same(out: Path, alone: Path) -> None:
+    assert numbers(out) == numbers(alone)
+    assert weights(out, 6) == weights(alone, 6)
+    assert provenance(out) == provenance(alone)
+
+
+@pytest.fixture(scope="module")
+def alone(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    for name, (method, seed) in BLOCK.items():
+        assert train(folder / name, method, **{**SIZES, "seed": seed}) == 0
+    return folder
+
+
+def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
+    """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
+    running = {name: run(served, world, tmp_path / name, *one) for name, one in BLOCK.items()}
+    wait_for_rows(tmp_path / "a", running["a"], 9)
+    os.kill(child_of(tmp_path / "a"), signal.SIGKILL)
+    wait_for_rows(tmp_path / "b", running["b"], 9)
+    running["b"].send_signal(signal.SIGTERM)
+    found = {name: ended(process) for name, process in running.items()}
+    assert not [name for name, (_, _, err) in found.items() if "by itself" in err]
+    assert {name: code for name, (code, _, _) in found.items()} == {"a": -signal.SIGKILL, "b": STOPPED, "c": 0, "d": 0}
+    for name in ("a", "b"):
+        assert ended(run(served, world, tmp_path / name, *BLOCK[name]))[0] == 0
+    for name in BLOCK:
+        same(tmp_path / name, alone / name)
+
+
+def test_two_runs_at_different_times_in_different_workers_are_the_same(
+    world: Path, alone: Path, tmp_path: Path
+) -> None:
+    own = served_by(tmp_path)
+    code, _, err = ended(run(own, world, tmp_path / "d", *BLOCK["d"]))
+    assert (code, "by itself" in err) == (0, False)
+    own.close()
+    same(tmp_path / "d", alone / "d")
+
+
+def test_an_evaluation_in_a_worker_is_the_same_alone(served: Served, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "model", seed=0)
+    found = benchmark.select(["syn_as3"])
+    fetch.fetch(found[0], tmp_path / "data")
+    generate.generate(
+        generate.Settings(str(model), seed=7), found, backend="hf", data=tmp_path / "data", out=tmp_path / "alone"
+    )
+    code, _, err = ended(
+        served.run(
+            "--model", str(model), "--benchmarks", "syn_as3", "--data", str(tmp_path / "data"), "--seed", "7", "--out",
+            str(tmp_path / "warm"), command="evals.generate",
+        )
+    )  # fmt: skip
+    assert (code, "by itself" in err) == (0, False)
+    name = "syn_as3.parquet"
+    assert (tmp_path / "warm" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
+def test_a_killed_worker_loses_no_run(world: Path, alone: Path, tmp_path: Path) -> None:
+    """The command goes on by itself from the last state."""
+    own = served_by(tmp_path)
+    process = run(own, world, tmp_path / "a")
+    wait_for_rows(tmp_path / "a", process, 9)
+    children = Path(f"/proc/{own.pid}/task/{own.pid}/children").read_text(encoding="utf-8").split()
+    assert str(child_of(tmp_path / "a")) in children
+    os.kill(own.pid, signal.SIGKILL)
+    code, _, err = ended(process)
+    assert code == 0, err
+    assert "methods.train: the worker is gone; going on by itself" in err
+    same(tmp_path / "a", alone / "a")
+    own.close()
+
+
+def test_another_trainer_runs_by_itself(served: Served, world: Path, tmp_path: Path) -> None:
+    spec = json.dumps(worlds.spec(world, "tepo") | {"trainer": "verl"})
+    _, _, err = ended(served.run("--spec", spec, "--out", str(tmp_path / "run"), "--plan", command="methods.train"))
+    assert err.startswith(
+        "methods.train: the worker refuses: methods.adapters.verl shares no libraries; going on by itself\n"
+    )

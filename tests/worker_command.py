@@ -1,0 +1,50 @@
+"""A command for tests of `records.worker`: it does as its first argument says. `load` takes no time."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from records import worker
+
+
+def load() -> None:
+    pass
+
+
+def inside() -> bool:
+    """Whether this process is a child of a worker."""
+    return b"records.worker" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+
+
+def main() -> int:
+    what, *rest = sys.argv[1:]
+    worker.hand_over("tests.worker_command", "records.errors" if what == "unshared" else "tests.worker_command")
+    print(f"{what} in {os.getcwd()} for {os.environ.get('FOR')}, worker: {inside()}", flush=True)
+    if what == "fail":
+        return 7
+    if what == "raise":
+        raise ValueError("of the command")
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "show":  # what a process can see of others
+        print(sorted(name for name in os.environ if name.startswith(("TEPO_", "SECRET"))))
+        print([link for link in map(_link, Path("/proc/self/fd").iterdir()) if "socket" in link or "pidfd" in link])
+    if what == "wait":  # until it is told to end, or a file says so
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+        Path(rest[0]).write_text(str(os.getpid()), encoding="utf-8")
+        while not Path(f"{rest[0]}.end").exists():
+            time.sleep(0.02)
+    return 0
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:  # of the listing itself
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
