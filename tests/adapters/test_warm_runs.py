@@ -46,9 +46,10 @@ def child_of(out: Path) -> int:
 
 
 def provenance(out: Path) -> dict[str, Any]:
-    """run.json without what is of the day: times, and digests of files that hold times."""
+    """run.json without what is of the day: times, digests of files that hold times, and the state of the checkout."""
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     record["outputs"].pop("curve.csv")  # `numbers` compares it
+    del record["environment"]["commit"], record["environment"]["dirty"]
     return {key: record[key] for key in ("spec", "inputs", "method", "environment", "outputs", "updates")}
 
 

@@ -43,7 +43,7 @@ class Served:
     """A worker as Snakemake offers it; a process that does nothing is in Snakemake's place."""
 
     def __init__(self, log: Path, environment: dict[str, str] = ENVIRONMENT):
-        self.owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.owner = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         before = os.environ.pop(worker.VARIABLE, None)
         assert worker.offer(log)
         self.offered: dict[str, Any] = {**json.loads(os.environ.pop(worker.VARIABLE)), "owner": self.owner.pid}
@@ -67,7 +67,7 @@ class Served:
 
     def close(self) -> None:
         self.owner.kill()
-        self.owner.communicate()
+        self.owner.wait()
         if self.log.exists():
             until(lambda: gone(self.pid))
         shutil.rmtree(self.folder, ignore_errors=True)
