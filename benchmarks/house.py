@@ -36,8 +36,8 @@ ENTRIES = {
     "report.build": "report.build",
 }
 
-# The most project files that these may reach. tests/test_house.py checks them. evals.run reaches records.worker through the
-# command that draws, which hands itself over to a worker.
+# The most project files that these may reach. tests/test_house.py checks them. One of evals.run's is records.worker, to
+# which the command that draws hands itself over.
 CLOSURE_LIMITS = {"report.build": 50, "report.table": 30, "evals.run": 37}
 
 
