@@ -10,18 +10,19 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paper import arithmetic, chance, printed, sentences
+from paper import arithmetic, chance, printed, sentences, versions
 from paper.arithmetic import CLEAN, FAR, OTHERS, RESPONSES, STATUS, Finding, as_csv
 from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
+from paper.versions import Version, Versions
 from records import digests, errors
 from records.errors import Parser
 from records.files import write_text
 
 
-def audit(paper: Paper, prose: list[Sentence]) -> list[Finding]:
-    """All findings, check by check, in printed order."""
+def audit(paper: Paper, prose: list[Sentence], both: Versions | None = None) -> list[Finding]:
+    """All findings, check by check, in printed order; both: the paper's versions, where they are compared."""
     return [
         *arithmetic.cells(paper),
         *arithmetic.denominators(paper),
@@ -35,6 +36,7 @@ def audit(paper: Paper, prose: list[Sentence]) -> list[Finding]:
         *chance.seeds(paper),
         *sentences.findings(paper, prose),
         *sentences.consequences(paper, prose),
+        *versions.findings(paper, both),
     ]
 
 
@@ -115,10 +117,23 @@ of problems Beta-distributed with spread {SPREAD}. Training adds to it. Listed i
 
 Numbers, ranks and orders in the prose, recomputed from the tables as printed.
 
-{sentences}"""
+{sentences}{moved}"""
+
+# An earlier version exists of this paper alone: other tables have no such section.
+MOVED = """
+## What moved between versions
+
+- earlier: {earlier}
+- later: {later}, whose tables are audited above
+
+Of the earlier version three figures are known here (`paper/versions.yaml`), but not of which model; all else is
+unknown. Later cells are Qwen2.5-7B's. Print does not say whether a figure moved with the run, the evaluation or the
+method.
+
+{figures}"""
 
 
-def page(paper: Paper, findings: Sequence[Finding]) -> str:
+def page(paper: Paper, findings: Sequence[Finding], both: Versions | None = None) -> str:
     """The findings as a Markdown page."""
     of: dict[str, list[Finding]] = defaultdict(list)  # check -> its findings
     defects: dict[str, list[Finding]] = defaultdict(list)
@@ -163,6 +178,7 @@ def page(paper: Paper, findings: Sequence[Finding]) -> str:
         sentences=_table(
             inexact, row="row", cell="cell", printed="says", admissible="follows", status="status", note="where"
         ),
+        moved="" if both is None else _moved(of["version"], both),
     )
 
 
@@ -198,6 +214,19 @@ With {rows} replaced together, each by the middle of its interval
 """
 
 
+def _moved(findings: Sequence[Finding], both: Versions) -> str:
+    def named(version: Version) -> str:
+        return f'arXiv {version.arxiv} (version {version.version or versions.UNKNOWN}), "{version.title}"'
+
+    head = ("row of the later version", "cell", "earlier", "later", "difference", "remark")
+    lines = [f"| {' | '.join(head)} |", "| " + " | ".join(["---"] * len(head)) + " |"]
+    for finding in findings:
+        difference, _, remark = finding.note.partition("; ")
+        cells = (finding.row, finding.cell, finding.printed, finding.admissible, difference, remark)
+        lines.append(f"| {' | '.join(cells)} |")
+    return MOVED.format(earlier=named(both.earlier), later=named(both.later), figures="\n".join(lines) + "\n")
+
+
 def _table(findings: Sequence[Finding], **headings: str) -> str:
     """A Markdown table, or a line saying that there is nothing; ends with a newline. headings: field -> heading."""
     if not findings:
@@ -221,14 +250,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, help="Markdown page to write as well")
     parser.add_argument("--tables", type=Path, default=printed.TABLES, help="folder of table<k>.csv and rows.csv")
     parser.add_argument("--sentences", type=Path, default=sentences.SENTENCES)
+    parser.add_argument("--versions", type=Path, default=versions.VERSIONS, help="figures of an earlier version")
     args = parser.parse_args(arguments)
 
     paper = printed.read(args.tables)
-    findings = audit(paper, sentences.read(args.sentences))
+    both = versions.read(args.versions)
+    findings = audit(paper, sentences.read(args.sentences), both)
     write_text(args.out, as_csv(findings))
     paths = [args.out]
     if args.page:
-        write_text(args.page, page(paper, findings))
+        write_text(args.page, page(paper, findings, both))
         # A page elsewhere, such as docs/audit.md, is no part of a results tree.
         paths += [args.page] if args.page.parent == args.out.parent else []
     digests.write_list(args.out.with_suffix(digests.SUFFIX), paths)

@@ -33,19 +33,19 @@ class Answer(NamedTuple):
 
 def value(paper: Paper, *, cell: str, says: str) -> Answer:
     """The sentence repeats a cell."""
-    row, column = _place(paper, cell)
+    row, column = cell_of(paper, cell)
     return Answer(says, paper[row].text(column), paper[row].text(column) == says, row, column)
 
 
 def difference(paper: Paper, *, cell: str, minus: str, says: str) -> Answer:
     """One cell minus another. Where it disagrees, other rows of the model that would give the number are named."""
-    row, column = _place(paper, cell)
+    row, column = cell_of(paper, cell)
     subtrahend = _number(paper, minus)
     follows = _number(paper, cell) - subtrahend
     note = f"{cell} - {minus}"
     if _agree(says, follows):
         return Answer(says, str(follows), True, row, column, note)
-    low_row, low_column = _place(paper, minus)
+    low_row, low_column = cell_of(paper, minus)
     fits = []
     for other in measured(paper, distinct=True):
         number = other.cells[low_column]
@@ -78,7 +78,7 @@ def rank(paper: Paper, *, cell: str, says: str = "", at_most: str = "", among: S
     """1 + number of rows with a larger value: of the row's table and model, or of the rows `among`."""
     if bool(says) == bool(at_most):
         raise ConfigError("rank: needs says or at_most")
-    row, column = _place(paper, cell)
+    row, column = cell_of(paper, cell)
     others = [other.id for other in block(paper, paper[row])] if among is None else [_row(paper, id) for id in among]
     place, shared = _rank(paper, row, column, others)
     note = f"of {len({row, *others})} rows"
@@ -159,7 +159,7 @@ def _row(paper: Paper, id: str) -> str:
     return id
 
 
-def _place(paper: Paper, cell: str) -> tuple[str, str]:
+def cell_of(paper: Paper, cell: str) -> tuple[str, str]:
     """Row and column of a cell `<row id>.<column key>`."""
     row, _, column = cell.rpartition(".")
     _row(paper, row)
@@ -169,7 +169,7 @@ def _place(paper: Paper, cell: str) -> tuple[str, str]:
 
 
 def _number(paper: Paper, cell: str) -> Decimal:
-    row, column = _place(paper, cell)
+    row, column = cell_of(paper, cell)
     number = paper[row].cells[column]
     if number is None:
         raise ConfigError(f"cell {cell}: printed as -, no number")
