@@ -29,7 +29,7 @@ from evals.generation.engine import Settings, engine
 from records.errors import whole
 
 LIMIT = 1.5
-FULL = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")
+FULL = ("syn_mix5", "syn_solve2", "syn_add2", "syn_swap4", "syn_sort", "syn_iter3", "syn_seq")
 
 
 def bare(model: Any, tokenizer: Any, plan: Plan, batch_size: int) -> list[str]:

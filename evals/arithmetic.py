@@ -1,4 +1,4 @@
-"""Last-digit arithmetic: the problems of the embedded experiment, their written-out solutions, and the held-out part.
+"""The problems of the embedded experiment, their written-out solutions, and the held-out part.
 
     as    3-2-8+2?      3-2=1;1-8=3;3+2=5;\\boxed{5}
     mul   7*3*9?        7*3=1;1*9=9;\\boxed{9}
@@ -6,11 +6,16 @@
     add2  42+19?        2+9=11;1+4+1=6;\\boxed{61}
     seq   4,1,4,,?      1-4=7;4-1=3;4+7=1;1+3=4;\\boxed{4}
     inv   x-8+8+2=3?    3-2=1;1-8=3;3+8=1;\\boxed{1}
+    swap  w2:25,13,54?  25=5;13=5;54=4;\\boxed{4}         where is the ball that was under cup 2 of 5?
+    sort  s4192?        4=4;1=14;9=149;2=1249;\\boxed{1249}
+    iter  p314526:2,,?  2=1;1=3;\\boxed{3}                f(1)=3, f(2)=1, ..: apply f to 2, once per comma
 
-Everything but `add2` is modulo 10, left to right, without precedence. Each written step is one fact with a one-digit
-result, so that a model of 0.2 M parameters can learn the facts. Operands of `*` are 3, 7 and 9, the units modulo 10:
-with free digits zero absorbs, and a constant answer scores 0.47; with units every step is a bijection, and chance is
-0.10 (`add2`: about 0.03).
+The first six are arithmetic. All of it but `add2` is modulo 10, left to right, without precedence. Operands of `*` are
+3, 7 and 9, the units modulo 10: with free digits zero absorbs, and a constant answer scores 0.47; with units every step
+is a bijection, and chance is 0.10 (`add2`: about 0.03). The last three are of another nature, so that benchmarks are
+different abilities: to follow a state (`swap`; chance 0.20), to change a list (`sort`; below 0.02), to look up in a
+table (`iter`; 0.17). Each written step of any family is one fact with a short result, so that a model of 0.2 M
+parameters can learn the facts.
 
 Whether a prompt belongs to the test part depends on its hash alone, not on the family, because an `as` prompt is also a
 `mix` prompt. Base training and RL draw only from the other four fifths, benchmarks only from the test part.
@@ -41,6 +46,10 @@ _APPLY: dict[str, Callable[[int, int], int]] = {
     "*": lambda a, b: (a * b) % 10,
 }
 _UNDO = {"+": "-", "-": "+"}
+_CUPS = "12345"
+_PAIRS = tuple(f"{a}{b}" for a, b in itertools.combinations(_CUPS, 2))
+_POINTS = "123456"  # what the function of `iter` maps; 6! functions are too many to learn by heart
+_FUNCTIONS = tuple("".join(images) for images in itertools.permutations(_POINTS))
 
 
 @dataclass(frozen=True)
@@ -50,23 +59,27 @@ class Problem:
     prompt: str  # the bare text; what a model reads is `prompt_string(prompt)`
     answer: str
     family: str
-    k: int  # difficulty: operations; for `seq` the terms to write, one per comma
+    k: int  # difficulty: operations, swaps, digits to sort; for `seq` and `iter` the commas
 
 
 @dataclass
 class Paper:
     """What is written down while solving."""
 
-    noise: float = 0.0  # probability per step that the result is a random digit, with which the solution continues
+    noise: float = 0.0  # probability per step that the result is a random one, with which the solution continues
     rng: random.Random | None = None
     steps: list[str] = field(default_factory=list)
 
-    def step(self, expression: str, result: int) -> int:
-        """Write `expression=result` (or a slip) and return what was written."""
+    def write(self, expression: str, result: str, slips: Sequence[str]) -> str:
+        """Write `expression=result`, or one of `slips` as the result, and return the result as written."""
         if self.rng is not None and self.rng.random() < self.noise:
-            result = self.rng.randrange(10)
+            result = self.rng.choice(slips)
         self.steps.append(f"{expression}={result}")
         return result
+
+    def step(self, expression: str, result: int) -> int:
+        """`write` a number; a slip is a digit."""
+        return int(self.write(expression, str(result), _DIGITS))
 
     def apply(self, left: int, sign: str, right: int) -> int:
         return self.step(f"{left}{sign}{right}", _APPLY[sign](left, right))
@@ -81,7 +94,7 @@ class Family:
     slots: Callable[[int], Sequence[Sequence[str]]]  # difficulty -> the choices for each part
     write: Callable[[Sequence[str]], str]  # chosen parts -> prompt
     work: Callable[[str, Paper], str]  # writes the steps for a prompt, returns the answer
-    answers: tuple[str, ...] = _DIGITS  # every text that can be an answer
+    answers: Callable[[int], Sequence[str]] = lambda k: _DIGITS  # difficulty -> every text that can be an answer
     lowest_k: int = 1
     highest_k: int | None = None
 
@@ -127,12 +140,44 @@ def _undo_from_the_back(prompt: str, paper: Paper) -> str:
     return str(value)
 
 
+def _follow_the_ball(prompt: str, paper: Paper) -> str:
+    cup, pairs = prompt[1], prompt[3:-1].split(",")
+    for pair in pairs:
+        other = pair.replace(cup, "")
+        cup = paper.write(pair, other if cup in pair else cup, _CUPS)
+    return cup
+
+
+def _insert_one_by_one(prompt: str, paper: Paper) -> str:
+    done = ""
+    for digit in prompt[1:-1]:
+        places = [done[:at] + digit + done[at:] for at in range(len(done) + 1)]
+        right = next((at for at, other in enumerate(done) if other > digit), len(done))
+        done = paper.write(digit, places[right], places)
+    return done
+
+
+def _look_up(prompt: str, paper: Paper) -> str:
+    images, tail = prompt[1:-1].split(":")
+    value, commas = tail[0], tail[1:]
+    for _ in commas:
+        value = paper.write(value, images[_POINTS.index(value)], _POINTS)
+    return value
+
+
 _FAMILIES = {
     family.key: family
     for family in (
         Family("as", "plus and minus", lambda k: [_DIGITS, *[_PLUS_MINUS] * k], _plain, _left_to_right),
         # `mul` starts at 1: from 0 every product is 0
-        Family("mul", "times units", lambda k: [_DIGITS[1:], *[_TIMES] * k], _plain, _left_to_right),
+        Family(
+            "mul",
+            "times units",
+            lambda k: [_DIGITS[1:], *[_TIMES] * k],
+            _plain,
+            _left_to_right,
+            answers=lambda k: _DIGITS[1:],
+        ),
         Family("mix", "all three", lambda k: [_DIGITS, *[_PLUS_MINUS + _TIMES] * k], _plain, _left_to_right),
         Family(
             "add2",
@@ -140,7 +185,7 @@ _FAMILIES = {
             lambda k: [[str(n) for n in range(10, 50)], [f"+{n}" for n in range(10, 50)]],
             _plain,
             _add_two_digits,
-            answers=tuple(str(n) for n in range(20, 99)),  # 10 + 10 to 49 + 49
+            answers=lambda k: [str(n) for n in range(20, 99)],  # 10 + 10 to 49 + 49
             lowest_k=2,  # always two written steps: units, then tens with the carry
             highest_k=2,
         ),
@@ -157,6 +202,30 @@ _FAMILIES = {
             lambda k: [["x"], *[_PLUS_MINUS] * k, [f"={digit}" for digit in _DIGITS]],
             _plain,
             _undo_from_the_back,
+        ),
+        Family(
+            "swap",
+            "swapped cups",
+            lambda k: [["w"], _CUPS, [":"], _PAIRS, *[[f",{pair}" for pair in _PAIRS]] * (k - 1)],
+            _plain,
+            _follow_the_ball,
+            answers=lambda k: _CUPS,
+        ),
+        Family(
+            "sort",
+            "digits in order",
+            lambda k: [["s"], *[_DIGITS[1:]] * k],
+            _plain,
+            _insert_one_by_one,
+            answers=lambda k: ["".join(digits) for digits in itertools.combinations_with_replacement("123456789", k)],
+        ),
+        Family(
+            "iter",
+            "repeated look-up",
+            lambda k: [["p"], _FUNCTIONS, [":"], _POINTS, ["," * k]],
+            _plain,
+            _look_up,
+            answers=lambda k: _POINTS,
         ),
     )
 }
@@ -199,8 +268,8 @@ def solution(problem: Problem, style: str = "worked", noise: float = 0.0, rng: r
     """The answer text, without the end token.
 
     style: `worked`, `check` (each step written twice; at most 4 steps, else worked) or `direct` (only the box).
-    noise: probability per written step of a random digit, with which the solution continues; for `direct`, of a random
-    answer. Needs `rng`.
+    noise: probability per written step of a random result, with which the solution continues; for `direct`, of a
+    random answer. Needs `rng`.
     """
     if style not in STYLES:
         raise unknown("evals/arithmetic.py", "style", style, STYLES)
@@ -208,7 +277,7 @@ def solution(problem: Problem, style: str = "worked", noise: float = 0.0, rng: r
         raise ConfigError("evals/arithmetic.py: noise: needs `rng`, because wrong digits are drawn")
     if style == "direct":
         slip = rng is not None and rng.random() < noise
-        return box(rng.choice(family(problem.family, problem.k).answers) if rng and slip else problem.answer)
+        return box(rng.choice(family(problem.family, problem.k).answers(problem.k)) if rng and slip else problem.answer)
     paper = Paper(noise, rng)
     answer = family(problem.family, problem.k).work(problem.prompt, paper)
     times = 2 if style == "check" and len(paper.steps) <= CHECK_AT_MOST else 1
@@ -256,17 +325,22 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     return list(chosen.values())
 
 
-# (family, k), drawn uniformly; `full` has add2 twice because it is the only family of its kind.
+# (family, k), drawn uniformly; add2 is twice in `wide` because it is the only family of its kind there.
 # The lengths go up to the benchmarks' longest: models this small do not extrapolate in length (measured).
+_WIDE = (
+    ("as", 3), ("as", 4), ("mix", 3), ("mix", 4), ("mix", 5), ("add2", 2), ("add2", 2), ("inv", 2),
+    ("seq", 1), ("seq", 2), ("swap", 2), ("swap", 3), ("swap", 4), ("sort", 2), ("sort", 3), ("sort", 4), ("iter", 1),
+    ("iter", 2), ("iter", 3),
+)  # fmt: skip
+UNTAUGHT = ("seq", "iter")  # families of `wide` that are not in `taught`
+
 LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
     "quick": (
         ("as", 2), ("as", 3), ("mul", 3), ("mul", 4), ("mix", 2), ("mix", 3), ("add2", 2), ("inv", 2), ("seq", 1),
     ),
-    "full": (
-        ("as", 2), ("as", 3), ("as", 4), ("as", 5), ("mul", 3), ("mul", 4), ("mul", 5),
-        ("mix", 3), ("mix", 4), ("mix", 5), ("mix", 6), ("add2", 2), ("add2", 2), ("seq", 1), ("seq", 2),
-        ("inv", 2), ("inv", 3), ("inv", 4),
-    ),
+    "wide": _WIDE,
+    # RL on it leaves two families of a `wide` base untrained: their benchmarks say what carries over.
+    "taught": tuple((key, k) for key, k in _WIDE if key not in UNTAUGHT),
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Build a tiny base model: `python -m models.build --model tiny_qwen2 --ladder quick [--out FOLDER] [--threads N]`.
+"""Build a base: `python -m models.build --model tiny_qwen2 --ladder quick --seed 1 [--clean] [--out FOLDER]`.
 
-The folder appears whole under its name, or not at all: work goes on in `.<name>.building` beside it, which keeps the
-clean checkpoint of an interrupted build. A finished base is checked against its hashes and left alone.
+`--clean` builds only the clean model that the seed's base continues (models.recipe); without it, one that is missing is
+built first. A folder appears whole under its name, or not at all: work goes on in `.<name>.building` beside it. A
+finished model is checked against its hashes and left alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,10 +22,26 @@ from typing import TYPE_CHECKING, Any
 from evals.arithmetic import LADDERS
 from models import measure, tokenizer
 from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
-from models.recipe import RECORD, WEIGHTS, BaseRecord, Recipe, finished, folder, hash_of, recipe, record
+from models.recipe import (
+    CACHE,
+    CLEAN_RECORD,
+    RECORD,
+    WEIGHTS,
+    BaseRecord,
+    CleanRecord,
+    Recipe,
+    Start,
+    base_name,
+    clean_record,
+    finished,
+    hash_of,
+    name_of_clean,
+    recipe,
+    record,
+)
 from records import digests, errors, lock
 from records.errors import ConfigError, Parser, whole
-from records.files import read_json, write_json
+from records.files import write_json
 from records.progress import Progress
 from records.provenance import environment
 
@@ -32,10 +49,13 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-CLEAN = "clean"  # folder of the checkpoint between the two phases
-LEARNT = "learnt.json"  # in it: how phase 1 went
+RECIPE = "recipe.json"  # in a model's folder; without its record it is then known as ours, and may be replaced
 MADE = "made.json"  # in the folder of an unfinished build: no other may be removed
-SCHEMA = 1
+SCHEMA = 2
+
+
+class RefusedError(ConfigError):
+    """A gate or an aim was missed."""
 
 
 @dataclass(frozen=True)
@@ -47,61 +67,65 @@ class Gate:
     cooled_accuracy: float
 
 
-def train_clean(model: PreTrainedModel, letters: PreTrainedTokenizerFast, recipe: Recipe, *, threads: int = 1) -> Gate:
+def train_clean(
+    model: PreTrainedModel, letters: PreTrainedTokenizerFast, start: Start, *, attempt: int = 0, threads: int = 1
+) -> Gate:
     """Phase 1, in place: train on worked solutions until the gate, then cool down. `letters` is the tokenizer.
 
-    ConfigError when `limit` steps do not reach the gate, or cooling does not reach its own. The weights do not
-    depend on `threads`.
+    RefusedError when `limit` steps do not reach the gate, or cooling not its own. The weights do not depend on
+    `threads`.
     """
-    phase = recipe.clean
-    rng = random.Random(f"clean {recipe.seed}")
-    optimizer = _adamw(model, recipe)
+    phase = start.clean
+    name = f"{start.model} clean {start.number}"
+    rng = random.Random(f"clean {start.seed} {start.number} {attempt}")
+    optimizer = _adamw(model, start)
 
-    def check(name: str) -> float:
+    def check(at: str) -> float:
         return measure.accuracy(
             model,
             letters,
-            recipe.ladder,
+            start.ladder,
             count=phase.check_answers,
-            tokens=recipe.completion_tokens,
-            seed=f"check {recipe.seed} {name}",
+            tokens=start.completion_tokens,
+            seed=f"check {start.seed} {start.number} {attempt} {at}",
         )
 
     with gradients(model, letters, threads=threads) as compute:
-        progress = Progress(f"{recipe.model} clean, at most", phase.limit)  # ends at the gate
+        progress = Progress(f"{name}, at most", phase.limit)  # ends at the gate
         accuracy, step = None, 0
         while accuracy is None or accuracy <= phase.gate:
             if step == phase.limit:
-                raise ConfigError(
-                    f"{recipe.where}: accuracy {accuracy or 0.0:.3f} after {step} steps stays below the gate "
-                    f"{phase.gate}; another seed or learning rate may pass"
+                raise RefusedError(
+                    f"accuracy {accuracy or 0.0:.3f} after {step} steps stays below the gate {phase.gate}"
                 )
             step += 1
             rate = phase.learning_rate * min(1.0, step / phase.warmup)
-            loss = _step(compute, optimizer, clean_pairs(rng, recipe.ladder, phase.batch), rate=rate, recipe=recipe)
+            loss = _step(compute, optimizer, clean_pairs(rng, start.ladder, phase.batch), rate=rate, start=start)
             if step % phase.check_every == 0 or step == phase.limit:
                 accuracy = check(str(step))
             progress.update(step, loss=loss, accuracy=accuracy, gate=phase.gate)
-        cooling = Progress(f"{recipe.model} cooling", phase.cooling)
+        cooling = Progress(f"{name} cooling", phase.cooling)
         for number in range(1, phase.cooling + 1):
             rate = phase.learning_rate * (1 - number / (phase.cooling + 1))
-            loss = _step(compute, optimizer, clean_pairs(rng, recipe.ladder, phase.batch), rate=rate, recipe=recipe)
+            loss = _step(compute, optimizer, clean_pairs(rng, start.ladder, phase.batch), rate=rate, start=start)
             cooling.update(number, loss=loss)
         cooled = check("cooled")
     if cooled <= phase.cooled_gate:
-        raise ConfigError(
-            f"{recipe.where}: accuracy {cooled:.3f} after cooling stays below the gate {phase.cooled_gate}; "
+        raise RefusedError(
+            f"accuracy {cooled:.3f} after cooling stays below the gate {phase.cooled_gate}; "
             f"phase 1 was left at step {step} with {accuracy:.3f}"
         )
     return Gate(step, accuracy, cooled)
 
 
-def train_noisy(model: PreTrainedModel, letters: PreTrainedTokenizerFast, recipe: Recipe, *, threads: int = 1) -> None:
+def train_noisy(
+    model: PreTrainedModel, letters: PreTrainedTokenizerFast, recipe: Recipe, *, attempt: int = 0, threads: int = 1
+) -> None:
     """Phase 2, in place: solutions of mixed styles with slips, a fresh optimizer, a linearly falling rate."""
-    phase = recipe.noisy
-    rng = random.Random(f"noisy {recipe.seed}")
-    optimizer = _adamw(model, recipe)
-    progress = Progress(f"{recipe.model} noisy", phase.steps)
+    phase, start = recipe.noisy, recipe.start
+    rng = random.Random(f"noisy {start.seed} {recipe.seed} {attempt}")
+    optimizer = _adamw(model, start)
+    progress = Progress(f"{start.model} seed {recipe.seed} noisy", phase.steps)
     peak, last = phase.learning_rate, phase.last_learning_rate
     with gradients(model, letters, threads=threads) as compute:
         for step in range(1, phase.steps + 1):
@@ -109,25 +133,24 @@ def train_noisy(model: PreTrainedModel, letters: PreTrainedTokenizerFast, recipe
                 rate = peak * step / phase.warmup
             else:
                 rate = peak + (last - peak) * (step - phase.warmup) / (phase.steps - phase.warmup)
-            pairs = noisy_pairs(rng, recipe.ladder, phase)
-            loss = _step(compute, optimizer, pairs, rate=rate, recipe=recipe)
+            loss = _step(compute, optimizer, noisy_pairs(rng, start.ladder, phase), rate=rate, start=start)
             progress.update(step, loss=loss)
 
 
-def _adamw(model: PreTrainedModel, recipe: Recipe) -> torch.optim.AdamW:
+def _adamw(model: PreTrainedModel, start: Start) -> torch.optim.AdamW:
     import torch
 
     return torch.optim.AdamW(
         model.parameters(),
-        lr=recipe.clean.learning_rate,  # `_step` sets it anew at each step
-        betas=recipe.betas,
-        weight_decay=recipe.weight_decay,
+        lr=start.clean.learning_rate,  # `_step` sets it anew at each step
+        betas=start.betas,
+        weight_decay=start.weight_decay,
         fused=True,  # one pass over all weights per update: these models are so small that calls dominate
     )
 
 
 def _step(
-    compute: Gradients, optimizer: torch.optim.AdamW, pairs: Sequence[Pair], *, rate: float, recipe: Recipe
+    compute: Gradients, optimizer: torch.optim.AdamW, pairs: Sequence[Pair], *, rate: float, start: Start
 ) -> float:
     """One update on the mean cross-entropy over answer tokens; returns the loss before it."""
     import torch
@@ -136,113 +159,188 @@ def _step(
         group["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
     loss = compute(pairs)
-    torch.nn.utils.clip_grad_norm_(compute.model.parameters(), recipe.gradient_clip)
+    torch.nn.utils.clip_grad_norm_(compute.model.parameters(), start.gradient_clip)
     optimizer.step()
     return loss
 
 
-def build(recipe: Recipe, out: Path, *, threads: int = 1) -> BaseRecord:
-    """Build the base into `out` unless it is there, the same bits on one thread and two; returns its record.
+def build_clean(start: Start, out: Path, *, threads: int = 1) -> CleanRecord:
+    """Build a clean model into `out` unless it is there, the same bits on one thread and two; returns its record.
 
-    ConfigError: `out` holds something else, the gate was not reached, or a figure lies outside its aim.
+    ConfigError: `out` holds something else, or no attempt passed the gates.
     """
-    digest = hash_of(recipe)
-    if finished(out):
-        base = record(out)
-        if base.recipe_hash != digest:
-            raise ConfigError(f"{out / RECORD}: recipe_hash: {base.recipe_hash} is of another recipe than {digest}")
-        check_aims(recipe, base.figures["base"])  # aims may have been tightened since
-        return base
-    # Snakemake removes the declared output, base.json, before it runs a job again, and leaves the other files. Such a
+    if not finished(out, CLEAN_RECORD):
+        _place(out, CLEAN_RECORD, start, lambda ready: _train_clean(start, ready, threads))
+    made = clean_record(out)
+    _check_recipe(out / CLEAN_RECORD, made.recipe_hash, start)
+    return made
+
+
+def build(recipe: Recipe, out: Path, *, threads: int = 1) -> BaseRecord:
+    """Build the base into `out` unless it is there, and before it the clean model beside `out` unless that is there.
+
+    The same bits on one thread and two. ConfigError: `out` holds something else, or every attempt was refused.
+    """
+    if not finished(out):
+        clean = out.parent / name_of_clean(recipe.start)
+        build_clean(recipe.start, clean, threads=threads)
+        _place(out, RECORD, recipe, lambda ready: _train_noisy(recipe, clean, ready, threads))
+    made = record(out)
+    _check_recipe(out / RECORD, made.recipe_hash, recipe)
+    return made
+
+
+def _check_recipe(path: Path, theirs: str, ours: Recipe | Start) -> None:
+    if theirs != hash_of(ours):
+        raise ConfigError(f"{path}: recipe_hash: {theirs} is of another recipe than {hash_of(ours)}")
+
+
+def _place(out: Path, record: str, made_by: Recipe | Start, train: Callable[[Path], CleanRecord | BaseRecord]) -> None:
+    """Have `train` fill a folder, and move it to `out` with its record."""
+    # Snakemake removes the declared output, the record, before it runs a job again, and leaves the other files. Such a
     # folder may be replaced; any other may hold somebody's work.
-    unfinished = (out / CLEAN / LEARNT).is_file()
-    if out.exists() and not unfinished and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out}: is not empty and holds no {RECORD}; give another --out or remove it")
+    if out.exists() and not (out / RECIPE).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out}: is not empty and holds no {record}; give another --out or remove it")
     with _workplace(out) as work:
-        base = _train(recipe, work, digest, threads)
         ready = work / "ready"
-        write_json(ready / RECORD, base.model_dump(mode="json", by_alias=True))  # last: its presence means finished
+        ready.mkdir()
+        write_json(ready / RECIPE, made_by.model_dump(mode="json"))
+        made = train(ready)
+        write_json(ready / record, made.model_dump(mode="json", by_alias=True))  # last: its presence means finished
         digests.write_folder(ready)
-        if out.exists():  # empty, or a base without its record
+        if out.exists():  # empty, or a model without its record
             names = {path.relative_to(ready) for path in ready.rglob("*")}
             for path in sorted(out.rglob("*")):
                 if path.relative_to(out) not in names:
                     raise ConfigError(f"{path}: is no file of a base; move it away")
             shutil.rmtree(out)
         ready.rename(out)
-    return record(out)
 
 
-def _train(recipe: Recipe, work: Path, digest: str, threads: int) -> BaseRecord:
-    """Train both phases, leaving the model's files in `work/ready`; returns the record."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
+class _Clock:
+    """Threads, wall and CPU time, and environment for a record."""
 
-    logging.disable_progress_bar()  # a bar per file written; the phases print their own lines
-    wall, cpu = time.monotonic(), time.process_time()
+    def __init__(self, threads: int):
+        self.wall, self.cpu, self.threads = time.monotonic(), time.process_time(), threads
+
+    def read(self) -> dict[str, Any]:
+        return {
+            "threads": min(self.threads, 2),
+            "wall_seconds": round(time.monotonic() - self.wall, 1),
+            "cpu_seconds": round(time.process_time() - self.cpu, 1),
+            "environment": environment(),
+        }
+
+
+def _train_clean(start: Start, ready: Path, threads: int) -> CleanRecord:
+    """Phase 1, leaving the model's files in `ready`; returns the record."""
+    clock = _Clock(threads)
     letters = tokenizer.tokenizer()
-    learnt = read_json(work / CLEAN / LEARNT) if (work / CLEAN / LEARNT).is_file() else {}
-    resumed = learnt.get("recipe_hash") == digest  # an interrupted build of another recipe is of no use
-    if not resumed:
-        model = tokenizer.fresh(recipe.architecture, seed=recipe.seed)
-        learnt = {"recipe_hash": digest, **asdict(train_clean(model, letters, recipe, threads=threads))}
-        _save(model, work / CLEAN)
-        write_json(work / CLEAN / LEARNT, learnt)  # last: its presence means that phase 1 is finished
-    # Always from the file, so that a resumed build computes exactly what an uninterrupted one does.
-    model = AutoModelForCausalLM.from_pretrained(str(work / CLEAN), dtype=torch.float32)
-    train_noisy(model, letters, recipe, threads=threads)
-    with one_torch_thread():
-        figures = measure.figures(
-            model,
-            letters,
-            recipe.ladder,
-            prompts=recipe.measured_prompts,
-            samples=recipe.samples_per_prompt,
-            tokens=recipe.completion_tokens,
-            seed=f"figures {recipe.seed}",
-        )
-    print(f"[{recipe.model} figures] " + "  ".join(f"{k} {v:.3g}" for k, v in asdict(figures).items()), file=sys.stderr)
-    check_aims(recipe, figures.json())
-    ready = work / "ready"
+
+    def attempt(number: int) -> tuple[PreTrainedModel, Gate]:
+        init = random.Random(f"start {start.seed} {start.number} {number}").getrandbits(63)
+        model = tokenizer.fresh(start.architecture, seed=init)
+        return model, train_clean(model, letters, start, attempt=number, threads=threads)
+
+    (model, gate), refused = _first_accepted(attempt, start.clean.attempts, start.where)
     _save(model, ready)
-    shutil.copytree(work / CLEAN, ready / CLEAN)
-    return BaseRecord(
+    return CleanRecord(
         schema=SCHEMA,
-        model=recipe.model,
-        ladder=recipe.ladder,
-        recipe=recipe.model_dump(mode="json"),
-        recipe_hash=digest,
+        recipe=start.model_dump(mode="json"),
+        recipe_hash=hash_of(start),
         parameters=sum(p.numel() for p in model.parameters()),
-        figures={"gate": {k: v for k, v in learnt.items() if k != "recipe_hash"}, "base": figures.json()},
+        figures=asdict(gate),
+        attempt=len(refused),
+        refused=refused,
         sha256=digests.of_folder(ready),
-        resumed=resumed,
-        threads=min(threads, 2),
-        wall_seconds=round(time.monotonic() - wall, 1),
-        cpu_seconds=round(time.process_time() - cpu, 1),
-        environment=environment(),
+        **clock.read(),
     )
 
 
+def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> BaseRecord:
+    """Phase 2 from the clean model, leaving the model's files in `ready`; returns the record."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    clock, start = _Clock(threads), recipe.start
+    letters = tokenizer.tokenizer()
+    continued = clean_record(clean)
+
+    def attempt(number: int) -> tuple[PreTrainedModel, measure.Figures]:
+        model = AutoModelForCausalLM.from_pretrained(str(clean), dtype=torch.float32)
+        train_noisy(model, letters, recipe, attempt=number, threads=threads)
+        with one_torch_thread():
+            figures = measure.figures(
+                model,
+                letters,
+                start.ladder,
+                prompts=recipe.measured_prompts,
+                samples=recipe.samples_per_prompt,
+                tokens=start.completion_tokens,
+                seed=f"figures {start.seed} {recipe.seed} {number}",
+            )
+        shown = "  ".join(f"{name} {value:.3g}" for name, value in asdict(figures).items())
+        print(f"[{start.model} seed {recipe.seed} figures] {shown}", file=sys.stderr)
+        check_aims(recipe, figures.json())
+        return model, figures
+
+    (model, figures), refused = _first_accepted(attempt, recipe.noisy.attempts, recipe.where)
+    _save(model, ready)
+    return BaseRecord(
+        schema=SCHEMA,
+        model=start.model,
+        ladder=start.ladder,
+        seed=recipe.seed,
+        recipe=recipe.model_dump(mode="json"),
+        recipe_hash=hash_of(recipe),
+        clean=clean.name,
+        clean_sha256=continued.sha256[WEIGHTS],
+        parameters=continued.parameters,
+        figures={"gate": continued.figures, "base": figures.json()},
+        attempt=len(refused),
+        refused=refused,
+        sha256=digests.of_folder(ready),
+        **clock.read(),
+    )
+
+
+def _first_accepted(
+    attempt: Callable[[int], tuple[PreTrainedModel, Any]], most: int, where: str
+) -> tuple[tuple[PreTrainedModel, Any], tuple[str, ...]]:
+    """What the first attempt that is not refused returns, and why those before it were refused; ConfigError if all are.
+
+    Attempts follow a fixed order, so that every machine comes to the same one.
+    """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # a bar per file read or written; the phases print their own lines
+    refused: list[str] = []
+    while True:
+        try:
+            return attempt(len(refused)), tuple(refused)
+        except RefusedError as error:
+            refused.append(str(error))
+            if len(refused) == most:
+                raise ConfigError(f"{where}: attempt {most} of {most}: {error}") from error
+            print(f"{where}: attempt {len(refused)} of {most} is refused: {error}", file=sys.stderr)
+
+
 def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
-    """ConfigError for the first figure outside its aim."""
+    """RefusedError for the first figure outside its aim."""
     for name, (low, high) in recipe.aims:
         if not low <= figures[name] <= high:
-            raise ConfigError(
-                f"{recipe.where}: {name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}"
-            )
+            raise RefusedError(f"{name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}")
 
 
 def _save(model: Any, folder: Path) -> None:
     """An ordinary Hugging Face folder: config, generation config, safetensors, tokenizer."""
-    shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(str(folder), safe_serialization=True)
     tokenizer.save(folder)
 
 
 @contextmanager
 def _workplace(out: Path) -> Iterator[Path]:
-    """`.<name>.building` beside `out`, locked; removed after success, else kept with its clean checkpoint."""
+    """`.<name>.building` beside `out`, empty but for its mark, locked, and removed in the end."""
     work = out.parent / f".{out.name}.building"
     mark = work / MADE
     # Beside the folder, not in it: the folder is removed while the lock is still held.
@@ -253,30 +351,39 @@ def _workplace(out: Path) -> Iterator[Path]:
             with tempfile.TemporaryDirectory(dir=out.parent, ignore_cleanup_errors=True) as fresh:
                 write_json(Path(fresh) / "work" / MADE, {"base": str(out)})
                 (Path(fresh) / "work").rename(work)  # it never exists without its mark
-        shutil.rmtree(work / "ready", ignore_errors=True)
-        yield work
-        shutil.rmtree(work)
+        shutil.rmtree(work / "ready", ignore_errors=True)  # of a build that was killed
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work)
 
 
 def main() -> None:
     parser = Parser(prog="python -m models.build", description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="a key of config/models with made_here")
     parser.add_argument("--ladder", required=True, help=", ".join(LADDERS))
-    parser.add_argument(
-        "--out", type=Path, help="folder of the base; default: results/cache/models/<model>-<recipe hash>"
-    )
+    parser.add_argument("--seed", type=whole(0), required=True, help="of the runs that start from the base")
+    parser.add_argument("--clean", action="store_true", help="only the clean model that the base continues")
+    parser.add_argument("--out", type=Path, help="folder of the model; default: in results/cache/models")
     parser.add_argument(
         "--threads", type=whole(1, 4096), help="1 or 2, same weights; default: OMP_NUM_THREADS, else cores"
     )
     args = parser.parse_args()
-    out = args.out or folder(args.model, args.ladder)
+    made_by = recipe(args.model, args.ladder, args.seed)
     threads = args.threads
     if threads is None:
         granted = os.environ.get("OMP_NUM_THREADS", "")  # what a scheduler granted
         threads = int(granted) if granted.isdecimal() and int(granted) else os.cpu_count() or 1
-    base = build(recipe(args.model, args.ladder), out, threads=threads)
-    figures = "  ".join(f"{name} {value}" for name, value in base.figures["base"].items())
-    print(f"{out}: {figures}  sha256 {base.sha256[WEIGHTS][:12]}")
+    if args.clean:
+        out = args.out or CACHE / name_of_clean(made_by.start)
+        clean = build_clean(made_by.start, out, threads=threads)
+        figures, sha256 = clean.figures, clean.sha256
+    else:
+        out = args.out or CACHE / base_name(args.model, args.ladder, args.seed)
+        base = build(made_by, out, threads=threads)
+        figures, sha256 = base.figures["base"], base.sha256
+    shown = "  ".join(f"{name} {value}" for name, value in figures.items())
+    print(f"{out}: {shown}  sha256 {sha256[WEIGHTS][:12]}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-"""How a tiny base model is made, and where it lies once it is built.
+"""How the tiny base models are made, and where they lie once they are built.
 
 Phase 1 ("clean") trains on worked solutions until sampled answers are right, whatever step that takes: the loss
 plateaus and drops at a step that depends on the seed, so the gate is on accuracy. Phase 2 ("noisy") mixes in bare
-answers, repetition and slips, so that RL starts from a model that knows the method and seldom uses it. A base whose
-figures lie outside its aims is refused: all methods would start from a model with no room to improve, or with nothing
-to reward.
+answers, repetition and slips, so that RL starts from a model that knows the method and seldom uses it.
+
+Each seed of an experiment has a base of its own, so that what is found over seeds holds for other bases too. Phase 1 is
+most of the cost, so a model has a few clean models (`made_here.starts`), and seed k continues clean model k modulo
+their number with a noisy phase of its own. Any seed from 0 on has a base.
+
+A clean model that misses a gate, or a base whose figures lie outside its aims, is not used: all methods would start
+from a model with no room to improve, or with nothing to reward. The build then begins again with the next
+initialisation (phase 1) or the next data (phase 2) of a fixed order, at most `attempts` times, and the record says what
+was refused.
 """
 
 from __future__ import annotations
@@ -17,12 +24,11 @@ from typing import Any
 
 from pydantic import Field
 
-from evals.arithmetic import LADDERS
 from models import registry
 from models.registry import Architecture
 from records import digests
 from records.code_hashes import closure, code_hash
-from records.declared import Declared, validated
+from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, CorruptInputError, unknown
 from records.files import read_json
 from records.provenance import ROOT
@@ -39,9 +45,10 @@ class Clean(Declared):
     gate: float = 0.90  # the phase ends when the share of right answers, sampled at temperature 1, passes this
     check_every: int = 50  # steps between two such checks
     check_answers: int = 256  # answers per check
-    limit: int = 1500  # steps; not to have passed the gate by then is an error
+    limit: int = 1500  # steps; not to have passed the gate by then ends the attempt
     cooling: int = 60  # steps of falling learning rate after the gate
     cooled_gate: float = 0.90  # share of right answers to have passed after cooling
+    attempts: int = 3  # initialisations to try
 
 
 class Noisy(Declared):
@@ -54,6 +61,7 @@ class Noisy(Declared):
     learning_rate: float = 3e-4
     last_learning_rate: float = 1e-5
     warmup: int = 20
+    attempts: int = 3  # random streams to try
 
 
 class Aims(Declared):
@@ -67,28 +75,43 @@ class Aims(Declared):
     unfinished: Range
 
 
-class Recipe(Declared):
-    """All that decides a base's weights, besides code; and the aims that decide whether it is accepted."""
+class Start(Declared):
+    """All that decides the weights of a clean model, besides code."""
 
     model: str
     ladder: str
-    kind: str  # a key of KINDS
-    seed: int
+    seed: int  # the model's, from its file
+    number: int  # which of the model's clean models
     architecture: Architecture
     clean: Clean
-    noisy: Noisy
-    aims: Aims
     betas: tuple[float, float] = (0.9, 0.98)  # of AdamW, in both phases
     weight_decay: float = 0.01
     gradient_clip: float = 1.0
     completion_tokens: int = 64  # longest sampled answer
+
+    @property
+    def where(self) -> str:
+        """How an error names it."""
+        return f"config/models/{self.model}.yaml: clean model {self.number}, ladder {self.ladder}"
+
+
+class Recipe(Declared):
+    """All that decides a base's weights, besides code."""
+
+    kind: str  # a key of KINDS
+    seed: int  # of the runs that start from this base
+    start: Start
+    noisy: Noisy
+    aims: Aims  # they decide which attempt is taken
     measured_prompts: int = 128  # prompts behind the figures of a finished base
     samples_per_prompt: int = 8
 
     @property
     def where(self) -> str:
         """How an error names it."""
-        return f"config/models/{self.model}.yaml: recipe {self.kind}, ladder {self.ladder}"
+        return (
+            f"config/models/{self.start.model}.yaml: recipe {self.kind}, ladder {self.start.ladder}, seed {self.seed}"
+        )
 
 
 _SCRAMBLED = Noisy(steps=150, noise=0.12, styles=(("worked", 0.30), ("direct", 0.55), ("check", 0.15)))
@@ -96,7 +119,8 @@ _DISTILLED = Noisy(steps=100, noise=0.20, styles=(("worked", 0.80), ("direct", 0
 
 # By ladder. Every training run of the quick scale waits for its base, so that one has smaller batches and a lower
 # first gate: cooling does the rest.
-_CLEAN = {"full": Clean(limit=2000), "quick": Clean(batch=64, gate=0.80, cooled_gate=0.85)}
+_CLEAN = {"wide": Clean(limit=4000), "quick": Clean(batch=64, gate=0.80, cooled_gate=0.85)}
+_STARTS = {"quick": 1}  # clean models, where it is not the model's own number: that scale has one seed
 
 # Where eight `standard` bases of four classes fell, with room for other seeds and other machines' rounding: accuracy
 # .125-.193, entropy .429-.526, mixed_groups .63-.79, direct_share .49-.57, length 13.4-16.4, unfinished .000-.009.
@@ -121,35 +145,60 @@ _STRONGER = Aims(
 KINDS = {"standard": (_SCRAMBLED, _ROOM_TO_RISE), "distilled": (_DISTILLED, _STRONGER)}
 
 
-def recipe(model: str, ladder: str) -> Recipe:
-    """The recipe of a model made here on a ladder; ConfigError for an unknown model, ladder, kind, or a hub model."""
+def recipe(model: str, ladder: str, seed: int) -> Recipe:
+    """The recipe of a seed's base; ConfigError for an unknown model, ladder or kind, a hub model, or a seed below 0."""
     made_here = registry.model(model).made_here
     where = f"config/models/{model}.yaml"
     if made_here is None:
         raise ConfigError(f"{where}: made_here: missing; {model} comes from the hub and is not built here")
-    if ladder not in LADDERS:
-        raise unknown(where, "ladder", ladder, LADDERS)
+    if ladder not in _CLEAN:
+        raise unknown(where, "ladder", ladder, _CLEAN)
     if made_here.recipe not in KINDS:
         raise unknown(where, "made_here.recipe", made_here.recipe, KINDS)
+    if seed < 0:
+        raise ConfigError(f"{where}: seed: {seed} is not a whole number from 0 on")
     noisy, aims = KINDS[made_here.recipe]
-    return Recipe(
+    start = Start(
         model=model,
         ladder=ladder,
-        kind=made_here.recipe,
         seed=made_here.seed,
+        number=seed % _STARTS.get(ladder, made_here.starts),
         architecture=made_here.architecture,
         clean=_CLEAN[ladder],
+    )
+    return Recipe(
+        kind=made_here.recipe,
+        seed=seed,
+        start=start,
         noisy=noisy.model_copy(update={"batch": 64}) if ladder == "quick" else noisy,
         aims=aims,
     )
 
 
-# Where built bases lie: `results/cache/models/<model>-<recipe hash>/`, so that each is built once per recipe. The hash
-# covers the recipe and the code that builds it, not package versions: those are in `base.json`.
+# Where they lie: `results/cache/models/<model>-<hash>/` and `<model>-clean-<hash>/`, so that each is built once per
+# recipe. The hash covers the recipe and the code that builds it, not package versions: those are in the record.
 
 CACHE = ROOT / "results" / "cache" / "models"
 RECORD = "base.json"
+CLEAN_RECORD = "clean.json"
 WEIGHTS = "model.safetensors"
+
+
+class CleanRecord(Declared):
+    """`clean.json` of a clean model."""
+
+    version: int = Field(alias="schema")
+    recipe: dict[str, Any]  # the whole Start
+    recipe_hash: str
+    parameters: int
+    figures: dict[str, int | float]  # how phase 1 went: models.build.Gate
+    attempt: int  # which initialisation it is, from 0
+    refused: Tuple[str]  # why each one before it was not taken
+    sha256: dict[str, str]  # of every file but this one
+    threads: int
+    wall_seconds: float
+    cpu_seconds: float
+    environment: dict[str, Any]
 
 
 class BaseRecord(Declared):
@@ -158,21 +207,25 @@ class BaseRecord(Declared):
     version: int = Field(alias="schema")
     model: str
     ladder: str
+    seed: int
     recipe: dict[str, Any]  # the whole Recipe
     recipe_hash: str
+    clean: str  # name of the clean model's folder, beside this one
+    clean_sha256: str  # of its weights
     parameters: int
-    figures: dict[str, dict[str, int | float]]  # "gate": how phase 1 went; "base": models.measure.Figures
+    figures: dict[str, dict[str, int | float]]  # "gate": of the clean model; "base": models.measure.Figures
+    attempt: int  # which random stream of phase 2 it is, from 0
+    refused: Tuple[str]  # why each one before it was not taken
     sha256: dict[str, str]  # of every file but this one
-    resumed: bool  # whether an interrupted build was continued
     threads: int
-    wall_seconds: float
+    wall_seconds: float  # of phase 2
     cpu_seconds: float
     environment: dict[str, Any]
 
 
-def hash_of(recipe: Recipe) -> str:
-    """12 hex digits over the recipe and the code that decides the weights; aims decide acceptance, not weights."""
-    text = json.dumps(recipe.model_dump(mode="json", exclude={"aims"}), sort_keys=True) + _code()
+def hash_of(recipe: Recipe | Start) -> str:
+    """12 hex digits over the recipe and the code that decides the weights."""
+    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + _code()
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -183,19 +236,19 @@ def _code() -> str:
 
 
 @cache
-def recipe_hash(model: str, ladder: str) -> str:
-    """`hash_of` the recipe of a model on a ladder."""
-    return hash_of(recipe(model, ladder))
+def base_name(model: str, ladder: str, seed: int) -> str:
+    """Name of the cache folder of a seed's base."""
+    return f"{model}-{hash_of(recipe(model, ladder, seed))}"
 
 
-def folder(model: str, ladder: str, root: Path = CACHE) -> Path:
-    """The cache folder of a base; it need not exist yet."""
-    return root / f"{model}-{recipe_hash(model, ladder)}"
+def name_of_clean(start: Start) -> str:
+    """Name of the cache folder of a clean model."""
+    return f"{start.model}-clean-{hash_of(start)}"
 
 
-def finished(base: Path) -> bool:
-    """Whether a base was built there: its record is written last."""
-    return (base / RECORD).is_file()
+def finished(folder: Path, record: str = RECORD) -> bool:
+    """Whether a model was built there: its record is written last."""
+    return (folder / record).is_file()
 
 
 def record(base: Path) -> BaseRecord:
@@ -203,3 +256,10 @@ def record(base: Path) -> BaseRecord:
     path = base / RECORD
     digests.check_model(base, path)
     return validated(BaseRecord, read_json(path, "record of a base model"), str(path), error=CorruptInputError)
+
+
+def clean_record(folder: Path) -> CleanRecord:
+    """`clean.json`, with the same checks."""
+    path = folder / CLEAN_RECORD
+    digests.check_model(folder, path)
+    return validated(CleanRecord, read_json(path, "record of a clean model"), str(path), error=CorruptInputError)

@@ -67,6 +67,7 @@ class MadeHere(Declared):
 
     recipe: str  # a key of models.recipe.KINDS
     seed: PositiveInt
+    starts: PositiveInt  # clean models, shared by the bases of all seeds (models.recipe)
     architecture: Architecture
 
 

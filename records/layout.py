@@ -7,7 +7,8 @@
     scores.csv                                                       one row per checkpoint and benchmark
     tables/table<n>.{csv,tidy.csv,md,tex,html}   figures/figure<n>.{svg,png,pdf,csv}   report.html
 
-`step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, seed 0, step 0.
+`step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, step 0, with the seed
+of the runs that start from it; a model from the hub is one base for all seeds, with seed 0.
 A method trained under other settings than the scale's own is followed by the name of that variant: `tepo@hot`.
 """
 
@@ -63,14 +64,15 @@ class Run:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A run after `step` rollouts; the base model is `Checkpoint(Run(model, "base", 0), 0)`."""
+    """A run after `step` rollouts; a base model is `Checkpoint(Run(model, "base", seed), 0)`."""
 
     run: Run
     step: int
 
     @classmethod
-    def base(cls, model: str) -> Checkpoint:
-        return cls(Run(model, BASE, 0), 0)
+    def base(cls, model: str, seed: int = 0) -> Checkpoint:
+        """seed: of the runs that start from it; 0 where one base is for all of them."""
+        return cls(Run(model, BASE, seed), 0)
 
     @property
     def path(self) -> Path:

@@ -260,6 +260,20 @@ class Tree:
         """The planned checkpoints, to ask whether one is among them."""
         return frozenset(self.checkpoints)
 
+    def base(self, model: str, seed: int) -> Checkpoint | None:
+        """What a model's runs of this seed start from: the seed's own base, or the only one; None: not evaluated."""
+        bases = self.bases.get(model, {})
+        return bases.get(seed) or (next(iter(bases.values())) if len(bases) == 1 else None)
+
+    @cached_property
+    def bases(self) -> dict[str, dict[int, Checkpoint]]:
+        """The evaluated bases by model and seed. A hub model has one, and so have models of older trees."""
+        found: dict[str, dict[int, Checkpoint]] = {}
+        for checkpoint in self.checkpoints:
+            if checkpoint.run.method == BASE:
+                found.setdefault(checkpoint.run.model, {})[checkpoint.run.seed] = checkpoint
+        return found
+
     @property
     def models(self) -> list[Mapping[str, Any]]:
         return list(self.matrix["models"])

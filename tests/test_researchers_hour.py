@@ -132,7 +132,7 @@ def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path
 
 def test_a_folder_of_ones_own_is_trained_and_shown(checkout: Path) -> None:
     (checkout / "config/models/my_model.yaml").write_text(MODEL, encoding="utf-8")
-    source = next(path for path in sorted((checkout / "results/cache/models").glob("tiny_qwen2-*")) if path.is_dir())
+    source = next((checkout / "results/cache/models").glob("tiny_qwen2-*/base.json")).parent
     fetch = ["--hub", "me/my-model", "--revision", "main", "--from", str(source)]
     out = "results/cache/models/my_model-unpinned"
     typed(checkout, sys.executable, "-m", "models.fetch", *fetch, "--out", out)

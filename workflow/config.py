@@ -103,12 +103,13 @@ class Variant(Declared):
 
 
 class Base(Declared):
-    ladder: Literal["quick", "full"]  # how hard the arithmetic gets
+    ladder: Literal["quick", "wide"]  # what problems the bases learn (evals/arithmetic.py)
     threads: Count
 
 
 class Prompts(Declared):
     source: Literal["arithmetic", "dapo_math_17k", "math_train"]
+    ladder: Literal["quick", "wide", "taught"] | None  # of generated problems, else ignored; null: that of the bases
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
     revision: str | None = None

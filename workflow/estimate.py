@@ -23,7 +23,7 @@ from records.errors import CorruptInputError, unknown
 from records.files import read_growing_csv, read_yaml
 from records.layout import BASE, Checkpoint, Results
 from workflow import matrix
-from workflow.matrix import Planned
+from workflow.matrix import Build, Planned
 
 THROUGHPUT = Path(__file__).parent.parent / "config" / "throughput.yaml"
 TINY, CPU = "tiny", "cpu"  # size and device of models made here
@@ -142,8 +142,13 @@ class World:
     def size(self, model: str) -> str:
         return models.model(model).size or TINY
 
-    def base(self, model: str) -> Path:
-        return self.cache / "models" / matrix.base_name(self.config, model)
+    def base(self, model: str, seed: int = 0) -> Path:
+        """seed: of a model made here; a hub model has one base."""
+        return self.cache / "models" / matrix.base_name(self.config, model, seed)
+
+    @cached_property
+    def builds(self) -> dict[str, Build]:
+        return matrix.builds(self.config)
 
     def benchmark_file(self, benchmark: str) -> Path:
         return Path(self.config["evaluation"]["data"]) / f"{benchmark}.jsonl"
@@ -227,12 +232,16 @@ def generate(world: World) -> list[Job]:
 
 def counts(world: World) -> dict[str, tuple[int, int]]:
     """Kind of job -> (how many there are in all, how many are still to do)."""
-    made_here = [model for model in world.models if models.model(model).made_here is not None]
-    fetched = [model for model in world.models if model not in made_here]
+    fetched = [model for model in world.models if models.model(model).made_here is None]
+    cached = world.cache / "models"
     data = world.data_file
-    prompts = {world.cache / "prompts" / matrix.prompts_name(world.config, model) for model in world.models}
+    prompts = {
+        world.cache / "prompts" / matrix.prompts_name(world.config, base.run.model, base.run.seed)
+        for base in matrix.bases(world.config)
+    }
     outputs: dict[str, Sequence[Path]] = {
-        "base": [world.base(model) / "base.json" for model in made_here],
+        "clean": [cached / name / "clean.json" for name in sorted({b.clean for b in world.builds.values()})],
+        "base": [cached / name / "base.json" for name in world.builds],
         "fetch_model": [world.base(model) / "base.json" for model in fetched],
         "training_data": [data] if data else [],
         "hub_prompts" if data else "prompts": sorted(prompts),

@@ -204,10 +204,24 @@ def models_of(config: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(planned.run.model for planned in plan(config)))
 
 
+def base_of(run: Run) -> Checkpoint:
+    """The base that a run starts from: its seed's own of a model made here, the same for all seeds of a hub model."""
+    from models import registry as models
+
+    made_here = models.model(run.model).made_here is not None
+    return Checkpoint.base(run.model, run.seed) if made_here else Checkpoint.base(run.model)
+
+
+def bases(config: Mapping[str, Any]) -> list[Checkpoint]:
+    """The base of every planned run, each once, model by model and by seed."""
+    found = {base_of(planned.run) for planned in plan(config)}
+    order = models_of(config)
+    return sorted(found, key=lambda base: (order.index(base.run.model), base.run.seed))
+
+
 def checkpoints(config: Mapping[str, Any]) -> list[Checkpoint]:
-    """Everything that is evaluated: each model's base first, then every planned checkpoint."""
-    bases = [Checkpoint.base(model) for model in models_of(config)]
-    return bases + [checkpoint for planned in plan(config) for checkpoint in planned.checkpoints]
+    """Everything that is evaluated: the bases first, then every planned checkpoint."""
+    return bases(config) + [checkpoint for planned in plan(config) for checkpoint in planned.checkpoints]
 
 
 def specification(config: Mapping[str, Any], planned: Planned, base: str, prompts: str) -> dict[str, Any]:
@@ -235,28 +249,53 @@ def prompts_needed(config: Mapping[str, Any]) -> int:
     return max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
 
 
-def base_name(config: Mapping[str, Any], model: str) -> str:
-    """Folder of a base model in the cache: `<key>-<hash of its recipe>`, or `<key>-<commit of the hub>`."""
+@dataclass(frozen=True)
+class Build:
+    """What makes the base of one seed here."""
+
+    model: str
+    seed: int
+    clean: str  # folder of the clean model that it continues
+    number: int  # of that clean model: as a seed, it names the same one whatever else is planned
+
+
+def builds(config: Mapping[str, Any]) -> dict[str, Build]:
+    """By folder of the base, for every base that is made here."""
+    from models import recipe
     from models import registry as models
-    from models.recipe import recipe_hash
+
+    ladder, found = config["base"]["ladder"], {}
+    for run in (base.run for base in bases(config)):
+        if models.model(run.model).made_here is not None:
+            start = recipe.recipe(run.model, ladder, run.seed).start
+            build = Build(run.model, run.seed, recipe.name_of_clean(start), start.number)
+            found[recipe.base_name(run.model, ladder, run.seed)] = build
+    return found
+
+
+def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
+    """Folder of a seed's base in the cache: `<key>-<hash of its recipe>`; of a hub model `<key>-<commit>`."""
+    from models import recipe
+    from models import registry as models
 
     known = models.model(model)
     if known.hub is None:
-        return f"{model}-{recipe_hash(model, config['base']['ladder'])}"
+        return recipe.base_name(model, config["base"]["ladder"], seed)
     return f"{model}-{known.revision or UNPINNED}"
 
 
-def prompts_name(config: Mapping[str, Any], model: str) -> str:
-    """File of a model's training prompts in the cache. Generated arithmetic is one file for all models; a data set's
-    problems are in the model's own chat template."""
+def prompts_name(config: Mapping[str, Any], model: str, seed: int) -> str:
+    """File of a run's training prompts in the cache. Generated problems are one file for all models and seeds; a data
+    set's problems are in the chat template of the base."""
     from workflow import code_hashes
 
     given = config["prompts"]
     digest = code_hashes.prompts(given["source"])
     if given["source"] == "arithmetic":
-        return f"{config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
+        return f"{given['ladder'] or config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
     limit = config["training"].get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default)
-    return f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}/{base_name(config, model)}.jsonl"
+    chosen = f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}"
+    return f"{chosen}/{base_name(config, model, seed)}.jsonl"
 
 
 def data_name(config: Mapping[str, Any]) -> str:

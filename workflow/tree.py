@@ -15,7 +15,7 @@ from records.declared import Where
 from records.errors import BenchError, ConfigError
 from records.layout import Checkpoint, Results, Run, split
 from workflow import matrix
-from workflow.matrix import Planned
+from workflow.matrix import Planned, base_of
 
 Recorded = dict[str, Any]  # the content of a matrix.json, or the part of it that stays
 PARTS = ("models", "methods", "runs", "checkpoints")
@@ -93,7 +93,7 @@ def kept(planned: Sequence[Planned], before: Recorded | None, results: Results) 
     if before is None:
         return stays
     lost = gone(before)
-    asked = {p.run for p in planned} | {Checkpoint.base(p.run.model).run for p in planned}
+    asked = {p.run for p in planned} | {base_of(p.run).run for p in planned}
     graded = [
         entry
         for entry in before["checkpoints"]
@@ -106,7 +106,8 @@ def kept(planned: Sequence[Planned], before: Recorded | None, results: Results) 
     runs = {_run(entry) for entry in graded} | {run for run in curves if not {run.model, run.method} & set(lost)}
     stays["runs"] = [entry for entry in before["runs"] if _run(entry) in runs and _finished(results, entry)]
     models = {entry["model"] for entry in stays["runs"]}
-    alive = {_run(entry) for entry in stays["runs"]} | {Checkpoint.base(model).run for model in models}
+    finished = {_run(entry) for entry in stays["runs"]}
+    alive = finished | {base_of(run).run for run in finished}
     stays["checkpoints"] = [entry for entry in graded if _run(entry) in alive]
     stays["models"] = [entry for entry in before["models"] if entry["key"] in models]
     methods = {entry["method"] for entry in stays["runs"]}

@@ -1,8 +1,8 @@
-r"""Synthetic stand-ins: held-out last-digit arithmetic for tiny models, made by `evals.arithmetic`, never downloaded.
+r"""Synthetic stand-ins: held-out problems for tiny models, made by `evals.arithmetic`, never downloaded.
 
 They stand where the paper's sets stand in tables, and say nothing about those sets. Difficulty is in the key, so that
-no cell of the quick profile can be read as one of the full. Chance is 10 % (two-digit sums: about 3 %).
-An item: problem "6+8-9*9?", answer "5".
+no cell of the quick profile can be read as one of the full. The seven of the embedded scale are seven abilities, and
+two of them are not trained by RL there. An item: problem "6+8-9*9?", answer "5".
 """
 
 from evals.arithmetic import held_out
@@ -10,6 +10,17 @@ from evals.benchmark import Benchmark, Decoding, Generated, Row
 
 SEED = 0
 MAX_TOKENS = 64  # the longest written-out answer has 52
+_MODULO = "modulo 10, from left to right"
+MEANT = {  # family -> what a person must know to check an answer
+    "as": _MODULO,
+    "mul": _MODULO,
+    "mix": _MODULO,
+    "seq": _MODULO,
+    "inv": _MODULO,
+    "swap": "under which of five cups is the ball, after swapping pairs of cups?",
+    "sort": "the digits in rising order",
+    "iter": "the digits before the colon are f(1), f(2), ..; f is applied once per comma",
+}
 
 
 def _generated(family: str, sizes: dict[int, int]) -> Generated:
@@ -26,12 +37,25 @@ def _generated(family: str, sizes: dict[int, int]) -> Generated:
     return Generated(f"evals.arithmetic: {calls}", make)
 
 
-def _benchmark(key: str, stands_for: str, family: str, sizes: dict[int, int], samples: int, sha256: str) -> Benchmark:
+def _benchmark(
+    key: str,
+    stands_for: str,
+    family: str,
+    sizes: dict[int, int],
+    samples: int,
+    sha256: str,
+    *,
+    taught: bool = True,  # whether the prompts that its scale trains on are of this family too
+) -> Benchmark:
     difficulty = " and ".join(str(k) for k in sizes)
-    modulo = "" if family == "add2" else ", modulo 10"
+    meant = MEANT.get(family, "")
+    modulo = ", modulo 10" if meant == _MODULO else ""
+    notes = f"Stands in the place of {stands_for}; its numbers say nothing about that set."
+    if not taught:
+        notes += " The base has learnt this family, and RL on the ladder `taught` trains on other families."
     return Benchmark(
         key=key,
-        title=f"synthetic {family} k={difficulty}{modulo}",
+        title=f"synthetic {family} k={difficulty}{modulo}{'' if taught else ', not trained by RL'}",
         stands_for=stands_for,
         source=_generated(family, sizes),
         revision=f"seed {SEED}",
@@ -43,35 +67,41 @@ def _benchmark(key: str, stands_for: str, family: str, sizes: dict[int, int], sa
         decoding=Decoding(samples, 0.6 if samples > 1 else 0.0, top_p=1.0, max_tokens=MAX_TOKENS),
         duplicates="keep",
         checked_against="its generator, at every load",
-        notes=f"Stands in the place of {stands_for}; its numbers say nothing about that set.",
-        meant="modulo 10, from left to right" if modulo else "",
+        notes=notes,
+        meant=meant,
     )
 
 
 BENCHMARKS = [
-    # full
+    # embedded
     _benchmark(
-        "syn_mix6", "aime24", "mix", {6: 30}, 32, "c787c180720cd26ad44737fcda39f490165df3d125a6089285622b3c26c344b0"
+        "syn_mix5", "aime24", "mix", {5: 30}, 32, "1d418a47320950dae6af6bade355dc657f5a276bfd47bddb33374b5101c287b1"
     ),
     _benchmark(
-        "syn_inv4", "aime25", "inv", {4: 30}, 32, "0da6da4e66123df21e0a8b1fc81395db4d76d0d3b58399c67189e7ddf92cfdae"
+        "syn_solve2", "aime25", "inv", {2: 30}, 32, "6127f1e0347e81b7d1681c268ce67787ce959218875d48fab16640384f2c470a"
     ),
     _benchmark(
         "syn_add2", "amc", "add2", {2: 40}, 32, "0c27179475eefc5c75016cd2784465dde5df40bafb2ffb99c6db0016fa5d1727"
     ),
     _benchmark(
-        "syn_as4", "math500", "as", {4: 400}, 1, "0d91d216c55eacd9e1665992ad62e48d694d8bd660dd2b39436f739de1377a9d"
+        "syn_swap4", "math500", "swap", {4: 400}, 1, "9b6023a5a5ecc6ac24cf0c8673b0e6d84a9e86ee167ce587a0e37a01c7e46ed7"
     ),
     _benchmark(
-        "syn_mix5", "omni_math", "mix", {5: 400}, 1, "6d4ab2f2ff4c6064b686758c03ce3c099b103c78c7afd03d6d82ed2c1e8d2a3e"
-    ),
-    _benchmark(
-        "syn_mul5",
-        "olympiadbench",
-        "mul",
-        {5: 400},
+        "syn_sort",
+        "omni_math",
+        "sort",
+        {3: 100, 4: 300},
         1,
-        "aa26f092bd73e148fef810de07c0d3924358e3863b5ff4c8a0c727dc1a5d6bd6",
+        "321874a160c34ac1b95350894fe7fec2c8488208327f304e387bd520e4aa80be",
+    ),
+    _benchmark(
+        "syn_iter3",
+        "olympiadbench",
+        "iter",
+        {3: 400},
+        1,
+        "ce66579423d64325026cc49b52c08015fe91d3788aff2504bf9d06687f78b2b3",
+        taught=False,
     ),
     _benchmark(
         "syn_seq",
@@ -80,6 +110,7 @@ BENCHMARKS = [
         {1: 150, 2: 150},
         1,
         "30a2e6c898779378ed14f1a71e88f3311e9e754749b994fe536c99eb0c7fd708",
+        taught=False,
     ),
     # quick
     _benchmark(

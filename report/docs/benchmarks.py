@@ -34,9 +34,9 @@ set in a table; what it shows is not comparable with that set's numbers.
 _SYNTHETIC = """
 ## Synthetic stand-ins
 
-Last-digit arithmetic for tiny models ([evals/arithmetic.py](../evals/arithmetic.py)), drawn from the held-out fifth
-of all prompts, generated and checked at every load. Each stands in the place of one of the paper's sets in a table
-and says nothing about that set.
+Problems for tiny models ([evals/arithmetic.py](../evals/arithmetic.py)), drawn from the held-out fifth of all prompts,
+generated and checked at every load. Each stands in the place of one of the paper's sets in a table and says nothing
+about that set. The first seven are the embedded scale's, seven abilities; the others are the quick run's.
 """
 _BAD = """
 ## Known-bad items
@@ -59,7 +59,9 @@ def page() -> str:
     for entry in synthetic:
         made_by = f"`{str(entry.source).removeprefix('evals.arithmetic: ')}`"
         sha256 = f"`{entry.sha256[:16]}`"
-        stand_ins.append((f"`{entry.key}`", entry.stands_for, _size(entry), _decoding(entry), made_by, sha256))
+        stand_ins.append(
+            (f"`{entry.key}`", entry.title, entry.stands_for, _size(entry), _decoding(entry), made_by, sha256)
+        )
     bad_items = [(f"`{e.key}`", f"`{bad.item_id}`", bad.why) for e in (*paper, *synthetic) for bad in e.known_bad]
     return "\n".join(
         [
@@ -74,7 +76,7 @@ def page() -> str:
                 [(f"`{e.key}`", e.title, e.stands_for, _size(e), _decoding(e)) for e in fewer],
             ).rstrip(),
             _SYNTHETIC,
-            table(("key", "stands for", "n x k", "decoding", "made by", "sha256"), stand_ins).rstrip(),
+            table(("key", "title", "stands for", "n x k", "decoding", "made by", "sha256"), stand_ins).rstrip(),
             _BAD,
             table(("set", "item", "what is wrong"), bad_items),
         ]

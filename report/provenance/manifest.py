@@ -327,11 +327,12 @@ def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
         return
     record, run = store.read_folder(path), checkpoint.run
     if run.method == BASE:
-        for trained in tree.runs:
+        started = [trained for trained in tree.runs if tree.base(trained.model, trained.seed) == checkpoint]
+        for trained in started:
             base = ((tree.record(trained) or {}).get("inputs") or {}).get("base")
             files = ((tree.record(trained) or {}).get("inputs") or {}).get("base_files")
             other_files = None not in (files, record.get("files_sha256")) and files != record["files_sha256"]
-            if trained.model == run.model and (base not in (None, record.get("weights_sha256")) or other_files):
+            if base not in (None, record.get("weights_sha256")) or other_files:
                 yield f"{path}: drawn from another base model than {trained.path.as_posix()} was trained from"
     else:
         # Only the end of the path: a tree may have been moved since.

@@ -135,7 +135,7 @@ def _untimed_curve(tree: Tree, run: Run) -> list[dict[str, str]]:
 
 def _weights(tree: Tree, checkpoint: Checkpoint) -> object:
     if checkpoint.run.method == BASE:
-        records = [tree.record(run) or {} for run in tree.runs if run.model == checkpoint.run.model]
+        records = [tree.record(run) or {} for run in tree.runs if tree.base(run.model, run.seed) == checkpoint]
         start = {record["inputs"].get("base") for record in records if "inputs" in record}
         return start.pop() if len(start) == 1 else None
     return (tree.record(checkpoint.run) or {}).get("outputs", {}).get(f"checkpoints/step{checkpoint.step}")

@@ -23,12 +23,12 @@ def responses(checkpoint: Checkpoint, benchmark: str | None = None) -> str:
 
 
 def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
-    """GRPO/DAPO at the same step; of GRPO/DAPO itself the model as it was before."""
-    base = Checkpoint.base(checkpoint.run.model)
+    """GRPO/DAPO at the same step; of GRPO/DAPO itself the base that it started from."""
+    base = tree.base(checkpoint.run.model, checkpoint.run.seed)
     reference = reference_run(checkpoint.run, tree)
     # The base stands in where GRPO/DAPO was not evaluated at this step.
     wanted = [Checkpoint(reference, checkpoint.step), base] if reference else [base]
-    return next((other for other in wanted if other in tree.checkpoints and other != checkpoint), None)
+    return next((other for other in wanted if other in tree.evaluated and other != checkpoint), None)
 
 
 def reference_run(run: Run, tree: Tree) -> Run | None:
@@ -44,7 +44,8 @@ def title(checkpoint: Checkpoint, tree: Tree) -> str:
     """`TEPO, seed 1, step 12`, with the model where the results have several."""
     model = f"{model_title(checkpoint.run.model, tree)}: " if len(tree.models) > 1 else ""
     if checkpoint.run.method == BASE:
-        return f"{model}base model"
+        several = len(tree.bases[checkpoint.run.model]) > 1
+        return f"{model}base model" + (f", seed {checkpoint.run.seed}" if several else "")
     return f"{model}{tree.methods[checkpoint.run.method]['title']}, seed {checkpoint.run.seed}, step {checkpoint.step}"
 
 

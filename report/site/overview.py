@@ -32,7 +32,7 @@ def warnings(tree: Tree, tables: Sequence[Table], runs: Sequence[Summary]) -> li
     ]
     sentences += [note for table in tables for note in table.notes if note.startswith("Missing")]
     sentences += _hidden_answers(tree)
-    sentences += _unequal_runs(runs)
+    sentences += _unequal_runs(tree, runs)
     if any(s.environment.get("dirty") for s in runs):
         sentences.append(
             "Trained from a working tree with uncommitted changes: the commit alone does not give the code."
@@ -57,7 +57,7 @@ def _hidden_answers(tree: Tree) -> list[str]:
     return sentences
 
 
-def _unequal_runs(runs: Sequence[Summary]) -> list[str]:
+def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
     """Runs that share less than they should: a difference between their rows is then not only the method's."""
     sentences = []
     finished = [s for s in runs if s.record is not None]
@@ -66,13 +66,19 @@ def _unequal_runs(runs: Sequence[Summary]) -> list[str]:
         records = [s.record for s in finished if (s.run.model, s.run.variant) == (model, variant) and s.record]
         inputs = [record.get("inputs") or {} for record in records]
         for what, values in (
-            ("base weights", [one.get("base") for one in inputs]),
             ("prompts", [one.get("prompts") for one in inputs]),
             ("training code", [one.get("code") for one in inputs]),
             ("training settings", [record["spec"].get("training") for record in records]),
         ):
             if any(value != values[0] for value in values):
                 sentences.append(f"{model}: runs differ in {what}: their rows differ in more than the method.")
+    # Over all variants: runs of a seed start from one base, and where a base is for all seeds all start from it.
+    weights: dict[tuple[str, object], set[str | None]] = {}
+    for s in finished:
+        place = s.run.model, tree.base(s.run.model, s.run.seed) or s.run.seed
+        weights.setdefault(place, set()).add(((s.record or {}).get("inputs") or {}).get("base"))
+    for model in dict.fromkeys(model for (model, _), found in weights.items() if len(found) > 1):
+        sentences.append(f"{model}: runs differ in base weights: their rows differ in more than the method.")
     for what, words in (("commit", "code (commits)"), ("packages", "package versions")):
         if len({repr(s.environment.get(what)) for s in finished}) > 1:
             sentences.append(f"Runs were made with different {words}.")

@@ -84,9 +84,9 @@ def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
     """What one reads while pointing at a number. labels: of the table's rows."""
     if cell.value is None:
         return []
-    seeds = "Untrained"
-    if cell.seeds:
-        seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}"
+    seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}" if cell.seeds else ""
+    if cell.kind == "base":
+        seeds = f"Untrained{seeds and ': '}{seeds.lower()}"
     problems = f", {cell.n} problems" if cell.level == "problem" and cell.n is not None else ""
     lines = [seeds + problems, f"{cell.level.capitalize()} level: {cell.how}"]
     if cell.versus is not None:

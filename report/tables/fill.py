@@ -288,9 +288,15 @@ def _measured(
         "level": source.level,
         "how": source.how,
         "n": n,
-        "seeds": tuple(sorted({c.run.seed for c in checkpoints if c.run.method != BASE})),
+        "seeds": tuple(sorted(_seeds(checkpoints))),
         "runs": _paths(checkpoints),
     }
+
+
+def _seeds(checkpoints: Sequence[Checkpoint]) -> set[int]:
+    """Seeds that a number is about. A single base has none: it says nothing about other bases."""
+    bases = {c.run for c in checkpoints if c.run.method == BASE}
+    return {c.run.seed for c in checkpoints if c.run.method != BASE or len(bases) > 1}
 
 
 def _paths(checkpoints: Iterable[Checkpoint]) -> tuple[str, ...]:
@@ -355,7 +361,7 @@ def difference(
 def _compare(cell: Cell, block: Block, rows: Rows, tree: Tree) -> Cell:
     """The cell with its difference to the block's baseline.
 
-    A difference row is its own comparison. A base model has no training seed, so it is not compared.
+    A difference row is its own comparison. A base model is not compared: it is what all rows start from.
     """
     if cell.baseline is not None or cell.value is None or cell.kind == "base" or block.baseline not in rows:
         return cell

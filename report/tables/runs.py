@@ -48,7 +48,8 @@ def _blocks(tree: Tree) -> Iterator[Block]:
         at = f"/fresh{at}" if fresh else at
         titles = {method: str(tree.methods[method]["title"]) if fresh else _title(method, tree) for method in runs}
         repeated = Counter(titles.values())
-        rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE)]
+        every = tuple(sorted({run.seed for of_method in runs.values() for run in of_method})) if sweep else None
+        rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE, seeds=every)]
         for method in runs:
             title = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
             id = f"{model}/{method}/fresh/step{step}" if fresh else f"{model}/{method}/step{step}"

@@ -137,7 +137,7 @@ class Row:
 
     @property
     def seeds(self) -> list[int]:
-        """Training seeds behind the row; empty for the base model and for a row without numbers."""
+        """Training seeds behind the row; empty for a single base model and for a row without numbers."""
         return sorted({seed for cell in self.cells.values() for seed in cell.seeds})
 
     @property
@@ -339,7 +339,7 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
     """The checkpoints of a row of kind base or run that matrix.json plans for `model`, in its order."""
     method, step = tree.method_for(row.method or ""), tree.step(row.step)
     if method == BASE:
-        wanted = [Checkpoint.base(model)]
+        wanted = _bases(row, model, tree)
     elif step is None:  # the scale takes no second look
         wanted = []
     else:
@@ -350,6 +350,15 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
             if (not tree.is_fresh(run) if row.seeds is None else run.seed in row.seeds)
         ]
     return [checkpoint for checkpoint in wanted if checkpoint in tree.evaluated]
+
+
+def _bases(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
+    """What the model's runs start from: one base, or each seed's own; as of a trained row, not the fresh seeds."""
+    seeds: Iterable[int] = [run.seed for run in tree.runs if run.model == model and not tree.is_fresh(run)]
+    if row.seeds is not None:
+        seeds = row.seeds
+    found = [tree.base(model, seed) for seed in sorted(set(seeds))]
+    return list(dict.fromkeys(base for base in found if base is not None))
 
 
 def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: Iterable[Row]) -> Iterable[str]:

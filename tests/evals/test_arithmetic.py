@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, reduce
 
 import pytest
 
@@ -22,6 +23,9 @@ EXAMPLES = [
     ("add2", 2, "42+19?", "2+9=11;1+4+1=6;\\boxed{61}"),
     ("seq", 2, "4,1,4,,?", "1-4=7;4-1=3;4+7=1;1+3=4;\\boxed{4}"),
     ("inv", 3, "x-8+8+2=3?", "3-2=1;1-8=3;3+8=1;\\boxed{1}"),
+    ("swap", 3, "w2:25,13,54?", "25=5;13=5;54=4;\\boxed{4}"),
+    ("sort", 4, "s4192?", "4=4;1=14;9=149;2=1249;\\boxed{1249}"),
+    ("iter", 2, "p314526:2,,?", "2=1;1=3;\\boxed{3}"),
 ]
 
 
@@ -33,6 +37,16 @@ def fold(text: str) -> int:
 
 def recompute(prompt: str, family: str) -> str:
     body = prompt.removesuffix("?")
+    if family == "swap":  # a permutation matrix for each swap: which position does the ball's unit vector end in?
+        balls = [int(body[1]) == cup for cup in range(1, 6)]
+        for a, b in (map(int, pair) for pair in body[3:].split(",")):
+            balls[a - 1], balls[b - 1] = balls[b - 1], balls[a - 1]
+        return str(balls.index(True) + 1)
+    if family == "sort":
+        return "".join(digit * body[1:].count(digit) for digit in "123456789")
+    if family == "iter":
+        table = dict(enumerate(map(int, body[1:7]), 1))
+        return str(reduce(lambda value, _: table[value], body.split(":")[1][1:], int(body[8])))
     if family == "add2":
         return str(sum(int(part) for part in body.split("+")))
     if family == "inv":
@@ -45,6 +59,20 @@ def recompute(prompt: str, family: str) -> str:
         steps = itertools.islice(itertools.cycle([b - a, c - b]), commas)
         return str((c + sum(steps)) % 10)
     return str(fold(body) % 10)
+
+
+def lookups(prompt: str, number: int) -> tuple[str, str]:
+    """The value before and after the `number`-th application."""
+    head = prompt[:9]
+    return recompute(head + "," * (number - 1) + "?", "iter"), recompute(head + "," * number + "?", "iter")
+
+
+# Left and right of the `number`-th written step, computed from the prompt's own beginning.
+PREFIXES: dict[str, Callable[[str, int], tuple[str, str]]] = {
+    "swap": lambda prompt, number: (prompt[3 * number : 3 * number + 2], recompute(prompt[: 3 * number + 2], "swap")),
+    "sort": lambda prompt, number: (prompt[number], recompute(prompt[: number + 1], "sort")),
+    "iter": lookups,
+}
 
 
 @cache
@@ -76,10 +104,13 @@ def test_every_written_step_is_true_and_the_box_repeats_the_answer(family: str, 
     for problem in drawn(family, k):
         *steps, box = arithmetic.solution(problem).split(";")
         assert box == arithmetic.box(problem.answer)
-        for step in steps:
-            left, right = step.split("=")
+        written = [step.split("=") for step in steps]
+        if family in PREFIXES:  # each step is the answer to the prompt that ends there
+            assert written == [[*PREFIXES[family](problem.prompt, number)] for number in range(1, k + 1)]
+            continue
+        for left, right in written:
             value = fold(left)
-            assert int(right) == (value if family == "add2" else value % 10), step
+            assert int(right) == (value if family == "add2" else value % 10), (left, right)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +128,13 @@ def test_every_written_step_is_true_and_the_box_repeats_the_answer(family: str, 
         ("seq", 1, 810, 159),
         ("seq", 2, 810, 194),
         ("inv", 2, 3240, 635),
+        ("swap", 2, 500, 93),
+        ("swap", 3, 5000, 990),
+        ("sort", 2, 81, 16),
+        ("sort", 3, 729, 146),
+        ("sort", 4, 6561, 1296),
+        ("iter", 1, 4320, 849),
+        ("iter", 3, 4320, 894),
     ],
 )
 def test_prompt_spaces(family: str, k: int, size: int, test: int) -> None:
@@ -113,7 +151,8 @@ def test_no_constant_answer_pays(family: str, k: int) -> None:
     for prompt in arithmetic.prompts(family, k):
         answer = arithmetic.read(prompt, family, k).answer
         counts[answer] = counts.get(answer, 0) + 1
-    limit = 0.03 if family == "add2" else 0.115
+    assert set(counts) <= set(arithmetic.family(family, k).answers(k))
+    limit = {"add2": 0.03, "swap": 0.205, "sort": 0.03, "iter": 0.172}.get(family, 0.115)
     assert max(counts.values()) / sum(counts.values()) <= limit
 
 
@@ -195,6 +234,50 @@ def test_a_direct_slip_is_a_random_answer_of_the_family() -> None:
     answers = {arithmetic.solution(p, "direct", 1.0, rng)[7:-1] for p in drawn("add2", 2, 500)}
     assert all(20 <= int(answer) <= 98 for answer in answers)
     assert len(answers) > 60
+
+
+@pytest.mark.parametrize(("family", "k"), LISTED)
+def test_the_answers_of_a_family_are_those_that_its_problems_have(family: str, k: int) -> None:
+    """None is missing, which a slip could then never be, and none is impossible: complete for every difficulty."""
+    possible = set(arithmetic.family(family, k).answers(k))
+    found = set()
+    for prompt in arithmetic.prompts(family, k):
+        if found == possible:
+            break
+        found.add(recompute(prompt, family))
+    assert found == possible
+
+
+@pytest.mark.parametrize(("family", "k", "wrong"), [("swap", 4, 0.8), ("iter", 3, 5 / 6), ("sort", 4, None)])
+def test_slips_of_other_families_are_possible_results(family: str, k: int, wrong: float | None) -> None:
+    rng = random.Random(6)
+    slips = steps = 0
+    for problem in drawn(family, k, 2000):
+        *lines, box = arithmetic.solution(problem, "worked", 0.3, rng).split(";")
+        written = [line.split("=") for line in lines]
+        before = problem.prompt[1] if family == "swap" else ""
+        for left, result in written:
+            if family == "swap":
+                assert result in "12345"
+                slips += result != recompute(f"w{before}:{left}?", "swap")
+            elif family == "iter":
+                assert result in "123456"
+                slips += result != problem.prompt[int(left)]
+            else:  # the digit stands somewhere in what was written before
+                assert before in {result[:at] + result[at + 1 :] for at in range(len(result)) if result[at] == left}
+            before = result
+            steps += 1
+        assert box == arithmetic.box(written[-1][1])
+    if wrong is not None:
+        expected = 0.3 * wrong
+        assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
+
+
+def test_rl_prompts_leave_out_the_untaught_families_only() -> None:
+    wide, taught = (set(LADDERS[name]) for name in ("wide", "taught"))
+    assert {family for family, _ in wide - taught} == {family for family, _ in wide} - {f for f, _ in taught}
+    assert {family for family, _ in wide - taught} == set(arithmetic.UNTAUGHT) == {"seq", "iter"}
+    assert taught < wide
 
 
 def test_a_check_of_more_than_four_steps_falls_back_to_worked() -> None:

@@ -33,29 +33,28 @@ def replace(declared: Any, **changes: Any) -> Any:
     return declared.model_copy(update=changes)
 
 
-def small(**changes: Any) -> Recipe:
-    whole = recipe("tiny_qwen2", "quick")
+def small(seed: int = 1, aims: Aims | None = None, **clean: Any) -> Recipe:
+    """clean: settings of phase 1."""
+    whole = recipe("tiny_qwen2", "quick", seed)
+    passing = {"gate": -1.0, "cooled_gate": -1.0, "limit": 4, "warmup": 2, "cooling": 2, "check_every": 2}
+    start = replace(
+        whole.start,
+        architecture=Architecture(model_type="qwen2", **SIZES),
+        clean=replace(whole.start.clean, **{"batch": 8, "check_answers": 4, **passing, **clean}),
+        completion_tokens=8,
+    )
     return replace(
         whole,
-        architecture=Architecture(model_type="qwen2", **SIZES),
-        clean=replace(
-            whole.clean,
-            batch=8,
-            gate=-1.0,
-            cooled_gate=-1.0,
-            limit=4,
-            warmup=2,
-            cooling=2,
-            check_every=2,
-            check_answers=4,
-        ),
+        start=start,
         noisy=replace(whole.noisy, batch=8, steps=3, warmup=1),
-        aims=Aims(**dict.fromkeys(Aims.model_fields, ANY)),
+        aims=aims or Aims(**dict.fromkeys(Aims.model_fields, ANY)),
         measured_prompts=2,
         samples_per_prompt=2,
-        completion_tokens=8,
-        **changes,
     )
+
+
+def clean_beside(folder: Path) -> Path:
+    return folder.with_name(cache.name_of_clean(small().start))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder, record = built
-    for place in (folder, folder / builder.CLEAN):
+    for place in (folder, clean_beside(folder)):
         model = AutoModelForCausalLM.from_pretrained(place)
         letters = AutoTokenizer.from_pretrained(place)
         assert sum(p.numel() for p in model.parameters()) == record.parameters
@@ -76,7 +75,11 @@ def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None
         assert model.generation_config.pad_token_id == letters.pad_token_id == 0
     assert cache.record(folder) == record
     assert record.recipe_hash == cache.hash_of(small())
-    assert record.figures["gate"]["gate_step"] == 2
+    clean = cache.clean_record(clean_beside(folder))
+    assert record.figures["gate"] == clean.figures
+    assert clean.figures["gate_step"] == 2
+    assert (record.clean, record.clean_sha256) == (clean_beside(folder).name, clean.sha256[cache.WEIGHTS])
+    assert (record.seed, record.attempt, record.refused) == (1, 0, ())
     assert record.environment["packages"]["torch"]
     assert not list(folder.parent.glob(".*.building"))
 
@@ -89,11 +92,23 @@ def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, BaseRecord], tm
     again = builder.build(small(), tmp_path / "again", threads=threads)
     assert again.sha256 == built[1].sha256
     assert again.figures == built[1].figures
-    other = builder.build(small(seed=2), tmp_path / "other")
-    assert other.sha256[cache.WEIGHTS] != again.sha256[cache.WEIGHTS]
 
 
-def test_an_interrupted_build_goes_on_from_the_clean_checkpoint(
+def test_another_seed_continues_the_same_clean_model_otherwise(
+    built: tuple[Path, BaseRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "train_clean", _interrupt)  # would be called if it were not shared
+    other = builder.build(small(seed=2), built[0].with_name("other"))
+    assert other.clean_sha256 == built[1].clean_sha256
+    assert other.sha256[cache.WEIGHTS] != built[1].sha256[cache.WEIGHTS]
+
+
+def test_clean_models_of_two_numbers_differ(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+    other = builder.build_clean(replace(small().start, number=1), tmp_path / "other")
+    assert other.sha256[cache.WEIGHTS] != built[1].clean_sha256
+
+
+def test_an_interrupted_build_leaves_the_clean_model_and_no_half_base(
     built: tuple[Path, BaseRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "base"
@@ -102,19 +117,20 @@ def test_an_interrupted_build_goes_on_from_the_clean_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             builder.build(small(), out)
     assert not out.exists(), "nothing half-built under the final name"
+    assert not list(tmp_path.glob(".*.building"))
     with monkeypatch.context() as patch:
         patch.setattr(builder, "train_clean", _interrupt)  # would be called if the phase were redone
         record = builder.build(small(), out)
-    assert record.resumed
     assert record.sha256 == built[1].sha256
 
 
-def test_a_clean_checkpoint_of_another_recipe_is_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(builder, "train_noisy", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            builder.build(small(seed=2), tmp_path / "base")
-    assert not builder.build(small(), tmp_path / "base").resumed
+def test_what_a_killed_build_left_is_replaced(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+    left = tmp_path / ".base.building"
+    (left / "ready").mkdir(parents=True)
+    (left / builder.MADE).write_text("{}")
+    (left / "ready" / cache.WEIGHTS).write_bytes(b"half")
+    assert builder.build(small(), tmp_path / "base").sha256 == built[1].sha256
+    assert not left.exists()
 
 
 def _interrupt(*_: Any, **__: Any) -> None:
@@ -153,12 +169,13 @@ def test_nothing_of_somebody_else_is_removed(place: Callable[[Path], Path], tmp_
 
 
 def test_a_finished_base_is_left_alone(built: tuple[Path, BaseRecord], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "train_clean", _interrupt)
+    for phase in ("train_clean", "train_noisy"):
+        monkeypatch.setattr(builder, phase, _interrupt)
     assert builder.build(small(), built[0]) == built[1]
     with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build(small(seed=2), built[0])
-    with pytest.raises(ConfigError, match=r"length .* outside its aim 99\.0-100\.0"):
-        builder.build(replace(small(), aims=replace(small().aims, length=(99.0, 100.0))), built[0])
+    with pytest.raises(ConfigError, match=r"clean.json: recipe_hash: \w+ is of another recipe than \w+"):
+        builder.build_clean(replace(small().start, number=1), clean_beside(built[0]))
 
 
 def test_an_empty_folder_made_by_the_workflow_is_filled(tmp_path: Path) -> None:
@@ -200,23 +217,64 @@ def test_damage_of_any_file_is_found_and_named(built: tuple[Path, BaseRecord], t
 
 
 def test_missing_the_gate_names_accuracy_and_gate(tmp_path: Path) -> None:
-    never = small()
-    never = replace(never, clean=replace(never.clean, gate=0.9))
-    with pytest.raises(ConfigError, match=r"tiny_qwen2.yaml: .* accuracy 0.\d+ after 4 steps stays below the gate 0.9"):
+    where = r"tiny_qwen2.yaml: clean model 0, ladder quick: attempt 2 of 2: accuracy 0.\d+"
+    never = small(gate=0.9, attempts=2)
+    with pytest.raises(ConfigError, match=rf"{where} after 4 steps stays below the gate 0.9"):
         builder.build(never, tmp_path / "base")
-    assert not (tmp_path / "base").exists()
-    lost = replace(never, clean=replace(never.clean, gate=-1.0, cooled_gate=0.85))
-    with pytest.raises(ConfigError, match=r"accuracy 0.\d+ after cooling stays below the gate 0.85.* left at step 2"):
-        builder.build(lost, tmp_path / "base")
+    assert not list(tmp_path.glob("[!.]*"))
+    with pytest.raises(ConfigError, match=rf"{where} after cooling stays below the gate 0.85.* left at step 2"):
+        builder.build(small(cooled_gate=0.85, attempts=2), tmp_path / "base")
 
 
 @pytest.mark.parametrize("name", ["accuracy", "entropy", "mixed_groups", "direct_share", "length", "unfinished"])
 def test_a_figure_outside_its_aim_is_named(name: str) -> None:
     aims = replace(small().aims, **{name: (0.2, 0.3)})
     figures = dict.fromkeys(Aims.model_fields, 0.5)
-    with pytest.raises(ConfigError, match=rf"{name} 0.500 of the finished base lies outside its aim 0.2-0.3"):
-        builder.check_aims(replace(small(), aims=aims), figures)
-    builder.check_aims(replace(small(), aims=aims), {**figures, name: 0.25})
+    with pytest.raises(builder.RefusedError, match=rf"{name} 0.500 of the finished base lies outside its aim 0.2-0.3"):
+        builder.check_aims(small(aims=aims), figures)
+    builder.check_aims(small(aims=aims), {**figures, name: 0.25})
+
+
+def test_a_base_outside_its_aims_is_followed_by_the_next_stream(
+    built: tuple[Path, BaseRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is fixed, the record says what was refused, and all attempts refused is an error."""
+    before = replace(small().aims, length=(99.0, 100.0))
+    with pytest.raises(
+        ConfigError, match=r"recipe standard, ladder quick, seed 1: attempt 3 of 3: length .* aim 99\.0"
+    ):
+        builder.build(small(aims=before), tmp_path / "base")
+
+    def refuse_first(recipe: Recipe, figures: dict[str, float]) -> None:
+        seen.append(figures)
+        if len(seen) == 1:
+            raise builder.RefusedError("length 1.0 of the finished base lies outside its aim 2-3")
+
+    made = []
+    for name in ("one", "two"):
+        seen: list[dict[str, float]] = []
+        monkeypatch.setattr(builder, "check_aims", refuse_first)
+        made.append(builder.build(small(), tmp_path / name))
+    assert made[0].sha256 == made[1].sha256
+    assert (made[0].attempt, made[0].refused) == (1, ("length 1.0 of the finished base lies outside its aim 2-3",))
+    assert made[0].sha256[cache.WEIGHTS] != built[1].sha256[cache.WEIGHTS]
+    assert made[0].clean_sha256 == built[1].clean_sha256
+
+
+def test_a_clean_model_that_misses_its_gate_is_followed_by_another_initialisation(
+    built: tuple[Path, BaseRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = builder.train_clean
+
+    def refuse_first(*given: Any, attempt: int, **options: Any) -> builder.Gate:
+        if attempt == 0:
+            raise builder.RefusedError("accuracy 0.1 stays below")
+        return whole(*given, attempt=attempt, **options)
+
+    monkeypatch.setattr(builder, "train_clean", refuse_first)
+    made = builder.build_clean(small().start, tmp_path / "clean")
+    assert (made.attempt, made.refused) == (1, ("accuracy 0.1 stays below",))
+    assert made.sha256[cache.WEIGHTS] != built[1].clean_sha256
 
 
 def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
@@ -228,15 +286,16 @@ def test_the_hash_follows_recipe_and_code(monkeypatch: pytest.MonkeyPatch) -> No
     first = cache.hash_of(small())
     assert cache.hash_of(small()) == first
     assert cache.hash_of(small(seed=2)) != first
-    assert cache.hash_of(replace(small(), clean=replace(small().clean, learning_rate=1e-3))) != first
-    assert cache.hash_of(replace(small(), aims=replace(small().aims, length=(1.0, 2.0)))) == first
+    assert cache.hash_of(small(learning_rate=1e-3)) != first
+    # an attempt outside its aims is not taken, so aims decide weights too
+    assert cache.hash_of(small(aims=replace(small().aims, length=(1.0, 2.0)))) != first
     monkeypatch.setattr(cache, "_code", lambda: "other")
     assert cache.hash_of(small()) != first
 
 
-@pytest.mark.parametrize("ladder", arithmetic.LADDERS)
+@pytest.mark.parametrize("ladder", ["quick", "wide"])
 def test_base_training_reads_no_held_out_prompt(ladder: str) -> None:
-    noisy = replace(recipe("tiny_qwen2", ladder).noisy, batch=4000)
+    noisy = replace(recipe("tiny_qwen2", ladder, 1).noisy, batch=4000)
     pairs = clean_pairs(random.Random(1), ladder, 4000) + noisy_pairs(random.Random(2), ladder, noisy)
     for prompt, _ in pairs:
         assert prompt.startswith(arithmetic.BOS)
@@ -279,7 +338,7 @@ def test_a_step_learns_from_the_answer_only(model_type: str) -> None:
 
 
 def test_parts_hold_all_pairs_and_about_the_same_work() -> None:
-    pairs = clean_pairs(random.Random(1), "full", 96)
+    pairs = clean_pairs(random.Random(1), "wide", 96)
     letters = tokenizer.tokenizer()
     parts = by_length(pairs)
     assert sorted(parts[0] + parts[1]) == sorted(pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ stands_for: Qwen2.5-7B
 made_here:
   recipe: standard
   seed: 1
+  starts: 2
   architecture: {model_type: qwen2, hidden_size: 64, intermediate_size: 176, num_hidden_layers: 3,
                  num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16}
 """
@@ -49,6 +51,11 @@ def test_unknown_model_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        (
+            "starts: 2",
+            "starts: 0",
+            r"mine.yaml: made_here\.starts: .*greater than or equal to 1|mine.yaml: made_here\.starts: ",
+        ),
         ("seed: 1", "seed: one", r"mine.yaml: made_here\.seed: must be a whole number, got 'one'"),
         ("recipe: standard", "recipi: standard", r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe"),
         ("qwen2,", "qwen,", r"mine.yaml: made_here\.architecture\.model_type: unknown value 'qwen'.*nearest: qwen"),
@@ -79,21 +86,42 @@ def test_a_model_of_ones_own_stands_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "ladder", "message"),
+    ("model", "ladder", "seed", "message"),
     [
-        ("qwen2.5_7b", "quick", "made_here: missing; qwen2.5_7b comes from the hub"),
-        ("tiny_qwen2", "quik", "ladder: unknown value 'quik'.*nearest: quick"),
+        ("qwen2.5_7b", "quick", 1, "made_here: missing; qwen2.5_7b comes from the hub"),
+        ("tiny_qwen2", "quik", 1, "ladder: unknown value 'quik'.*nearest: quick"),
+        ("tiny_qwen2", "quick", -1, "seed: -1 is not a whole number from 0 on"),
     ],
 )
-def test_recipe_errors(model: str, ladder: str, message: str) -> None:
+def test_recipe_errors(model: str, ladder: str, seed: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        recipe.recipe(model, ladder)
+        recipe.recipe(model, ladder, seed)
+
+
+@pytest.mark.parametrize("seeds", [range(40), range(17, 24), [2, 3, 5, 7, 11, 13], [10**6, 10**9, 2**31, 2**63]])
+@pytest.mark.parametrize("model", TINY)
+def test_each_seed_has_a_base_of_its_own_from_few_clean_models(model: str, seeds: Sequence[int]) -> None:
+    """Whatever numbers are chosen. As many consecutive ones as there are clean models share none."""
+    made = [recipe.recipe(model, "wide", seed) for seed in seeds]
+    assert len({recipe.hash_of(one) for one in made}) == len(made)
+    starts = registry.model(model).made_here.starts  # type: ignore[union-attr]
+    clean = [recipe.name_of_clean(one.start) for one in made]
+    assert len(set(clean)) <= starts
+    if isinstance(seeds, range):
+        assert all(len(set(clean[at : at + starts])) == starts for at in range(len(seeds) - starts))
+    assert {one.start.number for one in made} <= set(range(starts))
+    for one in made:  # the number of a clean model, as a seed, names the same one
+        assert recipe.recipe(model, "wide", one.start.number).start == one.start
+
+
+def test_the_quick_ladder_has_one_clean_model() -> None:
+    assert len({recipe.name_of_clean(recipe.recipe("tiny_qwen2", "quick", seed).start) for seed in range(5)}) == 1
 
 
 @pytest.mark.parametrize("model", TINY)
-@pytest.mark.parametrize("ladder", ["quick", "full"])
+@pytest.mark.parametrize("ladder", ["quick", "wide"])
 def test_recipes_are_consistent(model: str, ladder: str) -> None:
-    made = recipe.recipe(model, ladder)
+    made = recipe.recipe(model, ladder, 1)
     assert sum(share for _, share in made.noisy.styles) == pytest.approx(1.0)
-    assert made.clean.warmup < made.clean.limit
+    assert made.start.clean.warmup < made.start.clean.limit
     assert all(low < high for _, (low, high) in made.aims)

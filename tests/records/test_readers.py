@@ -52,9 +52,10 @@ SPECIFICATION = {
     },
 }  # fmt: skip
 BASE = {
-    "schema": 1, "model": "m", "ladder": "quick", "recipe": {}, "recipe_hash": "a", "parameters": 3,
+    "schema": 2, "model": "m", "ladder": "quick", "seed": 1, "recipe": {}, "recipe_hash": "a", "parameters": 3,
+    "clean": "m-clean-b", "clean_sha256": "c", "attempt": 0, "refused": [],
     "figures": {"base": {"accuracy": 0.1}}, "sha256": {"model.safetensors": "WEIGHTS"},
-    "resumed": False, "threads": 1, "wall_seconds": 1.0,
+    "threads": 1, "wall_seconds": 1.0,
     "cpu_seconds": 1.0, "environment": {},
 }  # fmt: skip
 REFERENCE = ROOT / "results/reference/embedded"
@@ -103,7 +104,7 @@ def page_of_runs(path: Path) -> None:
             summary = runs.Summary(run, "", (), None, None, None, None, None, record, {})
             runs.line(summary, found)
             runs._settings(record, found), runs._facts(summary)
-            overview.facts(found, [summary]), overview.provenance([summary]), overview._unequal_runs([summary])
+            overview.facts(found, [summary]), overview.provenance([summary]), overview._unequal_runs(found, [summary])
 
 
 def plan_shown(path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from models.recipe import recipe_hash
+from models.recipe import base_name, name_of_clean, recipe
 from tests.slurm.cluster import Cluster, cluster, missing
 from tests.workflow.conftest import ROOT, copy_of
 
@@ -39,8 +39,9 @@ def slurm() -> Iterator[Cluster]:
 
 def clone(target: Path) -> Path:
     """The repository with the small configuration, and the quick base model if `make demo` has made it."""
-    base = Path("results/cache/models") / f"tiny_qwen2-{recipe_hash('tiny_qwen2', 'quick')}"
-    extra = [str(base)] if (ROOT / base / "base.json").exists() else []
+    cache, clean = Path("results/cache/models"), name_of_clean(recipe("tiny_qwen2", "quick", 1).start)
+    base = cache / base_name("tiny_qwen2", "quick", 1)
+    extra = [str(cache / clean), str(base)] if (ROOT / base / "base.json").exists() else []
     return copy_of(target, "slurm", "tests/slurm/small.yaml", *extra)
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from models.recipe import recipe_hash
+from models.recipe import base_name, name_of_clean, recipe
 from tests.slurm.cluster import Cluster, cluster, missing
 from tests.workflow.conftest import ROOT
 
@@ -30,10 +30,11 @@ def commands(page: Path) -> list[str]:
 
 def shortcuts() -> list[str]:
     """Typed after `cd tepo-bench`."""
-    base = f"results/cache/models/tiny_qwen2-{recipe_hash('tiny_qwen2', 'quick')}"
+    base = f"results/cache/models/{base_name('tiny_qwen2', 'quick', 1)}"
+    clean = f"results/cache/models/{name_of_clean(recipe('tiny_qwen2', 'quick', 1).start)}"
     lines = [f"ln -s {shlex.quote(sys.prefix)} .venv", "touch --date 2000-01-01 pyproject.toml requirements/*.txt"]
     if (ROOT / base / "base.json").exists():
-        lines.append(f"mkdir -p {Path(base).parent} && cp -a {ROOT / base} {base}")
+        lines.append(f"mkdir -p {Path(base).parent} && cp -a {ROOT / clean} {ROOT / base} {Path(base).parent}")
     return lines
 
 

@@ -36,7 +36,7 @@ for _ in sys.stdin:
     for method in ("grpo", "tepo"):
         for trainer in ("trl", "verl"):
             hashes[f"{method} by {trainer}"] = code_hashes.train(method, trainer, REWARD)
-    hashes["recipe"] = recipes.recipe_hash("tiny_qwen2", "quick")
+    hashes["recipe"] = recipes.base_name("tiny_qwen2", "quick", 1)
     hashes["prompts"] = code_hashes.prompts("arithmetic")
     print(json.dumps(hashes), flush=True)
 """

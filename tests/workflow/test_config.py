@@ -50,8 +50,8 @@ def test_shipped_configurations_are_valid(paths: list[Path]) -> None:
         ),
         ({"trainer": "trll"}, "over.yaml: trainer: unknown value 'trll'; allowed: trl, verl; nearest: trl"),
         (
-            {"base": {"ladder": "fulll"}},
-            "over.yaml: base.ladder: unknown value 'fulll'; allowed: full, quick; nearest: full",
+            {"base": {"ladder": "wid"}},
+            "over.yaml: base.ladder: unknown value 'wid'; allowed: quick, wide; nearest: wide",
         ),
         ({"training": {"rollouts": "3"}}, r"over.yaml: training.rollouts: must be a whole number, got '3'"),
         ({"evaluation": {"table_step": 5}}, "over.yaml: evaluation.table_step: unknown value 5; allowed: 12"),

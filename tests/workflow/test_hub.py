@@ -52,7 +52,7 @@ def test_prompts_are_made_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monke
     clone = copy_of(tmp_path / "clone")
     (clone / "over.yaml").write_text(OVER)
     config = load([clone / "config/embedded.yaml", clone / "config/paper.yaml", clone / "over.yaml"])
-    prompts = f"results/cache/prompts/{matrix.prompts_name(config, 'qwen2.5_7b')}"
+    prompts = f"results/cache/prompts/{matrix.prompts_name(config, 'qwen2.5_7b', 1)}"
     words = (prompts, "--cores", "1", "--configfile", "config/paper.yaml", "over.yaml")
     (tmp_path / "hub").mkdir()
     with hub(repositories(tmp_path / "hub")) as (address, asked):

@@ -13,6 +13,7 @@ from methods import catalog
 from methods.training import spec as specs
 from models import registry
 from records.errors import ConfigError
+from records.layout import BASE, Checkpoint
 from tests.merged_config import load
 from workflow import matrix
 
@@ -41,7 +42,7 @@ def slot(config: dict[str, Any], name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 150, 154, 159), ("paper", 42, 46, 51)]
+    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 150, 154, 164), ("paper", 42, 46, 51)]
 )
 def test_counts(scale: str, runs: int, checkpoints: int, evaluations: int) -> None:
     planned = matrix.plan(CONFIGS[scale])
@@ -138,16 +139,36 @@ def test_a_size_the_cluster_does_not_know_is_named() -> None:
 
 def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
     config = copy.deepcopy(CONFIGS["paper"])
-    one, other = (matrix.prompts_name(config, key) for key in ("qwen2.5_7b", "r1_distill_llama_8b"))
+    one, other = (matrix.prompts_name(config, key, 1) for key in ("qwen2.5_7b", "r1_distill_llama_8b"))
     assert one.endswith("/qwen2.5_7b-unpinned.jsonl")
     assert one != other, "each model has its own chat template"
     for key, value in {"count": 64, "seed": 1, "revision": "0" * 40}.items():
         changed = copy.deepcopy(config)
         changed["prompts"][key] = value
-        assert matrix.prompts_name(changed, "qwen2.5_7b") != one, key
+        assert matrix.prompts_name(changed, "qwen2.5_7b", 1) != one, key
     pinned = registry.Model(title="Qwen", stands_for="Qwen2.5-7B", hub="a/b", revision="1" * 40, size="7B")
     monkeypatch.setattr(registry, "model", lambda key: pinned)
-    assert matrix.base_name(config, "qwen2.5_7b") == f"qwen2.5_7b-{'1' * 40}"
-    embedded = CONFIGS["embedded"]
+    assert {matrix.base_name(config, "qwen2.5_7b", seed) for seed in range(3)} == {f"qwen2.5_7b-{'1' * 40}"}
     monkeypatch.undo()
-    assert len({matrix.prompts_name(embedded, key) for key in matrix.models_of(embedded)}) == 1
+    embedded = copy.deepcopy(CONFIGS["embedded"])
+    bases = [base.run for base in matrix.bases(embedded)]
+    assert len({matrix.base_name(embedded, base.model, base.seed) for base in bases}) == len(bases) > 5
+    prompts = {matrix.prompts_name(embedded, base.model, base.seed) for base in bases}
+    assert [name.partition("-")[0] for name in prompts] == ["taught"]
+    embedded["prompts"]["ladder"] = None
+    assert matrix.prompts_name(embedded, "tiny_qwen2", 1).startswith("wide-")
+
+
+@pytest.mark.parametrize("seeds", [[1, 2], [0], [7, 3, 1000003]])
+def test_each_seed_of_a_model_made_here_has_a_base(seeds: list[int]) -> None:
+    """It is evaluated, and every run of that seed starts from it; a hub model's runs share one."""
+    config = copy.deepcopy(CONFIGS["embedded"]) | {"seeds": seeds}
+    bases = [checkpoint for checkpoint in matrix.checkpoints(config) if checkpoint.run.method == BASE]
+    models = matrix.models_of(config)
+    assert bases == [Checkpoint.base(model, seed) for model in models for seed in sorted(seeds)]
+    assert {matrix.base_of(planned.run) for planned in matrix.plan(config)} == set(bases)
+    builds = matrix.builds(config)
+    assert [(build.model, build.seed) for build in builds.values()] == [(b.run.model, b.run.seed) for b in bases]
+    paper = CONFIGS["paper"] | {"seeds": seeds}
+    assert matrix.bases(paper) == [Checkpoint.base(model) for model in matrix.models_of(paper)]
+    assert matrix.builds(paper) == {}

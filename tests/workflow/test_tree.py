@@ -73,7 +73,7 @@ def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> No
     assert [entry["key"] for entry in content["methods"]] == ["gpg", "grpo", "tepo"]
     assert content["seeds"] == [1, 3]
     assert [(entry["method"], entry["seed"]) for entry in content["checkpoints"]] == [
-        (BASE, 0), ("gpg", 3), ("grpo", 1), ("tepo", 1)
+        (BASE, 3), ("gpg", 3), (BASE, 1), ("grpo", 1), ("tepo", 1)
     ]  # fmt: skip
     write_json(results.matrix, digests.with_own(content))
     assert len(Tree(results.root).runs) == 3
@@ -94,7 +94,7 @@ def test_a_model_and_a_variant_of_an_earlier_question_stay(results: Results) -> 
     assert planned(content) == ["grpo/seed1: [12]", "gpg@hot/seed1: [12]", "tepo/seed1: [12]"]
     assert [entry["key"] for entry in content["models"]] == ["tiny_qwen2", "tiny_llama"]
     assert content["variants"]["hot"]["changes"] == {"training.learning_rate": 2e-4}
-    assert {"model": "tiny_llama", "method": BASE, "seed": 0, "step": 0} in content["checkpoints"]
+    assert {"model": "tiny_llama", "method": BASE, "seed": 1, "step": 0} in content["checkpoints"]
 
 
 def test_a_run_keeps_its_other_checkpoints(results: Results) -> None:
@@ -113,7 +113,8 @@ def test_a_run_keeps_its_other_checkpoints(results: Results) -> None:
         ({"training": {"rollouts": "14"}}, "training.rollouts: 14, but .* with 12; a tree of its own: --config name="),
         ({"evaluation": {"benchmarks": "syn_mix3"}}, "evaluation.benchmarks: syn_mix3, but .* with syn_mix3, syn_inv2"),
         ({"evaluation": {"seed": "1"}}, "evaluation.seed: 1, but "),
-        ({"base": {"ladder": "full"}}, "base.ladder: full, but .* with quick"),
+        ({"base": {"ladder": "wide"}}, "base.ladder: wide, but .* with quick"),
+        ({"prompts": {"ladder": "taught"}}, "prompts.ladder: taught, but .* with None"),
         ({"trainer": "verl"}, "trainer: verl, but .* with trl"),
     ],
 )
@@ -125,9 +126,9 @@ def test_other_settings_are_refused(results: Results, options: dict[str, Any], m
 
 def test_one_more_benchmark_is_for_all_runs_of_the_tree(results: Results) -> None:
     every = load(FILES)["evaluation"]["benchmarks"]
-    more = {"evaluation": {"benchmarks": [*reversed(every), "syn_mul5"]}}
+    more = {"evaluation": {"benchmarks": [*reversed(every), "syn_iter3"]}}
     assert len(asked(results, methods="grpo,tepo,gspo", **more)["benchmarks"]) == len(every) + 1
-    with pytest.raises(ConfigError, match=r"evaluation\.benchmarks: .*syn_mul5, but"):
+    with pytest.raises(ConfigError, match=r"evaluation\.benchmarks: .*syn_iter3, but"):
         asked(results, methods="grpo", **more)
 
 

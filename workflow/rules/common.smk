@@ -133,19 +133,19 @@ wildcard_constraints:
 
 # Cached: the name holds a hash over the recipe's code, and the rules ask for it once per job.
 @cache
-def base_folder(model):
-    return CACHE / "models" / matrix.base_name(config, model)
+def base_folder(model, seed):
+    return CACHE / "models" / matrix.base_name(config, model, int(seed))
 
 
 @cache
-def prompts_file(model):
-    return CACHE / "prompts" / matrix.prompts_name(config, model)
+def prompts_file(model, seed):
+    return CACHE / "prompts" / matrix.prompts_name(config, model, int(seed))
 
 
 def weights_folder(wc):
     """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
     if wc.method == BASE:
-        return base_folder(wc.model)
+        return base_folder(wc.model, wc.seed)
     return RESULTS.weights(
         Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
     )
@@ -154,7 +154,7 @@ def weights_folder(wc):
 def weights_ready(wc):
     """The file whose presence says that those weights are finished."""
     if wc.method == BASE:
-        return base_folder(wc.model) / "base.json"
+        return base_folder(wc.model, wc.seed) / "base.json"
     return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
 
 
@@ -177,7 +177,7 @@ def train_need(wc):
 
 
 def specification(wc, input):
-    base = base_folder(wc.model).as_posix()
+    base = base_folder(wc.model, wc.seed).as_posix()
     return json.dumps(
         matrix.specification(config, planned_of(wc), base, input.prompts),
         sort_keys=True,

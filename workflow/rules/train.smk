@@ -7,6 +7,7 @@ HUB = {
     if models.model(key).hub
 }
 SOURCE = config["prompts"]
+LADDER = config["base"]["ladder"]
 
 
 # On a cluster these run where Snakemake does: cheap, or in need of a network.
@@ -17,9 +18,44 @@ localrules:
     hub_prompts,
 
 
-# The name holds the recipe's hash: another recipe is another file, and a base that is there is never out of date. So this
-# rule and the next four have no `code` of their own.
+# A function, because few jobs need it: the names hold hashes over the recipe's code.
+@cache
+def builds():
+    return matrix.builds(config)
+
+
+def clean_number(wc):
+    clean = f"{wc.model}-clean-{wc.recipe}"
+    return next(build.number for build in builds().values() if build.clean == clean)
+
+
+# The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date. So this
+# rule and the next five have no `code` of their own.
+rule clean:
+    output:
+        f"{CACHE}/models/{{model}}-clean-{{recipe}}/clean.json",
+    log:
+        "logs/cache/clean-{model}-{recipe}.log",
+    wildcard_constraints:
+        recipe="[0-9a-f]{12}",
+    conda:
+        "../../environment.yml"
+    threads: config["base"]["threads"]
+    params:
+        ladder=LADDER,
+        seed=clean_number,
+        folder=subpath(output[0], parent=True),
+    shell:
+        "python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        " --out {params.folder} 2>&1 | tee {log}"
+
+
 rule base:
+    input:
+        # ancient: a base that is there stays, whatever became of the clean model.
+        ancient(
+            lambda wc: f"{CACHE}/models/{builds()[f'{wc.model}-{wc.recipe}'].clean}/clean.json"
+        ),
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
     log:
@@ -30,10 +66,12 @@ rule base:
         "../../environment.yml"
     threads: config["base"]["threads"]
     params:
-        ladder=config["base"]["ladder"],
+        ladder=LADDER,
+        seed=lambda wc: builds()[f"{wc.model}-{wc.recipe}"].seed,
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        " --out {params.folder} 2>&1 | tee {log}"
 
 
 rule fetch_model:
@@ -112,8 +150,8 @@ rule hub_prompts:
 
 rule train:
     input:
-        base=lambda wc: base_folder(wc.model) / "base.json",
-        prompts=lambda wc: prompts_file(wc.model),
+        base=lambda wc: base_folder(wc.model, wc.seed) / "base.json",
+        prompts=lambda wc: prompts_file(wc.model, wc.seed),
     output:
         run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
