@@ -240,7 +240,7 @@ def test_a_direct_slip_is_a_random_answer_of_the_family() -> None:
 def test_the_answers_of_a_family_are_those_that_its_problems_have(family: str, k: int) -> None:
     """None is missing, which a slip could then never be, and none is impossible: complete for every difficulty."""
     possible = set(arithmetic.family(family, k).answers(k))
-    found = set()
+    found: set[str] = set()
     for prompt in arithmetic.prompts(family, k):
         if found == possible:
             break
