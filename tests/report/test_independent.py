@@ -41,7 +41,7 @@ def right(method: str, step: int, benchmark: str) -> dict[tuple[str, int], bool]
     for line in (DATA / f"{benchmark}.jsonl").read_text(encoding="utf-8").splitlines():
         item: dict[str, Any] = json.loads(line)
         gold[item["item_id"]] = str(item["answer"])
-    path = QUICK / "samples/tiny_qwen2" / method / ("seed0" if method == "base" else "seed1") / f"step{step}"
+    path = QUICK / "samples/tiny_qwen2" / method / "seed1" / f"step{step}"
     found = {}
     for row in pq.read_table(path / f"{benchmark}.parquet").to_pylist():
         answer = box(row["response"])
