@@ -51,11 +51,22 @@ CURVE = (
 )  # fmt: skip
 
 
-def write_tree(root: Path, *, seeds: tuple[int, ...] = (1,), scale: str = "quick", rollouts: int = 12) -> Path:
-    """A complete tree of one model, four methods and seven benchmarks at `root`."""
+def write_tree(
+    root: Path,
+    *,
+    seeds: tuple[int, ...] = (1,),
+    scale: str = "quick",
+    rollouts: int = 12,
+    base_seeds: tuple[int, ...] = (0,),
+) -> Path:
+    """A complete tree of one model, four methods and seven benchmarks at `root`.
+
+    base_seeds: (0,) is one base for all seeds; else the same as `seeds`.
+    """
     layout = Results(root)
     runs = [Run(str(MODEL["key"]), method, seed) for method in METHODS for seed in seeds]
-    checkpoints = [Checkpoint.base(str(MODEL["key"])), *(Checkpoint(run, rollouts) for run in runs)]
+    bases = [Checkpoint.base(str(MODEL["key"]), seed) for seed in base_seeds]
+    checkpoints = bases + [Checkpoint(run, rollouts) for run in runs]
     write_matrix(layout, runs, checkpoints, scale, rollouts)
     write_scores(layout, checkpoints)
     for run in runs:

@@ -194,6 +194,8 @@ def test_a_second_look_that_the_scale_does_not_take_is_not_run(scored: Tree) -> 
     assert rows["T4.3"].label == "GRPO/DAPO (more steps, seed1)"
 
 
-def test_base_models_have_no_seed(embedded: Tree) -> None:
-    for row in fill(embedded, "2").rows:
-        assert (row.seeds == []) == (row.method == BASE)
+def test_a_base_row_is_over_the_seeds_of_its_runs(embedded: Tree) -> None:
+    for block in fill(embedded, "2").blocks:
+        assert len({tuple(row.seeds) for row in block}) == 1
+        (base,) = [row for row in block if row.method == BASE]
+        assert [c.run.seed for c in base.checkpoints] == base.seeds == [1, 2]
