@@ -29,7 +29,7 @@ from evals.generation.engine import Settings, engine
 from records.errors import whole
 
 LIMIT = 1.5
-FULL = ("syn_mix5", "syn_solve2", "syn_add2", "syn_swap4", "syn_sort", "syn_iter3", "syn_seq")
+MIXED = ("syn_mix4", "syn_solve2", "syn_add2", "syn_as3", "syn_mix2", "syn_mul4", "syn_seq1")  # sampled and greedy
 
 
 def bare(model: Any, tokenizer: Any, plan: Plan, batch_size: int) -> list[str]:
@@ -83,7 +83,7 @@ def main() -> int:
     one_line_per_job("hf")
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("--model", required=True)
-    parser.add_argument("--benchmarks", nargs="+", default=FULL)
+    parser.add_argument("--benchmarks", nargs="+", default=MIXED)
     parser.add_argument("--rounds", type=whole(1), default=3)
     args = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)

@@ -85,7 +85,7 @@ def test_generated_sets_are_the_registered_ones_and_held_out(key: str) -> None:
     assert len({item.item_id for item in items}) == found.n
 
 
-@pytest.mark.parametrize("scale", [("syn_mix5", 7), ("syn_mix3", 7)])
+@pytest.mark.parametrize("scale", [("syn_mix4", 7), ("syn_mix3", 7)])
 def test_each_scale_stands_for_each_set_once(scale: tuple[str, int]) -> None:
     start = SYNTHETIC.index(scale[0])
     assert [benchmark.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(benchmark.PAPER)

@@ -25,7 +25,7 @@ from tests.evals.generation.tiny import save_tiny
 
 PYTHON = os.environ.get("TEPO_VLLM_PYTHON")
 ROOT = Path(__file__).resolve().parents[3]
-KEYS, LIMIT, SEED = ("syn_mix5", "syn_swap4"), 12, 3
+KEYS, LIMIT, SEED = ("syn_mix4", "syn_as3"), 12, 3
 SAMPLED, GREEDY = KEYS
 ENVIRONMENT = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
