@@ -12,7 +12,8 @@
 
 Arms are interleaved. Then a run by stage; its ratio to the limit of arithmetic, which is 2 FLOP per parameter and token
 of a forward pass and 4 of a backward pass, at the speed of a large float32 product on this core (attention is left
-out); and 100 runs with 107 evaluations, as in the embedded matrix. CPU seconds vary by a few per cent with the load.
+out); and 100 runs with as many evaluations as the embedded matrix has for them. CPU seconds vary with the load, so that
+only the ratios of one call compare.
 """
 
 from __future__ import annotations
@@ -37,22 +38,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-BENCHMARKS = ("syn_mix6", "syn_inv4", "syn_add2", "syn_as4", "syn_mix5", "syn_mul5", "syn_seq")
 VARIABLES = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": str(ROOT),
 }  # fmt: skip
-EVALUATIONS = 107  # of 100 runs in the embedded matrix
 
 
-def specification(args: argparse.Namespace) -> dict[str, Any]:
+def specification(args: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]:
     """A run of the embedded scale."""
-    import yaml
-
     from workflow import matrix
 
-    settings = yaml.safe_load((ROOT / "config" / "embedded.yaml").read_text(encoding="utf-8"))
     return {
         "scale": "benchmark", "model": "tiny_qwen2", "method": "tepo", "seed": 1, "trainer": "trl",
         "base": str(args.base.resolve()), "prompts": str(args.prompts.resolve()), "reward": matrix.REWARD,
@@ -66,7 +62,7 @@ def spent(*command: str, environment: dict[str, str] | None = None) -> float:
     done = subprocess.run(
         command, cwd=ROOT, env=environment or {**os.environ, **VARIABLES}, capture_output=True, check=False
     )
-    if done.returncode:
+    if done.returncode or b"going on by itself" in done.stderr:  # a worker refused, and this would be another arm
         sys.exit(f"{' '.join(command)[:300]}\n{done.stderr.decode(errors='replace')[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -225,6 +221,8 @@ def limit(spec: dict[str, Any], out: Path) -> tuple[float, float]:
 
 def main() -> None:
     from records.errors import whole
+    from records.files import read_yaml
+    from workflow import config, matrix
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -241,7 +239,12 @@ def main() -> None:
         print(json.dumps({"plain": plain, "stages": stages}[what](json.loads(text), Path(out))))
         return
     python = [sys.executable, "-m"]
-    spec = specification(args)
+    path = ROOT / "config" / "embedded.yaml"
+    settings, _ = config.resolved(read_yaml(path, "configuration"), [path])
+    benchmarks = settings["evaluation"]["benchmarks"]
+    # of 100 runs of the matrix: some are evaluated twice, and so are the bases
+    evaluations = 100 * len(matrix.checkpoints(settings)) / len(matrix.plan(settings))
+    spec = specification(args, settings)
     folder = Path(tempfile.mkdtemp(prefix="run-cost-"))
     warm = Worker(folder)
     given = ["--base", str(args.base), "--prompts", str(args.prompts), "--data", str(args.data)]
@@ -257,7 +260,7 @@ def main() -> None:
         found["train worker"].append(warm.spent(*run, str(here / "worker")))
         found["train plain"].append(spent(*inside, "plain", text, str(here / "plain")))
         step = here / "alone" / "checkpoints" / f"step{args.rollouts}"
-        draw = [*python, "evals.generate", "--model", str(step), "--data", str(args.data), "--benchmarks", *BENCHMARKS]
+        draw = [*python, "evals.generate", "--model", str(step), "--data", str(args.data), "--benchmarks", *benchmarks]
         if repeat == 0:
             warm.spent(*draw, "--limit", "2", "--out", str(here / "first"))
         found["draw alone"].append(spent(*draw, "--out", str(here / "drawn")))
@@ -288,9 +291,9 @@ def main() -> None:
     seconds = flop / speed
     print(f"arithmetic: {flop / 1e9:.0f} GFLOP at {speed / 1e9:.0f} GFLOP/s = {seconds:.2f} s;", end=" ")
     print(f"ratio alone {mean['train alone'] / seconds:.1f}, worker {mean['train worker'] / seconds:.1f}")
-    print(f"100 runs, {EVALUATIONS} evaluations, CPU minutes:")
+    print(f"100 runs, {evaluations:.0f} evaluations, CPU minutes:")
     for arm in ("alone", "worker", "plain"):
-        parts = [100 * mean[f"train {arm}"], EVALUATIONS * mean[f"draw {arm}"], EVALUATIONS * mean["grade"]]
+        parts = [100 * mean[f"train {arm}"], evaluations * mean[f"draw {arm}"], evaluations * mean["grade"]]
         print(f"  {arm:7} {sum(parts) / 60:5.1f}  (train, draw, grade: {', '.join(f'{x / 60:.1f}' for x in parts)})")
     print(f"the worker, with all its imports: {warm.memory():.0f} MiB resident")
     os.kill(warm.pid, signal.SIGTERM)
