@@ -1,6 +1,6 @@
 """What a run and its evaluation cost in CPU seconds: alone, in a worker, and in plain TRL and lm-eval.
 
-    python benchmarks/run_cost.py --base FOLDER --prompts FILE --data DIR [--rollouts 16] [--repeats 3]
+    python benchmarks/run_cost.py --base FOLDER --prompts FILE --data DIR [--rollouts N] [--repeats 3]
 
     train   alone     python -m methods.train
             worker    the same command, handed to a worker (records/worker.py), which has served one run before
@@ -230,7 +230,7 @@ def main() -> None:
     )
     parser.add_argument("--prompts", required=True, type=Path, help="its prompts: results/cache/prompts/full-...")
     parser.add_argument("--data", required=True, type=Path, help="folder of the embedded benchmarks")
-    parser.add_argument("--rollouts", type=whole(1), default=16)
+    parser.add_argument("--rollouts", type=whole(1), help="default: the embedded matrix's")
     parser.add_argument("--repeats", type=whole(1), default=3)
     parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)  # plain or stages, specification, out
     args = parser.parse_args()
@@ -244,6 +244,7 @@ def main() -> None:
     benchmarks = settings["evaluation"]["benchmarks"]
     # of 100 runs of the matrix: some are evaluated twice, and so are the bases
     evaluations = 100 * len(matrix.checkpoints(settings)) / len(matrix.plan(settings))
+    args.rollouts = args.rollouts or settings["training"]["rollouts"]
     spec = specification(args, settings)
     folder = Path(tempfile.mkdtemp(prefix="run-cost-"))
     warm = Worker(folder)
