@@ -105,7 +105,7 @@ COMMANDS = [
     ("methods.train --out run", "command line: .*--spec"),
     ("methods.train --spec missing.json --out run", "missing.json: run specification is missing"),
     ("models.fetch --hub a/b --out x", "--revision"),
-    ("models.build --model tiny_lama --ladder quick --out x", "'tiny_lama'.*nearest: tiny_llama"),
+    ("models.build --model tiny_lama --ladder quick --seed 1 --out x", "'tiny_lama'.*nearest: tiny_llama"),
     ("evals.score --results nope --checkpoints a --benchmarks b --out c", "a: not of the form <model>/"),
 ]
 
