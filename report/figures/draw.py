@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
 
+AXIS = "step (one rollout)"  # the paper says step, and not which: reading R34
 WIDTH = 6.5  # inches: the text width of a letter or A4 page, so that print keeps the sizes below
 TEXT = 8.0  # points, the smallest
 ROW, NARROW_ROW, HEADER = 1.95, 1.45, 0.25  # inches: a row of panels, of repeated ones; a line of words above
@@ -107,7 +108,7 @@ def _block(part: SubFigure, drawn: DrawnBlock, letters: Iterator[str]) -> None:
         if place + across < len(cells) and cells[place + across] is not None:
             axis.tick_params(labelbottom=False)
         else:
-            axis.set_xlabel("rollout")
+            axis.set_xlabel(AXIS)
         if not drawn.block.repeated or not any(cells[place - place % across : place]):
             axis.set_ylabel("\n".join(filter(None, (cell.panel.quantity.label, cell.setting))))
         else:

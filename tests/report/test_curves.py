@@ -131,6 +131,21 @@ def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tr
     assert captions.paragraphs(key)
 
 
+IN_THE_PAPER = {"figure2": {"grpo", "tepo"}, "figure3": {"grpo", "tepo"}}  # figure -> the lines that the paper draws
+CALLED = {"GSPO": "gspo", "TEPO without KL": "tepo_nokl"}  # in captions
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_caption_says_which_lines_the_paper_does_not_have(key: str) -> None:
+    said = " ".join(captions.paragraphs(key))
+    if key in IN_THE_PAPER:
+        drawn = {line.name for panel in spec.figure(key).panels for line in panel.lines}
+        (ours,) = re.findall(r"the lines of (.*) are ours", said)
+        assert {CALLED[name] for name in ours.split(" and of ")} == drawn - IN_THE_PAPER[key]
+    else:
+        assert said.endswith("The paper has no such figure: all lines are ours.")
+
+
 def test_the_paper_matrix_has_the_papers_figures(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "paper", "embedded.yaml", "paper.yaml", curves_too=False)
     assert {"figure2", "figure3", "models", "methods", "panel_a"} <= {one.key for one in spec.offered(tree)}
@@ -390,6 +405,13 @@ def test_no_text_is_smaller_than_8_points_at_the_width_of_a_page(rendered: Any) 
         sizes = [float(size) for size in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)]
         assert sizes
         assert min(sizes) >= 8
+
+
+def test_the_axis_counts_steps_as_the_papers_does(rendered: Any) -> None:
+    for pictures in rendered.values():
+        svg = pictures["svg"].decode()
+        assert f">{draw.AXIS}<" in svg
+        assert ">rollout<" not in svg
 
 
 def test_a_figure_says_its_seeds_scale_and_collapses(rendered: Any) -> None:

@@ -136,7 +136,7 @@ const curves = (() => {
           cursor: { y: false, drag: { x: true, y: false }, points: { size: 6 }, sync: { key: group.key, setSeries: false, scales: ["x", null] } },
           scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: () => scale } },
           axes: [
-            { ...axis, grid: { show: false }, space: 40, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], label: "rollout", size: 30 },
+            { ...axis, grid: { show: false }, space: 40, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], label: "step (one rollout)", size: 30 },
             { ...axis, size: 52, label, values: (_, ticks) => ticks.map((tick) => plain(tick)) },
           ],
           series,
