@@ -309,7 +309,7 @@ def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
         raise unknown(where, "models", model, models)
     sides = []
     for name in (a, b):
-        runs = [run for run in tree.runs if (run.model, run.method) == (model, tree.method_for(name))]
+        runs = [run for run in tree.averaged if (run.model, run.method) == (model, tree.method_for(name))]
         if not runs:
             raise unknown(where, f"methods of {model}", name, [run.method for run in tree.runs if run.model == model])
         sides.append([measure_run(tree, run) for run in runs])

@@ -247,6 +247,11 @@ class Tree:
         sweep = self.matrix.get("sweep")
         return sweep is not None and run.seed in sweep["test_seeds"] and (run.model, run.method) in self._swept
 
+    @property
+    def averaged(self) -> list[Run]:
+        """Planned runs that means over seeds are over, in the order of the matrix: without a sweep's fresh seeds."""
+        return [run for run in self.runs if not self.is_fresh(run)]
+
     @cached_property
     def _swept(self) -> frozenset[tuple[str, str]]:
         return frozenset((point["model"], point["method"]) for point in self.matrix["sweep"]["points"])

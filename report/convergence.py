@@ -67,15 +67,17 @@ SHOWN = (
 def write(tree: Tree) -> list[Path]:
     """Write the seven files; returns their paths."""
     runs = learning_curves.measures(tree)
-    methods = learning_curves.by_method(runs)
+    # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in sweep/fresh.csv.
+    averaged = [one for one in runs if not tree.is_fresh(one.run)]
+    methods = learning_curves.by_method(averaged)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: learning_curves.read_curve(path) for run, path in paths.items() if stored(path)}
     texts = {
-        "convergence.md": markdown(tree, runs, methods),
+        "convergence.md": markdown(tree, averaged, methods),
         "convergence_runs.csv": run_csv(tree, curves),
         "convergence_readings.csv": reading_csv(tree),
         "convergence_curves.csv": curve_csv(curves),
-        "convergence_dynamics.csv": dynamics_csv(curves),
+        "convergence_dynamics.csv": dynamics_csv({run: c for run, c in curves.items() if not tree.is_fresh(run)}),
     }
     for name, text in texts.items():
         write_text(tree.layout.figures / name, text)

@@ -1,34 +1,36 @@
-"""`python -m report.sweep --results results/mine`: what a sweep found. `--choose` writes each method's chosen value.
+"""`python -m report.sweep --results results/tuned`: what a sweep found. `--choose` writes each method's chosen value.
 
 sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, rank
-                  among the methods there, probability of being best there, regret against the method's own best point
-sweep/sweep.md    the same to read; sweep.svg, sweep.png: score and area against the swept value
+                  among the methods there, probability of being best there, regret against the method's own best point,
+                  runs that failed
+sweep/fresh.csv   on fresh seeds: every method at its chosen value, and at the scale's own (`report.fresh`)
+sweep/sweep.md    both to read, sweep.tex to set; sweep.svg, sweep.png: the figures against the swept value
 sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
 """
 
 from __future__ import annotations
 
-import io
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from records import digests, errors
-from records.errors import MissingInputError, Parser
+from records.errors import Parser
 from records.files import atomic, to_csv, write_text
-from records.layout import Checkpoint, Run
 from records.results_tree import Tree, open_tree
+from report import fresh
+from report.figures.sweep import draw
+from report.sweep_points import Point, chosen, of_sweep, selecting, words
 from report.tables.tidy import percent
 
 FOLDER = "sweep"
-SCORE = "avg_pooled"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
 HEADER = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
-    "area_high", "rank", "methods", "best", "best_how", "regret", "chosen", "edge", "scores_by_seed", "areas_by_seed",
+    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "chosen", "edge",
+    "scores_by_seed", "areas_by_seed",
 )  # fmt: skip
 CHOICE = (
     "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
@@ -36,61 +38,11 @@ CHOICE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Point:
-    """A method with one combination of the swept values, on the selection seeds."""
-
-    model: str
-    row: str  # the method as the configuration names it
-    method: str  # with options and variant
-    title: str  # of the row
-    values: Mapping[str, Any]  # axis -> value, of the axes that the method has
-    score: Mapping[int, float]  # by seed
-    area: Mapping[int, float]
-
-    def figures(self, by: str) -> Mapping[int, float]:
-        return self.score if by == "score" else self.area
-
-    def mean(self, by: str) -> float | None:
-        values = self.figures(by).values()
-        return math.fsum(values) / len(values) if values else None
-
-
-def points(tree: Tree) -> list[Point]:
-    """Every point of the tree's sweep, in its order. Raises where a seed is not scored yet."""
-    from evals import learning_curves
-
-    sweep = _sweep(tree)
-    found = []
-    for entry in sweep["points"]:
-        score, area = {}, {}
-        for seed in sweep["select_seeds"]:
-            run = Run(entry["model"], entry["method"], seed)
-            value = tree.scores.get((Checkpoint(run, max(entry["steps"])), SCORE))
-            measured = learning_curves.measure_run(tree, run).values["area"]
-            if value is None or value.value is None or measured is None:
-                raise MissingInputError(f"{tree.layout.run(run)}: not trained and scored yet: a sweep chooses from all")
-            score[seed], area[seed] = value.value, measured
-        title = _title(entry["row"], tree)
-        found.append(Point(entry["model"], entry["row"], entry["method"], title, entry["values"], score, area))
-    return found
-
-
-def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
-    """(model, row) -> the point with the highest mean; of equal ones the first, as the configuration lists them."""
-    best: dict[tuple[str, str], Point] = {}
-    for point in found:
-        place = point.model, point.row
-        if place not in best or (point.mean(by) or 0.0) > (best[place].mean(by) or 0.0):
-            best[place] = point
-    return best
-
-
-def table(tree: Tree) -> list[dict[str, Any]]:
+def table(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of sweep.csv. A method without a swept option stands at every point of that axis."""
     from evals.stats import compare
 
-    sweep, found = _sweep(tree), points(tree)
+    sweep = of_sweep(tree)
     by, best = sweep["by"], chosen(found, sweep["by"])
     rows = []
     for model in dict.fromkeys(point.model for point in found):
@@ -98,49 +50,50 @@ def table(tree: Tree) -> list[dict[str, Any]]:
             grid = dict(zip(sweep["axes"], combination, strict=True))
             here = [p for p in found if p.model == model and p.values.items() <= grid.items()]
             means = {point.row: point.mean(by) or 0.0 for point in here}
-            chances, how = compare.chances_of_being_best({point.row: point.figures(by) for point in here})
+            by_row = {point.row: point.figures(by) for point in here}
+            chances, how = compare.chances_of_being_best(by_row)
+            places = compare.ranks(by_row)
             for point in here:
                 top = best[model, point.row]
-                score, area = compare.over_seeds(point.score), compare.over_seeds(point.area)
-                rows.append(
-                    {
-                        "model": model,
-                        "row": point.row,
-                        "title": point.title,
-                        "method": point.method,
-                        "values": _words(grid),
-                        "own": _yes(_is_own(grid, tree)),
-                        "seeds": " ".join(map(str, sorted(point.score))),
-                        "score": score.value,
-                        "score_low": score.low,
-                        "score_high": score.high,
-                        "area": area.value,
-                        "area_low": area.low,
-                        "area_high": area.high,
-                        "rank": 1 + sum(other > means[point.row] for other in means.values()),
-                        "methods": len(here),
-                        "best": chances.get(point.row),
-                        "best_how": how,
-                        "regret": (top.mean(by) or 0.0) - means[point.row],
-                        "chosen": _yes(top is point),
-                        "edge": _yes(_at_edge(point, sweep["axes"])),
-                        "scores_by_seed": _by_seed(point.score),
-                        "areas_by_seed": _by_seed(point.area),
-                    }
-                )
+                row: dict[str, Any] = {
+                    "model": model,
+                    "row": point.row,
+                    "title": point.title,
+                    "method": point.method,
+                    "values": words(grid),
+                    "own": _yes(point.is_own),
+                    "seeds": " ".join(map(str, sorted(point.area))),
+                    "rank": 1 + sum(other > means[point.row] for other in means.values()),
+                    "methods": len(here),
+                    "best": chances.get(point.row),
+                    "best_how": how,
+                    "failed": len(point.failed),
+                    "regret": (top.mean(by) or 0.0) - means[point.row],
+                    "chosen": _yes(top is point),
+                    "edge": _yes(_at_edge(point, sweep["axes"])),
+                    "scores_by_seed": _by_seed(point.score),
+                    "areas_by_seed": _by_seed(point.area),
+                }
+                row |= dict(zip(("rank_low", "rank_high"), places.get(point.row, (None, None)), strict=True))
+                for key, by_seed in (("score", point.score), ("area", point.area)):
+                    estimate = compare.over_seeds(by_seed) if by_seed else None
+                    row |= {key: None, f"{key}_low": None, f"{key}_high": None}
+                    if estimate is not None:
+                        row |= {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}
+                rows.append(row)
     return rows
 
 
 def choice(tree: Tree) -> list[dict[str, Any]]:
     """The rows of choice.csv."""
-    sweep, found = _sweep(tree), points(tree)
+    sweep, found = of_sweep(tree), selecting(tree)
     best = chosen(found, sweep["by"])
     return [
         {
             "model": point.model,
             "row": point.row,
             "method": point.method,
-            "values": _words(point.values),
+            "values": point.words,
             "by": sweep["by"],
             "select_seeds": " ".join(map(str, sweep["select_seeds"])),
             "mean": point.mean(sweep["by"]),
@@ -154,108 +107,137 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
-    sweep = _sweep(tree)
-    what = " and ".join(sweep["axes"])
-    seeds = ", ".join(map(str, sweep["select_seeds"]))
-    lines = [f"# Sweep of {what}", ""]
-    heads = ["Value", "Method", *MEASURES.values(), "Rank", "P(best), %", "Regret", "Chosen"]
+@dataclass(frozen=True)
+class Section:
+    """A table in words, for Markdown and for LaTeX."""
+
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    note: str
+
+
+def sections(
+    tree: Tree, rows: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], list[Section]]]:
+    """The tables of each model: the comparisons on fresh seeds first, then what chose the values."""
     for model in tree.models:
-        own = [row for row in rows if row["model"] == model["key"]]
-        if not own:
-            continue
-        lines += [f"## {model['title']}", "", f"| {' | '.join(heads)} |", "|---|---|" + "---:|" * 5 + "---|"]
-        for row in own:
-            mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
-            cells = [row["values"] + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
-            cells += [percent(row["score"]), percent(row["area"]), f"{row['rank']} of {row['methods']}"]
-            cells += [percent(row["best"]) or "–", percent(row["regret"]), mark]
-            lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
-    lines += [
-        f"Means over the selection seeds {seeds}, in percent. Rank and P(best): among the methods at the same value, "
-        f"by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen value, so in "
-        "the rows of the scale's own value what a comparison at that single value costs it. These means chose the "
-        "values and are therefore too high; a comparison is that on fresh seeds, in the table of all runs.",
-        "",
-    ]
+        selected = [row for row in rows if row["model"] == model["key"]]
+        found = []
+        for name in fresh.COMPARED:
+            lines = [row for row in compared if (row["model"], row["compared"]) == (model["key"], name)]
+            if lines:
+                found.append(_fresh(name, lines, tree))
+        if selected:
+            found.append(_selection(selected, tree))
+            yield model, found
+
+
+def _fresh(name: str, rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
+    baseline = next((row["title"] for row in rows if row["method"] == _versus(rows)), "the baseline")
+    scored = any(row["score"] is not None for row in rows)
+    heads = ["Method", *(["Value"] if name == "chosen" else []), MEASURES["area"], f"Δ {baseline}", "Rank"]
+    heads += ["P(best), %", *(["Regret"] if name == "own" else []), "Final reward"]
+    heads += [*([MEASURES["score"]] if scored else []), "Failed"]
+    lines = []
+    for row in rows:
+        cells = [row["title"], *([_plain_values(row["values"])] if name == "chosen" else [])]
+        cells += [_estimate(row, "area"), _difference(row, "difference", row["mark"]), _rank(row)]
+        cells += [percent(row["best"]) or "–"]
+        cells += [_difference(row, "regret", row["regret_mark"])] if name == "own" else []
+        cells += [_estimate(row, "final"), *([_estimate(row, "score")] if scored else []), _failed(row)]
+        lines.append(cells)
+    seeds = rows[0]["seeds"].replace(" ", ", ")
+    tests = next((row["tests"] for row in rows if row["tests"]), 0)
+    note = (
+        f"Fresh seeds {seeds}: none of them chose a value. Percent, with 95 % intervals over seeds. Δ is paired by "
+        f"seed; ↑ ↓ its interval excludes 0, also after Holm's correction over the {tests} comparisons; ↑? ↓? before "
+        "it only; ≈ it includes 0; ? cannot be said. Rank: by area, with the 95 % interval of its place. P(best): of "
+        "having the highest mean."
+    )
+    if name == "own":
+        note += (
+            " Regret: the method's area at its chosen value minus that here, corrected likewise; 0 where they are one."
+        )
+    return Section(f"{fresh.COMPARED[name]}, fresh seeds", heads, lines, note)
+
+
+def _versus(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The method that the lines are compared with; None where nothing is."""
+    return next((str(row["versus"]) for row in rows if row["versus"]), None)
+
+
+def _selection(rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
+    sweep = of_sweep(tree)
+    scored = any(row["score"] is not None for row in rows)
+    keys = [key for key in MEASURES if scored or key != "score"]
+    heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Rank", "P(best), %", "Regret", "Failed", "Chosen"]
+    lines = []
+    for row in rows:
+        mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
+        cells = [_plain_values(row["values"]) + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
+        runs = len(row["seeds"].split())
+        fail = f"{row['failed']} of {runs} fail" if row["failed"] else ""
+        cells += [fail or _estimate(row, key) for key in keys]
+        cells += [_rank(row), "–" if fail else percent(row["best"]) or "–", percent(row["regret"]), _failed(row), mark]
+        lines.append(cells)
+    seeds = ", ".join(map(str, sweep["select_seeds"]))
+    note = (
+        f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "
+        f"at the same value, by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen "
+        "value. These means chose the values and are therefore too high; a comparison is that on fresh seeds. A run "
+        "fails that ends (last three rollouts) with no more reward than it began with (first three), or collapses: "
+        "where one fails, the mean says little and is not shown."
+    )
+    return Section("What chose the values", heads, lines, note)
+
+
+def markdown(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]]) -> str:
+    from report.tables.render import escape_markdown
+
+    lines = [f"# Sweep of {_axes(tree)}", ""]
+    for model, parts in tables:
+        lines += [f"## {escape_markdown(model['title'])}", ""]
+        for part in parts:
+            lines += [f"### {part.title}", "", f"| {' | '.join(part.heads)} |", "|" + "---|" * len(part.heads)]
+            lines += ["| " + " | ".join(map(escape_markdown, cells)) + " |" for cells in part.lines]
+            lines += ["", part.note, ""]
     return "\n".join(lines)
 
 
-def draw(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Score and area against the first axis, a line for each method (and value of further axes), band: its seeds."""
-    import matplotlib
-    from matplotlib.figure import Figure
+def latex(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]]) -> str:
+    """Fragments for `\\input`; the preamble needs booktabs and graphicx, as for the other tables."""
+    from report.tables.render import escape_latex
 
-    from report.figures.draw import SETTINGS, WIDTH
-    from report.figures.spec import ALONE, GRID, PAPER, STYLES
-
-    matplotlib.use("agg")
-    sweep = _sweep(tree)
-    axis, values = next(iter(sweep["axes"].items()))
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    places = {value: float(value) if numbers else float(n) for n, value in enumerate(values)}
-    models = [model for model in tree.models if any(row["model"] == model["key"] for row in rows)]
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(WIDTH, 2.4 * len(models) + 0.4), layout="constrained")
-        axes = figure.subplots(len(models), 2, squeeze=False)
-        for line, model in enumerate(models):
-            lines: dict[str, list[Mapping[str, Any]]] = {}
-            for row in (row for row in rows if row["model"] == model["key"]):
-                rest = row["values"].partition(" ")[2]
-                lines.setdefault(row["title"] + (f", {rest}" if rest else ""), []).append(row)
-            for column, (key, title) in enumerate(MEASURES.items()):
-                panel = axes[line][column]
-                for number, (name, own) in enumerate(lines.items()):
-                    colour, dashes, width = STYLES[number % ALONE]
-                    x = [places[value] for value in values]
-                    seeds = [_seed_values(row[f"{key}s_by_seed"]) for row in own]
-                    style: Any = {"color": colour, "linewidth": width, "marker": "o", "markersize": 3, "label": name}
-                    panel.plot(x, [100 * row[key] for row in own], **(style | ({"dashes": dashes} if dashes else {})))
-                    low, high = [100 * min(s) for s in seeds], [100 * max(s) for s in seeds]
-                    panel.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-                if numbers and is_geometric([float(v) for v in values]):
-                    panel.set_xscale("log")
-                    panel.minorticks_off()
-                panel.set_xticks(list(places.values()), [f"{v:g}" if numbers else str(v) for v in values])
-                panel.set_xlabel(axis.removeprefix("training.").replace("_", " "))
-                panel.set_ylabel("percent")
-                panel.set_title(f"({'abcdefghijklmnop'[2 * line + column]}) {title}, {model['title']}", loc="left")
-                panel.grid(axis="y", color=GRID, linewidth=0.6)
-                for side in ("top", "right"):
-                    panel.spines[side].set_visible(False)
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=3.2)
-        svg, png = io.BytesIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-        figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
-    return {"svg": svg.getvalue(), "png": png.getvalue()}
-
-
-def is_geometric(values: Sequence[float]) -> bool:
-    """Whether positive values lie more evenly on a logarithmic axis than on a linear one.
-
-    >>> is_geometric([5e-5, 1e-4, 2e-4]), is_geometric([0.1, 0.2, 0.3])
-    (True, False)
-    """
-    ordered = sorted(values)
-    if len(ordered) < 3 or ordered[0] <= 0:
-        return len(ordered) == 2 and ordered[0] > 0 and ordered[1] / ordered[0] >= 5
-
-    def unevenness(places: Sequence[float]) -> float:
-        steps = [b - a for a, b in pairwise(places)]
-        return max(steps) / min(steps)
-
-    return unevenness([math.log(value) for value in ordered]) < unevenness(ordered)
+    lines = [f"% Sweep of {escape_latex(_axes(tree))}. Needs booktabs and graphicx."]
+    for model, parts in tables:
+        for part in parts:
+            title = f"{part.title}: {model['title']} ({tree.scale} scale)"
+            lines += ["\\begin{table}[p]", f"\\caption{{{escape_latex(title)}}}", "\\centering"]
+            lines += ["\\resizebox{\\textwidth}{!}{%", f"\\begin{{tabular}}{{{'l' * len(part.heads)}}}", "\\toprule"]
+            lines += [" & ".join(map(escape_latex, part.heads)) + " \\\\", "\\midrule"]
+            lines += [" & ".join(map(escape_latex, cells)) + " \\\\" for cells in part.lines]
+            lines += ["\\bottomrule", "\\end{tabular}}", "\\end{table}"]
+            lines += [f"{{\\footnotesize \\noindent {escape_latex(part.note)}\\par}}"]
+    return "\n".join(lines) + "\n"
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write sweep.csv, .md, .svg, .png and their hashes; returns the paths."""
-    folder, rows = tree.root / FOLDER, table(tree)
-    write_text(folder / "sweep.csv", to_csv(HEADER, rows))
-    write_text(folder / "sweep.md", markdown(tree, rows))
-    paths = [folder / "sweep.csv", folder / "sweep.md"]
-    for kind, data in draw(tree, rows).items():
+    """Write sweep.csv, fresh.csv, sweep.md, .tex, .svg, .png and their hashes; returns the paths."""
+    folder, sweep, found = tree.root / FOLDER, of_sweep(tree), selecting(tree)
+    rows, compared = table(tree, found), fresh.rows(tree, found)
+    tables = list(sections(tree, rows, compared))
+    texts = {
+        "sweep.csv": to_csv(HEADER, rows),
+        "fresh.csv": to_csv(fresh.HEADER, compared),
+        "sweep.md": markdown(tree, tables),
+        "sweep.tex": latex(tree, tables),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    paths = [folder / name for name in texts]
+    axis, values = next(iter(sweep["axes"].items()))
+    for kind, data in draw(axis, values, tree.models, rows).items():
         paths.append(folder / f"sweep.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(data)
@@ -263,32 +245,38 @@ def write(tree: Tree) -> list[Path]:
     return paths
 
 
-def _sweep(tree: Tree) -> Mapping[str, Any]:
-    sweep = tree.matrix.get("sweep")
-    if not sweep:
-        raise MissingInputError(
-            f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"
-        )
-    return dict(sweep)
+def _axes(tree: Tree) -> str:
+    return " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in of_sweep(tree)["axes"])
 
 
-def _title(row: str, tree: Tree) -> str:
-    from methods import catalog
-
-    return catalog.parse(row).title
-
-
-def _words(values: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{axis}={value:g}" if isinstance(value, float) else f"{axis}={value}" for axis, value in values.items()
-    )
+def _plain_values(text: str) -> str:
+    """`training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`."""
+    return ", ".join(pair.partition("=")[2] for pair in text.split()) or "–"
 
 
-def _is_own(grid: Mapping[str, Any], tree: Tree) -> bool:
-    """Whether all swept training settings are the scale's own here."""
-    training = tree.matrix["training"]
-    swept = {axis.removeprefix("training."): v for axis, v in grid.items() if axis.startswith("training.")}
-    return bool(swept) and all(training.get(key) == value for key, value in swept.items())
+def _estimate(row: Mapping[str, Any], key: str) -> str:
+    if row[key] is None:
+        return "–"
+    low, high = row[f"{key}_low"], row[f"{key}_high"]
+    return percent(row[key]) if low is None else f"{percent(row[key])} [{percent(low)}, {percent(high)}]"
+
+
+def _difference(row: Mapping[str, Any], key: str, mark: str | None) -> str:
+    value, low, high = row[key], row[f"{key}_low"], row[f"{key}_high"]
+    if value is None:
+        return "–"
+    text = f"{100 * value:+.2f}" if value else "0.00"
+    text += "" if low is None else f" [{percent(low)}, {percent(high)}]"
+    return f"{text} {mark}".rstrip() if mark else text
+
+
+def _rank(row: Mapping[str, Any]) -> str:
+    text = f"{row['rank']} of {row['methods']}"
+    return text if row["rank_low"] is None else f"{text} [{row['rank_low']:g}, {row['rank_high']:g}]"
+
+
+def _failed(row: Mapping[str, Any]) -> str:
+    return f"{row['failed']} of {len(row['seeds'].split())}"
 
 
 def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
@@ -302,10 +290,6 @@ def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
 
 def _by_seed(values: Mapping[int, float]) -> str:
     return " ".join(f"{seed}:{values[seed]!r}" for seed in sorted(values))
-
-
-def _seed_values(text: str) -> list[float]:
-    return [float(pair.partition(":")[2]) for pair in text.split()]
 
 
 def _yes(value: bool) -> str:

@@ -178,9 +178,37 @@ def chances_of_being_best(by_name: Mapping[str, Mapping[int, float]]) -> tuple[d
 
     Only seeds that all methods have count. No method, a single one, or fewer than two common seeds: no probabilities.
     """
-    common = sorted(set.intersection(*map(set, by_name.values()))) if by_name else []
+    common = _common(by_name)
     if len(by_name) < 2 or len(common) < 2:
         return {}, "fewer than two methods, or than two seeds in common"
+    drawn_DM = _means_drawn(by_name, common)
+    best_DM = drawn_DM >= drawn_DM.max(1, keepdims=True) - ROUNDING
+    share_M = (best_DM / best_DM.sum(1, keepdims=True)).mean(0)
+    n = len(common)
+    how = f"highest of {len(by_name)} means over {n} common seeds, in {DRAWS:,} draws of their paired t distribution"
+    return dict(zip(by_name, map(float, share_M), strict=True)), how
+
+
+def ranks(by_name: Mapping[str, Mapping[int, float]]) -> dict[str, tuple[float, float]]:
+    """95 % interval of each method's place (1: the highest mean) in the draws of `chances_of_being_best`; methods that
+    tie have the better place. Empty where that gives no probabilities.
+    """
+    common = _common(by_name)
+    if len(by_name) < 2 or len(common) < 2:
+        return {}
+    drawn_DM = _means_drawn(by_name, common)
+    place_DM = 1 + (drawn_DM[:, None, :] > drawn_DM[:, :, None] + ROUNDING).sum(2)
+    tail = (1 - intervals.CONFIDENCE) / 2
+    low_M, high_M = np.quantile(place_DM, (tail, 1 - tail), axis=0)
+    return {name: (float(low_M[m]), float(high_M[m])) for m, name in enumerate(by_name)}
+
+
+def _common(by_name: Mapping[str, Mapping[int, float]]) -> list[int]:
+    return sorted(set.intersection(*map(set, by_name.values()))) if by_name else []
+
+
+def _means_drawn(by_name: Mapping[str, Mapping[int, float]], common: Sequence[int]) -> intervals.Array:
+    """(D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: seeds."""
     value_MS = np.array([[seeds[seed] for seed in common] for seeds in by_name.values()], float)
     mean_M = value_MS.mean(1)
     deviation_MS = value_MS - mean_M[:, None]
@@ -189,11 +217,8 @@ def chances_of_being_best(by_name: Mapping[str, Mapping[int, float]]) -> tuple[d
     normal_DS = generator.standard_normal((DRAWS, n))
     scale_D = np.sqrt((n - 1) / generator.chisquare(n - 1, DRAWS))
     # cov of deviation @ normal is the sum of squares: over S (S - 1) it is the squared standard error of the mean
-    drawn_DM = mean_M + scale_D[:, None] * (normal_DS @ deviation_MS.T) / math.sqrt(n * (n - 1))
-    best_DM = drawn_DM >= drawn_DM.max(1, keepdims=True) - ROUNDING
-    share_M = (best_DM / best_DM.sum(1, keepdims=True)).mean(0)
-    how = f"highest of {len(by_name)} means over {n} common seeds, in {DRAWS:,} draws of their paired t distribution"
-    return dict(zip(by_name, map(float, share_M), strict=True)), how
+    drawn_DM: intervals.Array = mean_M + scale_D[:, None] * (normal_DS @ deviation_MS.T) / math.sqrt(n * (n - 1))
+    return drawn_DM
 
 
 def _values(score_by_seed: Mapping[int, float]) -> intervals.Array:

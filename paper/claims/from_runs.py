@@ -227,7 +227,7 @@ class Runs:
         method = self.tree.method_for(self.instead.get(id, run.method) + (f"@{self.variant}" if self.variant else ""))
         if model is None or method is None:
             return None
-        runs = tuple(r for r in self.tree.runs if (r.model, r.method) == (model["key"], method))
+        runs = tuple(r for r in self.tree.averaged if (r.model, r.method) == (model["key"], method))
         if not runs:
             return None
         trained = min(max(self.tree.runs[r]["steps"]) for r in runs)

@@ -313,7 +313,7 @@ def planned(figure: Figure, panel: Panel, line: LineSpec, tree: Tree) -> list[Ru
     model = tree.model_for(panel.model, figure.models[panel.model])
     for name in line.with_model(panel.model) if model else ():
         method = tree.method_for(under(name, panel.variant))
-        hits = [run for run in tree.runs if model and (run.model, run.method) == (model["key"], method)]
+        hits = [run for run in tree.averaged if model and (run.model, run.method) == (model["key"], method)]
         if hits:
             return hits
     return []

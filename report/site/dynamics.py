@@ -35,7 +35,7 @@ def view(tree: Tree, summaries: Sequence[Summary]) -> dict[str, Any]:
     means = _means(tree)
     seeds: dict[tuple[str, str], list[Summary]] = {}
     for summary in summaries:
-        if summary.rollouts:
+        if summary.rollouts and not tree.is_fresh(summary.run):
             seeds.setdefault((summary.run.model, summary.run.method), []).append(summary)
     lost = [key for key in seeds if key not in means]
     if lost:

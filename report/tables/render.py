@@ -217,7 +217,7 @@ def csv_table(table: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    text = environment(HERE, finalize=_escape_markdown).get_template("table.md.j2").render(table=_beside(table))
+    text = environment(HERE, finalize=escape_markdown).get_template("table.md.j2").render(table=_beside(table))
     return text.rstrip() + "\n"
 
 
@@ -230,7 +230,7 @@ def latex(table: Table) -> str:
     # Braces are LaTeX's own, so the template marks its places by angle brackets.
     marks = {"variable_start_string": "<<", "variable_end_string": ">>"}
     marks |= {"block_start_string": "<%", "block_end_string": "%>"}
-    template = environment(HERE, finalize=_escape_latex, **marks).get_template("table.tex.j2")
+    template = environment(HERE, finalize=escape_latex, **marks).get_template("table.tex.j2")
     return template.render(table=_beside(table))
 
 
@@ -258,7 +258,7 @@ def environment(folder: Path, **options: Any) -> Environment:
     return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
 
 
-def _escape_markdown(value: object) -> str:
+def escape_markdown(value: object) -> str:
     """Text that comes from outside, as plain Markdown: no table bars, no tags, no emphasis."""
     text = str(value)
     for raw, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("\n", " ")):
@@ -276,7 +276,7 @@ SYMBOLS = {
 }  # fmt: skip
 
 
-def _escape_latex(value: object) -> str:
+def escape_latex(value: object) -> str:
     """Text as data: no character of it is a command, and none is one that pdflatex cannot set."""
     return "".join(SYMBOLS.get(c, c if _settable(c) else f"[U+{ord(c):04X}]") for c in str(value))
 

@@ -179,3 +179,12 @@ def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path:
     assert {cell(filled(tree, "runs"), f"my_model/{MINE}/step12", key).state for key in ("final", "area")} == {
         "missing"
     }
+
+
+def test_places_are_those_of_the_draws() -> None:
+    one, two, three = ({1: x, 2: x + 0.1, 3: x + 0.2} for x in (0.1, 0.5, 0.3))
+    assert compare.ranks({"a": one, "b": two, "c": three}) == {"a": (3, 3), "b": (1, 1), "c": (2, 2)}, "always apart"
+    assert compare.ranks({"a": one, "b": dict(one)}) == {"a": (1, 1), "b": (1, 1)}, "a tie has the better place"
+    assert compare.ranks({"a": one}) == {}
+    unsure = compare.ranks({"a": {1: 0.5, 2: 0.1}, "b": {1: 0.1, 2: 0.5}})
+    assert unsure == {"a": (1, 2), "b": (1, 2)}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evals import learning_curves
 from records.layout import Run
 from records.results_tree import Tree
-from report import sweep
+from report import convergence, fresh, sweep
+from report.figures import spec as figures
+from report.figures import sweep as drawing
+from report.sweep_points import Point, measured, selecting
 from report.tables import runs, spec, tidy
 from tests.report import synthetic
 from tests.report.tables import filled
@@ -65,7 +70,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
-    rows = {(row["method"], row["values"]): row for row in sweep.table(swept)}
+    rows = {(row["method"], row["values"]): row for row in sweep.table(swept, selecting(swept))}
     assert len(rows) == 4
     for (method, _), row in rows.items():
         scores = [
@@ -115,14 +120,116 @@ def test_the_papers_rows_do_not_average_over_fresh_seeds(swept: Tree) -> None:
 
 def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
     names = {path.name for path in sweep.write(swept)}
-    assert names == {"sweep.csv", "sweep.md", "sweep.svg", "sweep.png"}
+    assert names == {"sweep.csv", "fresh.csv", "sweep.md", "sweep.tex", "sweep.svg", "sweep.png"}
     with open(swept.root / "sweep/sweep.csv", encoding="utf-8", newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 4
     text = (swept.root / "sweep/sweep.md").read_text()
-    assert "training.learning_rate=0.0001 (scale's own)" in text
+    assert "| 0.0001 (scale's own) |" in text
+    assert text.index("Each method at its own value, fresh seeds") < text.index("What chose the values")
+    tex = (swept.root / "sweep/sweep.tex").read_text()
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == text.count("###") == 2
     svg = (swept.root / "sweep/sweep.svg").read_text()
     assert "learning rate" in svg
     assert all(title in svg for title in ("GRPO/DAPO", "TEPO", "Area under reward"))
+
+
+def compared(tree: Tree) -> dict[str, dict[str, object]]:
+    return {str(row["row"]): row for row in fresh.rows(tree, selecting(tree)) if row["compared"] == "chosen"}
+
+
+def test_methods_at_their_own_values_are_compared_on_fresh_seeds_alone(swept: Tree) -> None:
+    rows = compared(swept)
+    best = {row["row"]: row["method"] for row in sweep.choice(swept) if row["chosen"] == "yes"}
+    areas = {}
+    for name, row in rows.items():
+        assert (row["method"], row["seeds"]) == (best[name], " ".join(map(str, TEST)))
+        area = {s: learning_curves.measure_run(swept, Run("tiny_qwen2", best[name], s)).values["area"] for s in TEST}
+        areas[name] = [value for value in area.values() if value is not None]
+        assert row["area"] == pytest.approx(sum(areas[name]) / 2)
+    difference = [a - b for a, b in zip(areas["tepo"], areas["grpo"], strict=True)]
+    assert rows["tepo"]["difference"] == pytest.approx(sum(difference) / 2)
+    assert rows["grpo"]["difference"] is None, "the baseline is compared with nothing"
+    assert rows["tepo"]["tests"] == 1
+    assert sorted(str(row["rank"]) for row in rows.values()) == ["1", "2"]
+
+
+def test_regret_is_measured_where_nothing_was_chosen(swept: Tree) -> None:
+    """With the scale's own value on the fresh seeds too, and without it."""
+    assert [row["compared"] for row in fresh.rows(swept, selecting(swept))] == ["chosen", "chosen"]
+    point = {row["row"]: row for row in fresh.rows(swept, selecting(swept))}
+    assert all(row["regret"] is None for row in point.values())
+    tree = Tree(swept.root)
+    # the own values' runs are those of the selection seeds here: they take the place of the second round's
+    tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"test_seeds": list(SELECT)}}
+    rows = [row for row in fresh.rows(tree, selecting(tree)) if row["compared"] == "own"]
+    chosen = {row["row"]: row for row in fresh.rows(tree, selecting(tree)) if row["compared"] == "chosen"}
+    assert {row["method"] for row in rows} == {"grpo", "tepo"}
+    for row in rows:
+        assert row["regret"] == pytest.approx(chosen[row["row"]]["area"] - row["area"])
+
+
+def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
+    final = dict.fromkeys(areas, 0.5)
+    return Point("tiny_qwen2", "tepo", "tepo", "tepo", "TEPO", {"beta": 1}, areas, final, {}, failed)
+
+
+def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) -> None:
+    tree = Tree(swept.root)
+    tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"axes": {"beta": [1, 2]}, "by": "area"}}
+    steady, failing = curve_point({1: 0.6, 2: 0.7}), curve_point({1: 0.6, 2: 0.1}, failed=(2,))
+    points = [steady, replace(failing, method="tepo+beta=2", values={"beta": 2})]
+    rows = sweep.table(tree, points)
+    assert [row["failed"] for row in rows] == [0, 1]
+    text = sweep.markdown(tree, list(sweep.sections(tree, rows, [])))
+    assert "| 1 of 2 fail |" in text
+    assert "65.00 [" in text
+    assert "35.00" not in text
+    assert "Avg. (pooled)" not in text, "nothing was scored"
+    pictures = drawing.draw("beta", [1, 2], tree.models, rows)
+    assert b"Avg. (pooled)" not in pictures["svg"]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "failed"), [((0.2, 0.2, 0.3, 0.5, 0.6, 0.7), ()), ((0.5, 0.4, 0.3, 0.2, 0.2, 0.2), (1,))]
+)
+def test_a_run_fails_that_ends_with_no_more_than_it_began(
+    tmp_path: Path, rewards: tuple[float, ...], failed: tuple[int, ...]
+) -> None:
+    from records.provenance import sha256_bytes
+
+    tree = Tree(synthetic.write_tree(tmp_path / "rates", rollouts=len(rewards)))
+    folder = tree.layout.run(Run("tiny_qwen2", "tepo", 1))
+    with open(folder / "curve.csv", encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    for row in rows:
+        row["reward"] = str(rewards[int(row["rollout"]) - 1]) if row["reward"] else ""
+    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    record = json.loads((folder / "run.json").read_text())
+    record["outputs"]["curve.csv"] = sha256_bytes((folder / "curve.csv").read_bytes())
+    (folder / "run.json").write_text(json.dumps(record))
+    entry = {"model": "tiny_qwen2", "row": "tepo", "base": "tepo", "method": "tepo", "values": {}, "steps": [12]}
+    assert measured(tree, entry, [1]).failed == failed
+
+
+def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
+    """Figures, convergence and comparisons of curves, in a tree where a method has both kinds."""
+    tree = Tree(swept.root)
+    more = [{"model": "tiny_qwen2", "method": "tepo", "row": "tepo", "seed": seed, "steps": [12]} for seed in TEST]
+    tree.matrix = swept.matrix | {"runs": swept.matrix["runs"] + more}
+    figure = figures.figure("2")
+    lines = [
+        run for panel in figure.panels for line in panel.lines for run in figures.planned(figure, panel, line, tree)
+    ]
+    assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
+    assert learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "area").n == len(SELECT)
+    convergence.write(tree)
+    with open(tree.layout.figures / "convergence_methods.csv", encoding="utf-8", newline="") as stream:
+        assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
+    with open(tree.layout.figures / "convergence_dynamics.csv", encoding="utf-8", newline="") as stream:
+        assert {row["seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
 
 
 @pytest.mark.parametrize(
@@ -130,11 +237,11 @@ def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
     [((5e-5, 1e-4, 2e-4), True), ((1, 2, 3), False), ((0.001, 0.1), True), ((1, 2), False), ((0, 1, 10), False)],
 )
 def test_the_axis_is_logarithmic_where_the_values_are_spaced_so(values: tuple[float, ...], log: bool) -> None:
-    assert sweep.is_geometric(values) is log
+    assert drawing.is_geometric(values) is log
 
 
 def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
     from records.errors import MissingInputError
 
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
-        sweep.table(scored)
+        sweep.write(scored)

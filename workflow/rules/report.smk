@@ -153,10 +153,12 @@ rule sweep_table:
             f"{RESULTS.root}/sweep/sweep",
             ".csv",
             ".md",
+            ".tex",
             ".svg",
             ".png",
             ".sha256",
         ),
+        f"{RESULTS.root}/sweep/fresh.csv",
     log:
         f"{LOGS}/sweep.log",
     conda:
