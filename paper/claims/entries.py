@@ -16,7 +16,10 @@ from records.files import read_csv, to_csv
 Verdict = Literal["supported", "contradicted", "undecided", "not testable at this scale"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 MEANING: dict[Verdict, str] = {
-    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of its family",
+    "supported": (
+        "the 95 % interval excludes the null on the claimed side, after Holm over the claims of its family; a claim "
+        "about what is learnt also exceeds its own contrast under each placebo reward"
+    ),
     "contradicted": "it excludes the null on the other side, after the same correction",
     "undecided": "neither, or there is no figure; the smallest difference that would have been seen is given",
     "not testable at this scale": "the numbers of this scale cannot speak about the claim; what they are is shown",
@@ -25,6 +28,8 @@ MEANING: dict[Verdict, str] = {
 # Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 8 rollouts.
 LEAST_ROLLOUTS = 8
 RULE = f"A verdict needs runs of {LEAST_ROLLOUTS} rollouts or more, and a difference over two seeds or more."
+
+NO_RUN = "no placebo run"  # `placebo` of a claim that placebo rewards are asked about, where none was trained
 
 POINTS = "points"  # unit of scores: stored as fractions, shown as percentage points
 
@@ -67,6 +72,7 @@ class Entry:
     detectable: float | None = None  # smallest distance from the null found in 80 % of repetitions
     needs: str = ""  # files of the results tree that the test reads
     runs: tuple[str, ...] = ()  # folders below the results folder, or ids of printed rows
+    placebo: str = ""  # what the placebo rewards say of a supported claim (`paper.claims.placebo`); "": not asked
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -78,6 +84,7 @@ class Entry:
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
+REQUIRED = tuple(name for name in COLUMNS if name != "placebo")  # a file of an older version has no `placebo`
 NUMBERS = ("learning_rate", "estimate", "null", "low", "high", "p", "p_holm", "detectable")
 INTEGERS = ("parts", "n", "tests")
 LISTS = ("seeds", "runs")  # written with a blank between the items
@@ -100,7 +107,7 @@ def read(path: Path | str) -> list[Entry]:
     Raises MissingInputError or CorruptInputError naming file, line and what is wrong.
     """
     entries = []
-    for number, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
+    for number, row in enumerate(read_csv(path, "the verdicts on the claims", REQUIRED), 2):
         try:
             entries.append(_entry(row))
         except ValueError as error:
@@ -109,7 +116,7 @@ def read(path: Path | str) -> list[Entry]:
 
 
 def _entry(row: dict[str, str]) -> Entry:
-    values: dict[str, Any] = {name: row[name] for name in COLUMNS}
+    values: dict[str, Any] = {name: row.get(name, "") for name in COLUMNS}
     for name in NUMBERS:
         values[name] = float(row[name]) if row[name] else None
     for name in INTEGERS:
@@ -129,6 +136,11 @@ def amount(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     return f"{100 * value:.2f}" if unit == POINTS else f"{value:.3g}"
+
+
+def shown_verdict(entry: Entry) -> str:
+    """The verdict; a supported one says where nothing could be held against it."""
+    return f"{entry.verdict} ({NO_RUN})" if entry.placebo == NO_RUN else entry.verdict
 
 
 def figure(entry: Entry) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from paper import printed
+from paper.claims import placebo
 from paper.claims.claims import NEEDS, Claim, Question, read_claims
 from paper.claims.contrast import Contrast, Gap
 from paper.claims.entries import Entry, Verdict, amount
@@ -135,7 +136,8 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
     claims = read_claims(paper=paper) if claims is None else claims
     tiny = stands_in(tree)
     own_settings = Runs(tree, paper)
-    variants = {name: Runs(tree, paper, variant=name) for name in tree.matrix.get("variants", {})}
+    names = [name for name in tree.matrix.get("variants", {}) if not placebo.is_control(tree, name)]
+    variants = {name: Runs(tree, paper, variant=name) for name in names}
     rate = tree.matrix.get("training", {}).get("learning_rate")
     cases = []
     for claim in claims:
@@ -216,7 +218,24 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
             reason = _why_undecided(directions[n]) if verdict == "undecided" else ""
             counted = tests if p is not None else None
             entries[n] = replace(entries[n], verdict=verdict, p_holm=p, tests=counted, reason=reason)
+            if verdict == "supported":
+                entries[n] = _held_against_placebos(entries[n], cases[n])
     return [entries[n] for n in sorted(entries)]
+
+
+def _held_against_placebos(entry: Entry, case: Case) -> Entry:
+    """A supported claim about what is learnt stays so only if it beats every placebo that was trained."""
+    if not (isinstance(case.source, Runs) and isinstance(case.test, Question) and placebo.is_asked(case.test)):
+        return entry
+
+    def supported(outcome: Outcome) -> tuple[bool, Contrast]:
+        seen = direction(outcome)
+        return _verdict(seen, seen.p) == "supported", seen.contrast
+
+    said, why_not = placebo.unbeaten(case.source, case.test, supported)
+    if why_not is not None:
+        return replace(entry, verdict="undecided", reason=why_not, placebo=said)
+    return replace(entry, placebo=said)
 
 
 def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from paper.claims.entries import MEANING, Entry, amount, figure, setting
+from paper.claims.entries import MEANING, Entry, amount, figure, setting, shown_verdict
 
 COMMAND = "python -m paper.claims --page docs/claims.md"
 SHORT = {"not testable at this scale": "not testable here"}  # verdicts as table cells
@@ -48,6 +48,13 @@ models stand in for the paper's, the claim's `embedded` statement is tested, whi
 accuracy of the paper's models on the paper's problems is not testable there; figures beside that verdict are
 observations. Rollouts until a reward are compared as ratios. A run that never reaches it counts as one rollout more
 than it had, so its ratio is a lower bound.
+
+**Placebo rewards.** A supported claim about what is learnt (scores, reward, rollouts until a reward) is held against
+every placebo reward under which both sides were trained ([configuration](../config/README.md)): its own test must also
+be supported, at 5 %, for the contrast under the true reward minus the same contrast under the placebo, paired by seed,
+against 0. If one placebo is not exceeded the claim is `undecided`, and the entry names it. Where none was trained the
+verdict reads `supported (no placebo run)`. Claims about a loss itself (clipped tokens, gradient norm, entropy) are not
+held against placebos.
 
 **Printed.** There are two estimates of chance, and the wider interval counts. (1) Generation alone, from the counts
 that the percentages decode to ([audit.md](audit.md)), with problems of unequal difficulty; normal law. (2) The three
@@ -99,7 +106,7 @@ def _summary(printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
 
 def _answer(entry: Entry, source: str) -> str:
     """What one source of numbers says about a claim, in a few lines."""
-    lines = [f"**{source}: {entry.verdict}.** {entry.statement}"]
+    lines = [f"**{source}: {shown_verdict(entry)}.** {entry.statement}"]
     if entry.estimate is not None:
         corrected = "" if entry.p_holm is None else f", p {entry.p_holm:.2g} after Holm over {entry.tests}"
         null = f"{amount(entry.null, entry.unit)} (claimed {entry.claimed})"
@@ -107,6 +114,8 @@ def _answer(entry: Entry, source: str) -> str:
         lines.append(f"Level {entry.level}: {entry.how}.")
     if entry.reason and entry.reason not in entry.how:
         lines.append(f"{_sentence(entry.reason)}.")
+    if entry.placebo:
+        lines.append(f"Placebo rewards: {entry.placebo}.")
     if any(run.startswith("runs/") for run in entry.runs):
         links = [f"[{run.removeprefix('runs/')}]({run}/run.json)" for run in entry.runs]
         lines.append(f"Runs: {', '.join(links)}.")
@@ -114,7 +123,7 @@ def _answer(entry: Entry, source: str) -> str:
 
 
 def _short(entry: Entry) -> str:
-    return SHORT.get(entry.verdict, entry.verdict)
+    return SHORT.get(entry.verdict, shown_verdict(entry))
 
 
 def _sentence(text: str) -> str:

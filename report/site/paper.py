@@ -10,7 +10,7 @@ from typing import Any
 
 from methods.readings import READINGS
 from paper.claims import entries
-from paper.claims.entries import MEANING, RULE, VERDICTS, Entry, Verdict, amount, figure, setting
+from paper.claims.entries import MEANING, NO_RUN, RULE, VERDICTS, Entry, Verdict, amount, figure, setting
 from records.errors import written_by
 from records.files import cells_of, read_csv, read_text
 from records.results_tree import Tree
@@ -112,9 +112,12 @@ def _line(entry: Entry, name: str, tree: Tree) -> dict[str, Any]:
         notes.append(f"p {entry.p_holm:.2g} after Holm over {entry.tests}")
     if entry.verdict == "undecided" and entry.detectable is not None:
         notes.append(f"{amount(entry.detectable, entry.unit)} {entry.unit} would have been seen")
+    if entry.placebo and entry.placebo != NO_RUN:
+        notes.append(f"placebo rewards: {entry.placebo}")
     return {
         "name": name,
         "verdict": WORDS[entry.verdict],
+        "beside": f"({NO_RUN})" if entry.placebo == NO_RUN else "",
         "statement": entry.statement,
         "tested": entry.tested,
         "figure": figure(entry),

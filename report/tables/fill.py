@@ -8,7 +8,7 @@ compared with, and which comparisons of a table are corrected together. The resu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from records.errors import ConfigError, unknown
 from records.files import write_text
 from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Tree
+from report.tables import again
 from report.tables.spec import AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
 from report.tables.tidy import (
     MEASURED,
@@ -51,7 +52,7 @@ Rows = dict[str, Cells]  # by id of the row
 
 
 def fill(table: Table, tree: Tree) -> list[Cell]:
-    """Every cell of `table` from the scores of `tree`: block by block, row by row, column by column.
+    """Every cell of `table` from the scores of `tree`: block by block, row by row, column by column; then the A/A arm.
 
     A block whose model the scale does not have is left out. A row whose run is not planned says `not run`, a planned
     one without scores `missing`. A table about a variant is empty where nothing is trained under it.
@@ -79,10 +80,10 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     if table.generated:
         for block in table.blocks:
             _add_comparisons(block, rows)
-    for column in columns:
-        _correct(column.slot, table, rows)
+    families = {column.slot: _correct(column.slot, table, rows) for column in columns}
     order = [row.id for row in table.rows if row.id in rows]
-    return [rows[id][column.slot] for id in order for column in columns]
+    cells = [rows[id][column.slot] for id in order for column in columns]
+    return cells + [cell for arm in again.arms(tree) for cell in _fill_again(arm, columns, families, tree)]
 
 
 def write(table: Table, tree: Tree) -> str:
@@ -225,6 +226,8 @@ def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     """A measure of the runs' learning curves over seeds; an untrained model has none."""
     from evals.stats import compare
 
+    if not wanted:
+        return {"state": NOT_RUN}
     checkpoints = [checkpoint for checkpoint in wanted if checkpoint.run.method != BASE]
     if not checkpoints:
         return {"state": NOT_COMPARED}
@@ -418,8 +421,29 @@ def _versus(comparison: Comparison, baseline: str) -> Content:
     }
 
 
-def _correct(slot: str, table: Table, rows: Rows) -> None:
-    """Holm's correction over the distinct comparisons of one column, written into `rows`.
+def _fill_again(
+    arm: again.Arm, columns: Sequence[Column], families: Mapping[str, Sequence[float | None]], tree: Tree
+) -> Iterator[Cell]:
+    """The cells of an A/A arm, each corrected as if it were one more row of the table.
+
+    families: by column, the p of the table's comparisons. The table's own corrections do not count the arm.
+    """
+    from evals.stats.compare import holm
+
+    block = Block(model=arm.model, rows=(), baseline=arm.once.id)
+    model = next(model for model in tree.models if model["key"] == arm.model)
+    rows = {row.id: _fill_row(row, block, model, {}, columns, tree) for row in (arm.once, arm.again)}
+    for column in columns:
+        cell = _compare(rows[arm.again.id][column.slot], block, rows, tree).model_copy(update={"kind": "again"})
+        family = [*families[column.slot], cell.versus_p]
+        p = holm(family)[-1]
+        tests = sum(p is not None for p in family)
+        inside = None if p is None else bool(p >= ALPHA)
+        yield cell.model_copy(update={"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside})
+
+
+def _correct(slot: str, table: Table, rows: Rows) -> list[float | None]:
+    """Holm's correction over the distinct comparisons of one column, written into `rows`; returns their p.
 
     A row that repeats another's run is no second test, nor is a difference row beside its minuend.
     """
@@ -440,3 +464,4 @@ def _correct(slot: str, table: Table, rows: Rows) -> None:
         inside = None if p is None else bool(p >= ALPHA)
         changes = {"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside}
         rows[id][slot] = rows[id][slot].model_copy(update=changes)
+    return list(p_values.values())

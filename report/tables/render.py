@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from records.files import write_text
 from records.layout import BASE, Results
 from report import captions
+from report.tables import again
 from report.tables.spec import BEST, DELTA
-from report.tables.tidy import FEW_SEEDS, NOT_COMPARED, Cell, Row, Table, percent
+from report.tables.tidy import FEW_SEEDS, NOT_COMPARED, NOT_RUN, Cell, Row, Table, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -133,6 +134,16 @@ def head(rows: list[Row]) -> str:
     return f"{title}: {model(rows[0])}" if title else model(rows[0])
 
 
+def again_lines(table: Table) -> list[str]:
+    """How often a method under two names was marked: one line for each A/A arm, or that there is none."""
+    lines = []
+    for cells in table.again:
+        judged = [mark(cell) for cell in cells if cell.versus_level == "seed" and cell.inside_noise is not None]
+        seeds = sorted({seed for cell in cells for seed in cell.seeds})
+        lines.append(again.line(cells[0].label, seeds, judged))
+    return lines or [again.NOT_RUN]
+
+
 def levels(table: Table) -> list[str]:
     """What the intervals of this table speak about: one sentence per level that occurs."""
     occurring = {cell.level for cell in table.cells if cell.value is not None}
@@ -172,6 +183,7 @@ def context(table: Table, file: str | None, root: str) -> dict[str, Any]:
             }
             for rows in table.blocks
         ],
+        "again": [] if empty(table) else again_lines(table),
         "caption": [*captions.paragraphs(f"table{table.key}"), *captions.paragraphs("tables"), *levels(table)],
         "notes": table.notes,
         "empty": empty(table),
@@ -213,6 +225,8 @@ def csv_table(table: Table) -> str:
     writer.writerow(["row", "method", *(column.heading for column in table.columns)])
     for row in table.rows:
         writer.writerow([row.id, row.label, *(number(row.cells[column.slot]) for column in table.columns)])
+    for line, cells in zip(again_lines(table), table.again or ((),), strict=True):
+        writer.writerow([again.ID, line, *([number(cell) for cell in cells] or [NOT_RUN] * len(table.columns))])
     return out.getvalue()
 
 

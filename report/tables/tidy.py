@@ -33,7 +33,7 @@ from records.files import read_csv, to_csv
 from records.layout import BASE, Checkpoint, split
 from records.results_tree import Tree, plain
 from report import captions
-from report.tables import runs, spec
+from report.tables import again, runs, spec
 from report.tables.spec import AVERAGES, Block
 
 State = Literal["measured", "missing", "not run", "not compared"]
@@ -61,7 +61,7 @@ class Cell(BaseModel):
 
     row: str  # id of the row
     label: str = ""
-    kind: spec.Kind
+    kind: spec.Kind | Literal["again"]  # again: of an A/A arm, which is no row of the table
     block: str | None = None  # title of the block
     state: State
     model: str
@@ -164,6 +164,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    again: tuple[tuple[Cell, ...], ...]  # the cells of each A/A arm
 
     @property
     def key(self) -> str:
@@ -237,9 +238,10 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)
+        twice = {arm.again.id for arm in again.arms(tree)} if cells else set()
         places = [(row, column) for row in rows for column in declared.columns]
         declared_rows = {row.id for row in declared.rows}
-        fits = rows.keys() <= declared_rows and [(cell.row, cell.column) for cell in cells] == places
+        fits = twice <= rows.keys() <= declared_rows | twice and [(cell.row, cell.column) for cell in cells] == places
         if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
             raise CorruptInputError(f"{file}: not filled from {declared.source} and matrix.json as they are")
     return view(declared, tree, cells)
@@ -284,9 +286,11 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
                         cells=by_row[row.id],
                     )
                 )
+    twice = [tuple(by_row[arm.again.id].values()) for arm in again.arms(tree) if arm.again.id in by_row]
     columns = tuple(columns_of(declared, tree))
     notes = dict.fromkeys(_notes(declared, tree, columns, rows))
-    return Table(declared, tree.scale, tuple(captions.lead(tree.matrix)), columns, tuple(rows), tuple(notes))
+    lead = tuple(captions.lead(tree.matrix))
+    return Table(declared, tree.scale, lead, columns, tuple(rows), tuple(notes), tuple(twice))
 
 
 def stand_in(title: str, paper: str) -> str | None:
@@ -368,7 +372,8 @@ def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: It
     for slot in dict.fromkeys(block.model for block in declared.blocks):
         if model_of(tree, declared, slot) is None:
             yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."
-    without = [column.heading for column in columns if column.benchmark is None and not declared.generated]
+    slots = {column.slot: column.heading for column in columns if column.benchmark is None and not declared.generated}
+    without = [heading for slot, heading in slots.items() if slot not in spec.MEASURES]
     if without:
         yield f"No benchmark of this scale stands for {', '.join(without)}."
     for block in declared.blocks:

@@ -117,7 +117,7 @@ def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
 
 
 def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int] = MappingProxyType({})) -> Path:
-    """A tree of everything that a configuration plans, with invented scores: no samples, grades or curves.
+    """A tree of everything that a configuration plans, with invented scores and level curves: no samples or grades.
 
     collapsed: run -> the rollout at which it is said to have collapsed.
     """
@@ -133,6 +133,12 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
         record = {"spec": {"training": value["training"]}, "collapsed_at": collapsed.get(run)}
         (layout.run(run)).mkdir(parents=True)
         (layout.run(run) / "run.json").write_text(json.dumps(record))
+        reward = random.Random(run.path.as_posix()).random()
+        rollouts = (
+            collapsed.get(run) or value["training"]["rollouts"] or max(c.step for c in checkpoints if c.run == run)
+        )
+        shared = dict.fromkeys(CURVE, 0.5) | {"reward": reward, "minibatch": 0}
+        _write(layout.run(run) / "curve.csv", [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)])
     return root
 
 

@@ -95,7 +95,7 @@ def test_the_hot_table_is_offered_only_where_something_is_trained_hot(embedded: 
 
 def test_methods_beyond_the_paper_have_a_table_where_one_is_trained(embedded: Tree, paper: Tree, scored: Tree) -> None:
     """Their rows are the catalog's methods without a row of the paper; the paper's own tables have none of them."""
-    assert tidy.offered(embedded) == ["1", "2", "3", "4", "hot", "beyond", "runs"]
+    assert tidy.offered(embedded) == ["1", "2", "3", "4", "hot", "controls", "beyond", "runs"]
     assert tidy.offered(paper) == tidy.offered(scored) == ["1", "2", "3", "4", "runs"]
     new = {key for key, entry in catalog.entries().items() if not entry.paper_rows} - {"grpo_2024"}
     rows = {row.method: row for row in fill(embedded, "beyond").rows}
