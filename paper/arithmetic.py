@@ -42,7 +42,7 @@ STATUS = {
     "unlikely": "possible, but only if the ten repeated OMNI-MATH rows went unlike in the model's other rows",
     "other_baseline": "not the difference to the named row, but to another one",
     "no_baseline": "not the difference to any row of the block",
-    "differs": "another value follows from the printed tables, or from the same sentence",
+    "differs": "another value follows from the printed tables, from the same sentence or from the source it names",
     "approximate": "the sentence says about; the exact value stands beside it",
     "close": "two seeds nearer to each other than generation noise alone makes likely (5 %)",
     "far": "two seeds further apart than generation noise alone makes likely (5 %)",

@@ -133,9 +133,19 @@ def above(paper: Paper, *, row: str, over: str, columns: str | Sequence[str]) ->
     return Answer(f"above {over}", follows, not failures, row, column, note)
 
 
+def adopted(paper: Paper, *, settings: Mapping[str, Sequence[str]], says: str) -> Answer:
+    """How many settings are printed as their source has them. settings: name -> printed value, the source's value."""
+    if wrong := [name for name, values in settings.items() if len(values) != 2]:
+        raise ConfigError(f"adopted: {wrong[0]}: needs the printed value and the source's")
+    other = [name for name, (here, there) in settings.items() if Decimal(here) != Decimal(there)]
+    note = "; ".join(f"{name}: {settings[name][0]}, its source {settings[name][1]}" for name in other)
+    same = len(settings) - len(other)
+    return Answer(f"{says} of {len(settings)}", f"{same} of {len(settings)}", same == int(says), note=note)
+
+
 KINDS: dict[str, Callable[..., Answer]] = {
     check.__name__: check
-    for check in (value, difference, reduction, product, quotient, rank, firsts, items, labels_without, above)
+    for check in (value, difference, reduction, product, quotient, rank, firsts, items, labels_without, above, adopted)
 }
 
 

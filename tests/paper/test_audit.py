@@ -147,6 +147,32 @@ def test_no_row_of_the_paper_is_named_in_the_code() -> None:
         assert not named, path.name
 
 
+def test_settings_of_the_sources_are_the_catalogs() -> None:
+    """The sentence about adopted settings compares what the catalog says that the paper and the source have."""
+    from methods import catalog
+
+    keys = {"GRPO/DAPO": "grpo", "Clip-Cov": "clip_cov", "KL-Cov": "kl_cov", "entropy-based term": "entropy_adv"}
+    (sentence,) = (s for s in sentences.read() if s.declared.id == "setup-baselines")
+    (check,) = sentence.checks
+    number = re.compile(r"(?<![\w.])\d*\.?\d+(?:e-\d+)?")
+    for name, (here, there) in check.arguments["settings"].items():
+        option, _, method = name.partition(", ")
+        (declared,) = (o for o in catalog.entries()[keys[method]].options if o.name == option)
+        for value, text in ((here, declared.printed), (there, declared.original)):
+            first = number.search(text)
+            assert first, (name, text)
+            assert float(first[0]) == float(value), (name, text)
+
+
+@pytest.mark.parametrize(
+    ("values", "agrees", "words"),
+    [(["2", "2.0"], True, ""), (["4e-4", ".4"], False, "x: 4e-4, its source .4")],
+)
+def test_an_adopted_setting_is_compared_as_a_number(values: list[str], agrees: bool, words: str) -> None:
+    answer = sentences.adopted({}, settings={"x": values, "y": ["1", "1"]}, says="2")
+    assert (answer.agrees, answer.note) == (agrees, words)
+
+
 def test_audit_needs_no_heavy_import() -> None:
     code = (
         "import sys, paper.audit as a; a.audit(a.printed.read(), a.sentences.read());"
