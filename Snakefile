@@ -31,6 +31,7 @@ localrules:
     table4,
     table_hot,
     table_beyond,
+    table_controls,
     runs_table,
     sweep,
     figure2,
@@ -76,6 +77,11 @@ rule table_hot:
 rule table_beyond:
     input:
         expand(rules.table.output, number="beyond"),
+
+
+rule table_controls:
+    input:
+        expand(rules.table.output, number="controls"),
 
 
 rule runs_table:

@@ -28,7 +28,7 @@ def planned(output: str) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [(), ("report",), ("table1",), ("table_beyond",), ("figure2", "figure3"), ("report", *QUICK)],
+    [(), ("report",), ("table1",), ("table_beyond",), ("table_controls",), ("figure2", "figure3"), ("report", *QUICK)],
     ids=lambda words: " ".join(words) or "all",
 )
 def test_commands_work_as_typed(copy: Path, words: tuple[str, ...]) -> None:
