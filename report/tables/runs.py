@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from records.layout import BASE, REFERENCE, Run, split
+from records.layout import BASE, REFERENCE, Checkpoint, Run, split
 from records.results_tree import Tree
 from report.tables.spec import BEST, DELTA, MEASURES, Block, Row, Table
 
 KEY = "runs"
+FRESH = {
+    "chosen": "fresh seeds, each method with the value chosen on other seeds, ",
+    "own": "fresh seeds, every method with the scale's own value, ",
+}
 TITLE = "All runs"
 
 
@@ -34,25 +38,29 @@ def declare(tree: Tree) -> Table:
 
 
 def _blocks(tree: Tree) -> Iterator[Block]:
-    # (model, variant, step, whether these are the fresh seeds of a sweep) -> method -> its runs
-    groups: dict[tuple[str, str | None, int, bool], dict[str, list[Run]]] = {}
+    # (model, variant, step, which comparison on a sweep's fresh seeds) -> method -> its runs
+    groups: dict[tuple[str, str | None, int, str], dict[str, list[Run]]] = {}
     sweep = tree.matrix.get("sweep") or {}
     base_of = {(point["model"], point["method"]): point["base"] for point in sweep.get("points", ())}
+    compared = _compared(tree, base_of)
     for run, entry in tree.runs.items():
-        fresh = tree.is_fresh(run)  # values differ between methods here
         for step in entry["steps"]:
-            place = run.model, None if fresh else run.variant, step, fresh
-            groups.setdefault(place, {}).setdefault(run.method, []).append(run)
-    for (model, variant, step, fresh), runs in sorted(groups.items(), key=lambda group: not group[0][3]):
+            if Checkpoint(run, step) not in tree.evaluated:  # trained for its curve alone
+                continue
+            for fresh in compared[run.model, run.method] if tree.is_fresh(run) else ("",):
+                place = run.model, None if fresh else run.variant, step, fresh
+                groups.setdefault(place, {}).setdefault(run.method, []).append(run)
+    order = ["chosen", "own", ""]
+    for (model, variant, step, fresh), runs in sorted(groups.items(), key=lambda group: order.index(group[0][3])):
         at = f"/step{step}" if variant is None else f"@{variant}/step{step}"
-        at = f"/fresh{at}" if fresh else at
+        at = f"/fresh-{fresh}{at}" if fresh else at
         titles = {method: str(tree.methods[method]["title"]) if fresh else _title(method, tree) for method in runs}
         repeated = Counter(titles.values())
         every = tuple(sorted({run.seed for of_method in runs.values() for run in of_method})) if sweep else None
         rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE, seeds=every)]
         for method in runs:
             title = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
-            id = f"{model}/{method}/fresh/step{step}" if fresh else f"{model}/{method}/step{step}"
+            id = f"{model}/{method}/fresh-{fresh}/step{step}" if fresh else f"{model}/{method}/step{step}"
             seeds = tuple(sorted(run.seed for run in runs[method])) if sweep else None
             rows.append(Row(id=id, label=title, method=method, step=step, seeds=seeds))
         if fresh:
@@ -65,10 +73,20 @@ def _blocks(tree: Tree) -> Iterator[Block]:
             rows.insert(1, baseline)
         settings = "" if variant is None else f"{tree.matrix['variants'][variant]['title']}, "
         if fresh:
-            settings = "fresh seeds, each method with the value chosen on other seeds, "
+            settings = FRESH[fresh]
         title = f"{settings}after {step} rollout{'s' if step > 1 else ''}"
         title = title[:1].upper() + title[1:]
         yield Block(model=model, rows=tuple(rows), title=title, baseline=None if baseline is None else baseline.id)
+
+
+def _compared(tree: Tree, base_of: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], list[str]]:
+    """(model, method) on fresh seeds -> the comparisons that it is in: with the value chosen for it, with the scale's
+    own, or with both where they are one."""
+    fresh = {(run.model, run.method) for run in tree.runs if tree.is_fresh(run)}
+    own = {pair for pair in fresh if pair[1] == base_of[pair]}
+    elsewhere = {(model, base_of[model, method]) for model, method in fresh - own}  # another value was chosen
+    both = ["chosen", "own"] if elsewhere and elsewhere <= own else ["chosen"]
+    return {pair: ["chosen"] if pair not in own else ["own"] if pair in elsewhere else both for pair in fresh}
 
 
 def _title(method: str, tree: Tree) -> str:

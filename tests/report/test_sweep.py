@@ -105,6 +105,30 @@ def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_valu
     ]  # fmt: skip
 
 
+def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: Tree) -> None:
+    """GRPO has another value chosen, TEPO its own: it stands in both."""
+    tree = Tree(swept.root)
+    kept = [r for r in swept.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
+    own = [r | {"seed": seed} for r in kept if r["method"] in ("grpo", "tepo") for seed in TEST if r["seed"] == 1]
+    points = [{"model": "tiny_qwen2", "method": r["method"], "seed": r["seed"], "step": 12} for r in own]
+    tree.matrix = swept.matrix | {"runs": kept + own, "checkpoints": swept.matrix["checkpoints"] + points}
+    blocks = runs.declare(tree).blocks
+    assert [block.title.split(",")[1].strip() for block in blocks if "resh seeds" in str(block.title)] == [
+        "each method with the value chosen on other seeds", "every method with the scale's own value",
+    ]  # fmt: skip
+    methods = [[row.method for row in block.rows if row.method != "base"] for block in blocks[:2]]
+    assert methods == [["grpo@high", "tepo"], ["grpo", "tepo"]]
+    assert len({row.id for block in blocks for row in block.rows}) == sum(len(block.rows) for block in blocks)
+    assert [next(row.method for row in b.rows if row.id == b.baseline) for b in blocks[:2]] == ["grpo@high", "grpo"]
+
+
+def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
+    tree = Tree(swept.root)
+    checkpoints = [c for c in swept.matrix["checkpoints"] if c["method"] != "grpo"]
+    tree.matrix = swept.matrix | {"checkpoints": checkpoints}
+    assert "grpo" not in {row.method for block in runs.declare(tree).blocks for row in block.rows}
+
+
 def test_the_papers_rows_do_not_average_over_fresh_seeds(swept: Tree) -> None:
     tree = Tree(swept.root)
     # As when the scale's own value was chosen: the plain runs are on fresh seeds too.
