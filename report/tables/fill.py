@@ -49,6 +49,7 @@ PRINTED_STEPS = {72: None, 132: "long"}  # the paper's rollouts -> `step` of a d
 
 Cells = dict[str, Cell]  # cells of one row by column
 Rows = dict[str, Cells]  # by id of the row
+Family = dict[tuple[object, object], float | None]  # p by the runs of both sides: each comparison of a column once
 
 
 def fill(table: Table, tree: Tree) -> list[Cell]:
@@ -422,11 +423,11 @@ def _versus(comparison: Comparison, baseline: str) -> Content:
 
 
 def _fill_again(
-    arm: again.Arm, columns: Sequence[Column], families: Mapping[str, Sequence[float | None]], tree: Tree
+    arm: again.Arm, columns: Sequence[Column], families: Mapping[str, Family], tree: Tree
 ) -> Iterator[Cell]:
-    """The cells of an A/A arm, each corrected as if it were one more row of the table.
+    """The cells of an A/A arm, each corrected as if it were one more row of the table, or as the row that it is there.
 
-    families: by column, the p of the table's comparisons. The table's own corrections do not count the arm.
+    families: of each column. The table's own corrections do not count the arm.
     """
     from evals.stats.compare import holm
 
@@ -435,15 +436,16 @@ def _fill_again(
     rows = {row.id: _fill_row(row, block, model, {}, columns, tree) for row in (arm.once, arm.again)}
     for column in columns:
         cell = _compare(rows[arm.again.id][column.slot], block, rows, tree).model_copy(update={"kind": "again"})
-        family = [*families[column.slot], cell.versus_p]
-        p = holm(family)[-1]
-        tests = sum(p is not None for p in family)
+        sides = cell.runs, rows[arm.once.id][column.slot].runs
+        family = {**families[column.slot], sides: cell.versus_p}
+        corrected = dict(zip(family, holm(list(family.values())), strict=True))
+        p, tests = corrected[sides], sum(p is not None for p in corrected.values())
         inside = None if p is None else bool(p >= ALPHA)
         yield cell.model_copy(update={"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside})
 
 
-def _correct(slot: str, table: Table, rows: Rows) -> list[float | None]:
-    """Holm's correction over the distinct comparisons of one column, written into `rows`; returns their p.
+def _correct(slot: str, table: Table, rows: Rows) -> Family:
+    """Holm's correction over the distinct comparisons of one column, written into `rows`; returns them.
 
     A row that repeats another's run is no second test, nor is a difference row beside its minuend.
     """
@@ -451,7 +453,7 @@ def _correct(slot: str, table: Table, rows: Rows) -> list[float | None]:
 
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     compared: dict[str, tuple[object, object]] = {}  # row -> the runs of both sides
-    p_values: dict[tuple[object, object], float | None] = {}  # by runs of both sides: each comparison once
+    p_values: Family = {}
     for id, cells in rows.items():
         cell = cells[slot]
         if cell.baseline is not None:
@@ -464,4 +466,4 @@ def _correct(slot: str, table: Table, rows: Rows) -> list[float | None]:
         inside = None if p is None else bool(p >= ALPHA)
         changes = {"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside}
         rows[id][slot] = rows[id][slot].model_copy(update=changes)
-    return list(p_values.values())
+    return p_values

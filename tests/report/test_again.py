@@ -77,6 +77,19 @@ def test_the_arm_is_corrected_as_one_more_row_and_changes_no_other(tmp_path: Pat
         assert cell.inside_noise is (expected is not None and expected >= fill.ALPHA)
 
 
+def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> None:
+    """Table "controls" has the arm as a row: what stands below it is what stands in it."""
+    table = filled(invented(tmp_path / "t", 0.01), "controls")
+    row = next(row for row in table.rows if row.id == "C.again")
+    (arm,) = table.again
+    for cell in arm:
+        assert cell.versus_p is not None or cell.column in ("final", "area")
+        assert (cell.versus_p_holm, cell.versus_tests) == (
+            row.cells[cell.column].versus_p_holm,
+            row.cells[cell.column].versus_tests,
+        )
+
+
 def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
     """The same numbers under another method's name get the same difference, interval and p."""
     found = invented(tmp_path / "t", 0.004)
