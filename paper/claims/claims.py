@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from paper import printed
 from paper.claims.tests import KINDS, SCORE, listed, rows_of
@@ -47,9 +47,26 @@ class Declaration(Declared):
     readings: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
+class Margin(Declared):
+    """Practical equivalence: how far from no difference a value may lie and still make no difference that matters."""
+
+    within: PositiveFloat  # in the measure's unit; of a ratio r and its margin m: 1/(1 + m) <= r <= 1 + m
+    around: float = 0.0  # the value of no difference: 0 of a difference, 1 of a ratio, ...
+    why: str
+
+
+class ArmOfOurs(Declared):
+    """Runs that no printed row has, named in tests as rows are."""
+
+    row: str  # the printed row whose model and step it has
+    method: str  # as the configuration names it
+
+
 class ClaimsFile(Declared):
     lists: dict[str, Tuple[str]]  # YAML anchors for lists of rows; read where they are used
     reasons: dict[str, str]
+    margins: dict[str, Margin] = Field(default_factory=dict)  # by kind of test, or by measure
+    arms: dict[str, ArmOfOurs] = Field(default_factory=dict)
     claims: Tuple[Any]  # each becomes a `Declaration`, so that an error can name the claim's id
 
 
@@ -69,6 +86,7 @@ class Claim:
     test: Question  # asked of runs
     printed: Question | str  # asked of the printed tables, or the reason why these cannot tell
     untestable: str | None  # why tiny models are no test of the claim; None: they are one
+    margin: Margin | None = None  # of what the test measures in runs; None: no difference is declared too small
 
     @property
     def id(self) -> str:
@@ -82,29 +100,47 @@ def read_claims(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[C
     row, column, measure or reason; two sides with rows of different models.
     """
     file = validated(ClaimsFile, read_yaml(path), str(path))
-    rows = printed.read() if paper is None else paper
+    rows = with_arms(printed.read() if paper is None else paper, path)
     claims: dict[str, Claim] = {}
     for number, body in enumerate(file.claims):
         at = str(body["id"]) if isinstance(body, dict) and "id" in body else f"claims.{number}"
         declaration = validated(Declaration, body, str(path), at)
         if declaration.id in claims:
             raise ConfigError(f"{path}: claims: id {declaration.id} is given twice")
-        claims[declaration.id] = _claim(declaration, f"{path}: {declaration.id}", file.reasons, rows)
+        claims[declaration.id] = _claim(declaration, f"{path}: {declaration.id}", file, rows)
     return list(claims.values())
 
 
-def _claim(declaration: Declaration, where: str, reasons: Mapping[str, str], rows: Paper) -> Claim:
+def with_arms(paper: Paper, path: Path | str = CLAIMS) -> Paper:
+    """The printed rows, and the arms of `claims.yaml` as rows without cells, each beside the row that it changes."""
+    arms = validated(ClaimsFile, read_yaml(path), str(path)).arms
+    rows = dict(paper)
+    for name, arm in arms.items():
+        _check_names([arm.row], [id for id, row in paper.items() if row.run], str(path), f"arms.{name}: row")
+        row = paper[arm.row]
+        assert row.run is not None
+        run = row.run._replace(method=arm.method)
+        rows[name] = replace(row, id=name, label=arm.method, run=run, cells=dict.fromkeys(row.cells))
+    return rows
+
+
+def _claim(declaration: Declaration, where: str, file: ClaimsFile, rows: Paper) -> Claim:
     test = _question(declaration.test, where, "test", rows)
     if declaration.print is None:
         in_print: Question | str = test
     elif isinstance(declaration.print, str):
-        in_print = _reason(declaration.print, reasons, where)
+        in_print = _reason(declaration.print, file.reasons, where)
     else:
         in_print = _question(declaration.print, where, "print", rows)
+    if isinstance(in_print, Question):
+        _check_names(rows_of(in_print.arguments), [id for id in rows if id not in file.arms], where, "printed row")
     for label, instead in declaration.readings.items():
         _check_names(instead, rows_of(test.arguments), where, f"readings.{label}: row")
     untestable = declaration.embedded.untestable
-    return Claim(declaration, test, in_print, None if untestable is None else _reason(untestable, reasons, where))
+    why = None if untestable is None else _reason(untestable, file.reasons, where)
+    # A kind of its own ratio, such as the spread over seeds, comes before the measure that it is taken of.
+    margin = file.margins.get(test.kind) or file.margins.get(str(test.arguments.get("measure")))
+    return Claim(declaration, test, in_print, why, margin)
 
 
 def _reason(name: str, reasons: Mapping[str, str], where: str) -> str:

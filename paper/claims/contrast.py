@@ -35,7 +35,15 @@ class Contrast:
     runs: tuple[str, ...] = ()  # folders below the results folder, or printed rows
     farthest: float = math.inf  # how far from the null a value can lie at all
     at_least: bool = False  # the true value may be larger, never smaller
+    margin: tuple[float, float] | None = None  # values that make no difference that matters; None: none is declared
     units: tuple[tuple[str, float], ...] = ()  # what was averaged, by seed or model
+
+    @property
+    def equal(self) -> bool:
+        """Whether the 95 % interval lies inside the margin: stricter than two one-sided tests at 5 %."""
+        if self.margin is None or self.low is None or self.high is None or self.at_least:
+            return False
+        return self.margin[0] <= self.low and self.high <= self.margin[1]
 
     def map(self, function: Callable[[float], float], unit: str) -> Contrast:
         """The same evidence in another unit; `function` rises, and no value is too far from the null."""
@@ -129,6 +137,52 @@ def ratio_of_sds(
         level="seed",
         how=f"F with {df_a} and {df_b} degrees of freedom",
         n=df_a + df_b + len(left) + len(right),
+        runs=tuple(runs),
+    )
+
+
+def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]]], *, runs: Sequence[str]) -> Contrast:
+    """The same of two methods that share seeds: Pitman and Morgan's test (Biometrika 31, 1939), which allows for that.
+
+    groups: by model, one pair of figures for each seed. a + b and a - b are uncorrelated exactly when the variances are
+    equal. Seeds are centred model by model. Figures are taken as normal. Null: 1.
+    """
+    from evals.stats import intervals
+    from evals.stats.compare import detectable
+
+    variance_a, df = _within([[a for a, _ in group] for group in groups])
+    variance_b, _ = _within([[b for _, b in group] for group in groups])
+    if df < 2:
+        raise Gap("fewer than three seeds: no spread between seeds")
+    if not (variance_a and variance_b):
+        raise Gap("seeds agree exactly: their spread is unknown")
+    sums, _ = _within([[a + b for a, b in group] for group in groups])
+    covariance = (sums - variance_a - variance_b) / 2
+    free = df - 1  # one more is spent on the correlation
+    unshared = max(0.0, 1 - covariance**2 / (variance_a * variance_b))
+    if unshared < 1e-9:
+        raise Gap("the two methods move together exactly from seed to seed: no test of their spread")
+    f = variance_a / variance_b
+    # The correlation of sum and difference is t distributed under the null; its interval turns into one for f.
+    tilt = (f - 1) / math.sqrt((f + 1) ** 2 - 4 * (1 - unshared) * f)
+    se = math.sqrt((1 - tilt**2) / free)
+    k = 1 + 2 * unshared * float(intervals.quantile(free)) ** 2 / free
+    low, high = (math.sqrt(f * (k + side * math.sqrt(k * k - 1))) for side in (-1, 1))
+    # log(sd ratio) has about this standard error near equal variances
+    visible = math.exp(-detectable(math.sqrt(unshared / free), free))
+    seeds = sum(map(len, groups))
+    return Contrast(
+        what=what,
+        value=math.sqrt(f),
+        null=1.0,
+        low=low,
+        high=high,
+        p=float(intervals.p_value(tilt, se, free)),
+        detectable=1 - visible,
+        unit="ratio",
+        level="seed",
+        how=f"Pitman-Morgan over {seeds} paired seeds of {len(groups)} model{'s' if len(groups) > 1 else ''}",
+        n=seeds,
         runs=tuple(runs),
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from records.errors import CorruptInputError
 from records.files import read_csv, to_csv
 
-Verdict = Literal["supported", "contradicted", "undecided", "not testable at this scale"]
+Verdict = Literal["supported", "contradicted", "equal within the margin", "undecided", "not testable at this scale"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 MEANING: dict[Verdict, str] = {
     "supported": (
@@ -21,7 +21,14 @@ MEANING: dict[Verdict, str] = {
         "about what is learnt also exceeds its own contrast under each placebo reward"
     ),
     "contradicted": "it excludes the null on the other side, after the same correction",
-    "undecided": "neither, or there is no figure; the smallest difference that would have been seen is given",
+    "equal within the margin": (
+        "the 95 % interval lies inside the margin of practical equivalence of its measure (`margins` in "
+        "paper/claims.yaml), whether it excludes the null or not; runs only"
+    ),
+    "undecided": (
+        "none of these, or there is no figure; how far the truth can lie on the claimed side, and the smallest "
+        "difference that would have been seen, are given"
+    ),
     "not testable at this scale": "the numbers of this scale cannot speak about the claim; what they are is shown",
 }
 
@@ -38,7 +45,7 @@ POINTS = "points"  # unit of scores: stored as fractions, shown as percentage po
 class Entry:
     """One row of claims.csv. Figures are in `unit` and belong to the contrast that decides; None is unknown.
 
-    Raises ValueError for a verdict without an interval that excludes the null.
+    Raises ValueError for a verdict that its interval contradicts.
     """
 
     ledger: Literal["paper", "ours"]  # from the printed numbers, or from the runs of a results tree
@@ -54,6 +61,7 @@ class Entry:
     kind: str  # kind of test, a function of `paper.claims.tests`; "" where there is none
     verdict: Verdict
     reason: str  # why there is no verdict, or what to know about it
+    model: str | None = None  # key of the one model that counts; None: all that the claim speaks of
     tested: str = ""  # the contrast that decides
     parts: int = 0  # how many contrasts the test has
     claimed: str = ""  # side of the null on which the claim puts the estimate: above or below
@@ -61,6 +69,8 @@ class Entry:
     null: float | None = None
     low: float | None = None
     high: float | None = None
+    margin_low: float | None = None  # values that make no difference that matters; None: no margin is declared
+    margin_high: float | None = None
     unit: str = ""
     level: str = ""  # what the interval imagines drawn again: seed, problem, ...
     how: str = ""
@@ -81,11 +91,17 @@ class Entry:
             ends = (self.low, self.high, self.null)
             if None in ends or self.low <= self.null <= self.high:  # type: ignore[operator]
                 raise ValueError(f"{self.id}: {self.verdict} with an interval {self.low} to {self.high}: not outside")
+        if self.verdict == "equal within the margin":
+            bounds = (self.margin_low, self.low, self.high, self.margin_high)
+            if None in bounds or list(bounds) != sorted(bounds):  # type: ignore[type-var]
+                raise ValueError(f"{self.id}: {self.verdict} with an interval {self.low} to {self.high}: not inside")
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
 REQUIRED = tuple(name for name in COLUMNS if name != "placebo")  # a file of an older version has no `placebo`
-NUMBERS = ("learning_rate", "estimate", "null", "low", "high", "p", "p_holm", "detectable")
+NUMBERS = (
+    "learning_rate", "estimate", "null", "low", "high", "margin_low", "margin_high", "p", "p_holm", "detectable",
+)  # fmt: skip
 INTEGERS = ("parts", "n", "tests")
 LISTS = ("seeds", "runs")  # written with a blank between the items
 
@@ -121,7 +137,7 @@ def _entry(row: dict[str, str]) -> Entry:
         values[name] = float(row[name]) if row[name] else None
     for name in INTEGERS:
         values[name] = int(row[name]) if row[name] else None
-    for name in ("variant", "reading"):
+    for name in ("variant", "reading", "model"):
         values[name] = row[name] or None
     values["seeds"] = tuple(int(seed) for seed in row["seeds"].split())
     values["runs"] = tuple(row["runs"].split())
@@ -152,8 +168,23 @@ def figure(entry: Entry) -> str:
     return f"{value} [{low}, {high}]" if low else value
 
 
+def margin(entry: Entry) -> str:
+    """What counts as no difference, in words; empty where nothing does."""
+    if entry.margin_low is None or entry.margin_high is None:
+        return ""
+    low, high = amount(entry.margin_low, entry.unit), amount(entry.margin_high, entry.unit)
+    return f"margin {low} to {high} {entry.unit}"
+
+
 def setting(entry: Entry) -> str:
-    """The training settings, or the reading, that an entry is about."""
+    """The training settings, the reading and the one model that an entry is about."""
+    name = _settings(entry)
+    if entry.model is None:
+        return name
+    return f"{name}, {entry.model} alone" if name else f"{entry.model} alone"
+
+
+def _settings(entry: Entry) -> str:
     rate = "" if entry.learning_rate is None else f"learning rate {entry.learning_rate:g}"
     if entry.reading:
         return entry.reading

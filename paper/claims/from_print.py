@@ -38,9 +38,11 @@ class Prints:
         self.follow_cells = follow_cells
         self.replaced: dict[str, str] = {}
 
-    def difference(self, left: Rows, right: Rows, measure: str, column: str, null: float) -> Contrast:
+    def difference(
+        self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
+    ) -> Contrast:
         """Cell minus cell (fractions); several rows: the mean over models."""
-        if measure != SCORE:
+        if measure != SCORE or times != 1:
             raise Gap(f"{measure.replace('_', ' ')} is not printed as numbers")
         pairs = list(zip(listed(left), listed(right), strict=True))
         gains = [self.cell(a, column) - self.cell(b, column) for a, b in pairs]
@@ -55,8 +57,10 @@ class Prints:
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
         raise Gap("learning curves are drawn, not printed as numbers")
 
-    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
+    def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         """sd of a single run over printed seeds; F distribution."""
+        if measure != SCORE:
+            raise Gap(f"{measure.replace('_', ' ')} is not printed as numbers")
         a, b = listed(steadier), listed(than)
         scores_a, scores_b = ([[self.cell(part, column) for part in self._parts(id)] for id in ids] for ids in (a, b))
         what = f"sd over seeds of {' '.join(a)} over that of {' '.join(b)}, {HEADINGS[column]}"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
-from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_sds
+from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
@@ -42,20 +42,18 @@ def reward_falls(curve: Curve) -> float | None:
     return _mean([max(0.0, before - after) for before, after in pairwise(reward)])
 
 
-def reward_by_entropy(curve: Curve) -> float | None:
-    """Correlation over rollouts of reward R and exp(entropy H); -1: R = -a exp(H) + b with a > 0."""
-    points = [
-        (r, math.exp(h))
-        for r, h in zip(curve.series(["reward"], "first"), curve.series(["entropy"]), strict=True)
-        if r is not None and h is not None
-    ]
-    if len(points) < 3:  # two points always correlate perfectly
-        return None
-    n = len(points)
-    mean_r, mean_h = (sum(side) / n for side in zip(*points, strict=True))
-    covariance = sum((r - mean_r) * (h - mean_h) for r, h in points) / n
-    spread = math.sqrt(sum((r - mean_r) ** 2 for r, _ in points) * sum((h - mean_h) ** 2 for _, h in points)) / n
-    return covariance / spread if spread else None
+def reward_gain(curve: Curve) -> float | None:
+    """Running mean of the reward at the last rollout minus the reward of the first rollout."""
+    reward = _known(curve.series(["reward"], "first"))
+    means = learning_curves.running_mean(reward)
+    return means[-1] - reward[0] if means else None
+
+
+def entropy_kept(curve: Curve) -> float | None:
+    """Mean entropy of the last third of the rollouts over that of the first rollout."""
+    entropy = _known(curve.series(["entropy"]))
+    last = _mean(entropy[-max(1, len(entropy) // 3) :])
+    return last / entropy[0] if last is not None and entropy[0] > 0 else None
 
 
 def mean_over_rollouts(column: str, aggregate: str, curve: Curve) -> float | None:
@@ -76,10 +74,15 @@ EXTRAS: dict[str, Extra] = {
     "sign_agreement": Extra(partial(mean_over_rollouts, "theorem_sign_agreement", "mean"), "share", 0.0, 1.0),
     "entropy_fall": Extra(entropy_fall, "nats per token"),
     "reward_falls": Extra(reward_falls, "reward", 0.0, 1.0),
-    "reward_by_entropy": Extra(reward_by_entropy, "correlation", -1.0, 1.0),
+    "reward_gain": Extra(reward_gain, "reward", -1.0, 1.0),
+    "entropy_kept": Extra(entropy_kept, "share", 0.0),
     # Length of a sampled response.
     "response_tokens": Extra(partial(mean_over_rollouts, "response_tokens", "first"), "tokens", 0.0),
 }
+
+
+# Measures in which a run that never gets there is later than its end.
+ROLLOUTS_UNTIL = ("to_50", "to_80", "to_grpo")
 
 
 def unit_and_range(measure: str) -> tuple[str, float, float]:
@@ -113,35 +116,44 @@ class Runs:
     """A `Source` (`paper.claims.tests`) that reads a results tree.
 
     variant: which training settings (None: the scale's own). instead: printed row -> the method that another reading of
-    the paper puts in its place.
+    the paper puts in its place. only: key of the one model that counts (None: all that a claim speaks of).
     """
 
     def __init__(
-        self, tree: Tree, paper: Paper, *, variant: str | None = None, instead: Mapping[str, str] | None = None
+        self,
+        tree: Tree,
+        paper: Paper,
+        *,
+        variant: str | None = None,
+        instead: Mapping[str, str] | None = None,
+        only: str | None = None,
     ):
         self.tree = tree
         self.paper = paper
         self.variant = variant
         self.instead = instead or {}
+        self.only = only
         self._measures: dict[Run, learning_curves.RunMeasures] = {}  # each run is read once
 
-    def difference(self, left: Rows, right: Rows, measure: str, column: str, null: float) -> Contrast:
+    def difference(
+        self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
+    ) -> Contrast:
         pairs = self._pairs(left, right)
         differences: dict[str, dict[int, float]] = {}
         for a, run_a, b, run_b in _paired_runs(pairs):
             value_a = self._figure(run_a, a, measure, column)
             value_b = self._figure(run_b, b, measure, column)
-            differences.setdefault(a.model, {})[run_a.seed] = value_a - value_b
+            differences.setdefault(a.model, {})[run_a.seed] = value_a - times * value_b
         unit, low, top = unit_and_range(measure)
-        what = f"{_titles(pairs, '−')}, {self._name(measure, column)}"
-        bounds = low - top - null, top - low - null
+        what = f"{_titles(pairs, '−' if times == 1 else f'− {times:g} ×')}, {self._name(measure, column)}"
+        bounds = low - times * top - null, top - times * low - null
         contrast = over_runs(what, differences, null=null, unit=unit, bounds=bounds, runs=_used(pairs))
         if contrast.n == 1 and measure == SCORE:
             return self._add_problem_interval(contrast, pairs, column)
         return contrast
 
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
-        """Of rollouts until something is reached, as a mean of logarithms: twice and half are equally far from 1.
+        """As a mean of logarithms: twice and half are equally far from 1.
 
         A run of the left side that never gets there counts as if it did one rollout after its last. The true ratio is
         then larger than the one given.
@@ -150,13 +162,16 @@ class Runs:
         logs: dict[str, dict[int, float]] = {}
         late: list[str] = []
         for a, run_a, b, run_b in _paired_runs(pairs):
-            rollouts_b = self._figure(run_b, b, measure)  # raises when b never gets there: nothing to be reached
+            value_b = self._figure(run_b, b, measure)  # raises when b never gets there: nothing to be reached
             measures_a = self._finished(run_a)
-            rollouts_a = measures_a.values[measure]
-            if rollouts_a is None:
-                rollouts_a = (measures_a.planned or 0) + 1  # the smallest number that the run does not rule out
+            if measure in ROLLOUTS_UNTIL and measures_a.values[measure] is None:
+                value_a = (measures_a.planned or 0) + 1.0  # the smallest number that the run does not rule out
                 late.append(folder(run_a))
-            logs.setdefault(a.model, {})[run_a.seed] = math.log(rollouts_a / rollouts_b)
+            else:
+                value_a = self._figure(run_a, a, measure)
+            if min(value_a, value_b) <= 0:
+                raise Gap(f"{folder(run_a)}: {self._name(measure)} of 0: no ratio", planned=True)
+            logs.setdefault(a.model, {})[run_a.seed] = math.log(value_a / value_b)
         what = f"{_titles(pairs, 'over')}, {self._name(measure)}"
         unbounded = (-math.inf, math.inf)
         contrast = over_runs(what, logs, null=math.log(null), unit="", bounds=unbounded, runs=_used(pairs))
@@ -178,13 +193,14 @@ class Runs:
         what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self._name(measure)}"
         return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
 
-    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
-        a, b = self._arms(steadier), self._arms(than)
-        scores_a, scores_b = (
-            [[self._figure(run, arm, SCORE, column) for run in arm.runs] for arm in arms] for arms in (a, b)
-        )
-        what = f"sd over seeds, {a[0].title} over {b[0].title}, {self._name(SCORE, column)}"
-        return ratio_of_sds(what, scores_a, scores_b, runs=_folders([*a, *b]))
+    def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
+        pairs = self._pairs(steadier, than)
+        values: dict[str, list[tuple[float, float]]] = {}
+        for a, run_a, b, run_b in _paired_runs(pairs):
+            both = self._figure(run_a, a, measure, column), self._figure(run_b, b, measure, column)
+            values.setdefault(a.model, []).append(both)
+        what = f"sd over seeds, {_titles(pairs, 'over')}, {self._name(measure, column)}"
+        return ratio_of_paired_sds(what, list(values.values()), runs=_used(pairs))
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """Reward: the running mean at rollout `by`, or at the end of a shorter run (a collapse ends a run)."""
@@ -225,7 +241,7 @@ class Runs:
         assert run is not None, f"{id}: claims.yaml is checked to name evaluated rows"
         model = self.tree.model_for(row.model, MODELS[row.model])
         method = self.tree.method_for(self.instead.get(id, run.method) + (f"@{self.variant}" if self.variant else ""))
-        if model is None or method is None:
+        if model is None or method is None or self.only not in (None, model["key"]):
             return None
         runs = tuple(r for r in self.tree.averaged if (r.model, r.method) == (model["key"], method))
         if not runs:
@@ -235,6 +251,14 @@ class Runs:
             raise Gap(f"{trained} rollouts trained and scored; a verdict needs {LEAST_ROLLOUTS}")
         step = self.tree.matrix.get("long_step" if run.steps == LONG_STEPS else "table_step")
         return Arm(runs, step, str(self.tree.methods[method]["title"]))
+
+    def main_model(self, rows: Sequence[str]) -> str | None:
+        """Of several models that stand for these rows, the one with the most seeds; None: one model, or none."""
+        arms = [arm for id in rows if (arm := self._arm(id))]
+        seeds: dict[str, set[int]] = {}
+        for arm in arms:
+            seeds.setdefault(arm.model, set()).update(run.seed for run in arm.runs)
+        return max(seeds, key=lambda model: len(seeds[model])) if len(seeds) > 1 else None
 
     def _arms(self, rows: Rows) -> list[Arm]:
         """The arms of those rows that this scale has. Raises `Gap` when it has none."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from paper import printed
 from paper.claims import placebo
-from paper.claims.claims import NEEDS, Claim, Question, read_claims
+from paper.claims.claims import NEEDS, Claim, Margin, Question, read_claims, with_arms
 from paper.claims.contrast import Contrast, Gap
 from paper.claims.entries import Entry, Verdict, amount
 from paper.claims.from_print import Prints
 from paper.claims.from_runs import Runs
-from paper.claims.tests import KINDS, Outcome, Source
+from paper.claims.tests import KINDS, Outcome, Side, Source, listed, rows_of
 from paper.printed import Paper
 from records.results_tree import Tree, plain
 
@@ -30,6 +30,8 @@ class Direction(NamedTuple):
     claimed: bool | None  # as claimed (True), the opposite (False), or neither (None)
     contrast: Contrast  # the one that decides
     p: float | None
+    equal: bool = False  # every contrast lies inside its margin
+    side: Side = "above"  # of the null, on which the claim puts the contrast
 
 
 def direction(outcome: Outcome) -> Direction:
@@ -47,15 +49,16 @@ def direction(outcome: Outcome) -> Direction:
     as_claimed = [(_certainty(c.p), n) for n, c in enumerate(outcome.contrasts) if (distances[n] or 0.0) > 0]
     opposite = [(_certainty(p), n) for n, p in enumerate(corrected) if (distances[n] or 0.0) < 0]
     needed = len(outcome.contrasts) - outcome.allow
+    equal = all(contrast.equal for contrast in outcome.contrasts)
     if len(as_claimed) >= needed:
         _, n = sorted(as_claimed)[needed - 1]
-        return Direction(True, outcome.contrasts[n], outcome.contrasts[n].p)
+        return Direction(True, outcome.contrasts[n], outcome.contrasts[n].p, equal, outcome.side)
     if len(opposite) > outcome.allow:
         _, n = sorted(opposite)[outcome.allow]
-        return Direction(False, outcome.contrasts[n], corrected[n])
+        return Direction(False, outcome.contrasts[n], corrected[n], equal, outcome.side)
     # Neither: show a contrast without a value if there is one, else the one furthest on the wrong side.
     n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
-    return Direction(None, outcome.contrasts[n], None)
+    return Direction(None, outcome.contrasts[n], None, equal, outcome.side)
 
 
 def _certainty(p: float | None) -> float:
@@ -77,6 +80,9 @@ def verdicts_of_family(directions: Sequence[Direction]) -> list[tuple[Verdict, f
 
 def _verdict(seen: Direction, p: float | None) -> Verdict:
     contrast = seen.contrast
+    # Before the test: a difference that is outside noise and too small to matter is no support.
+    if seen.equal:
+        return "equal within the margin"
     if seen.claimed is None or p is None or p >= ALPHA:
         return "undecided"
     if contrast.low is None or contrast.high is None or contrast.low <= contrast.null <= contrast.high:
@@ -99,6 +105,7 @@ class Case:
     source: Source
     untestable: str | None = None  # why the answer is no test of the claim
     optional: bool = False  # a variant or reading: no entry where the scale does not have it
+    margin: Margin | None = None  # of what is measured
 
 
 def printed_entries(claims: Iterable[Claim] | None = None, paper: Paper | None = None) -> list[Entry]:
@@ -132,8 +139,8 @@ def _agreed(as_printed: Entry, by_cells: Entry, replaced: Mapping[str, str]) -> 
 
 def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry]:
     """The ledger of a results tree: each claim under the scale's own settings, each variant and each reading."""
-    paper = printed.read()
-    claims = read_claims(paper=paper) if claims is None else claims
+    paper = with_arms(printed.read())
+    claims = read_claims() if claims is None else claims
     tiny = stands_in(tree)
     own_settings = Runs(tree, paper)
     names = [name for name in tree.matrix.get("variants", {}) if not placebo.is_control(tree, name)]
@@ -145,17 +152,33 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
         needs = " ".join(NEEDS[name] for name in claim.declared.needs)
         entry = replace(_unjudged(claim, "ours", statement, tree.scale), learning_rate=rate, needs=needs)
         untestable = claim.untestable if tiny else None
-        cases.append(Case(entry, claim.test, own_settings, untestable))
+        cases.append(Case(entry, claim.test, own_settings, untestable, margin=claim.margin))
+        # Five models are a small sample of models, whatever their seeds: the main model's seeds have their own line.
+        main = _main_model(claim, own_settings)
+        if main is not None:
+            alone = Runs(tree, paper, only=main)
+            cases.append(Case(replace(entry, model=main), claim.test, alone, untestable, True, claim.margin))
         for name, source in variants.items():
             if claim.test.kind != "algebra":  # a formula holds or not whatever the training settings are
                 changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
                 variant = replace(entry, variant=name, learning_rate=changed)
-                cases.append(Case(variant, claim.test, source, untestable, optional=True))
+                cases.append(Case(variant, claim.test, source, untestable, True, claim.margin))
         for label, instead in claim.declared.readings.items():
             reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
             source = Runs(tree, paper, instead=instead)
-            cases.append(Case(reading, claim.test, source, untestable, optional=True))
+            cases.append(Case(reading, claim.test, source, untestable, True, claim.margin))
     return judge(cases)
+
+
+def _main_model(claim: Claim, source: Runs) -> str | None:
+    """Of a claim whose runs are averaged over several models; None: one model, or a test of each row by itself."""
+    sides = [claim.test.arguments.get(name) for name in ("left", "rows", "steadier")]
+    if not any(side is not None and len(listed(side)) > 1 for side in sides):
+        return None
+    try:
+        return source.main_model(rows_of(claim.test.arguments))
+    except Gap:
+        return None
 
 
 def stands_in(tree: Tree) -> bool:
@@ -193,7 +216,7 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
             entries[n] = replace(case.entry, reason=case.test)
             continue
         try:
-            outcome = KINDS[case.test.kind](case.source, **case.test.arguments)
+            outcome = _with_margin(KINDS[case.test.kind](case.source, **case.test.arguments), case.margin)
         except Gap as gap:
             if gap.planned or not case.optional:
                 entries[n] = replace(case.entry, reason=str(gap))
@@ -206,9 +229,9 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
             entries[n] = replace(entries[n], verdict="not testable at this scale", reason=case.untestable)
 
     # Each setting is a family of its own: a reader asks what holds under one learning rate or one reading.
-    def family(n: int) -> tuple[str, str, str]:
+    def family(n: int) -> tuple[str, str, str, str]:
         entry = cases[n].entry
-        return entry.family, entry.variant or "", entry.reading or ""
+        return entry.family, entry.variant or "", entry.reading or "", entry.model or ""
 
     for _, group in groupby(sorted(directions, key=family), key=family):
         members = list(group)
@@ -216,6 +239,8 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
         verdicts = verdicts_of_family([directions[n] for n in members])
         for n, (verdict, p) in zip(members, verdicts, strict=True):
             reason = _why_undecided(directions[n]) if verdict == "undecided" else ""
+            if verdict == "equal within the margin":
+                reason = _though_equal(directions[n].contrast, p)
             counted = tests if p is not None else None
             entries[n] = replace(entries[n], verdict=verdict, p_holm=p, tests=counted, reason=reason)
             if verdict == "supported":
@@ -238,6 +263,28 @@ def _held_against_placebos(entry: Entry, case: Case) -> Entry:
     return replace(entry, placebo=said)
 
 
+def _with_margin(outcome: Outcome, margin: Margin | None) -> Outcome:
+    """Every contrast with its margin; none where the null is not "no difference" (at most 72/132 of the rollouts)."""
+
+    def limits(contrast: Contrast) -> tuple[float, float] | None:
+        if margin is None or contrast.null != margin.around:
+            return None
+        if contrast.unit == "ratio":  # twice and half are equally far from 1
+            return contrast.null / (1 + margin.within), contrast.null * (1 + margin.within)
+        return contrast.null - margin.within, contrast.null + margin.within
+
+    return replace(outcome, contrasts=tuple(replace(c, margin=limits(c)) for c in outcome.contrasts))
+
+
+def _though_equal(contrast: Contrast, p: float | None) -> str:
+    """That a difference is there, where it is, though too small to matter."""
+    assert contrast.low is not None
+    assert contrast.high is not None
+    if p is None or p >= ALPHA or contrast.low <= contrast.null <= contrast.high:
+        return ""
+    return f"{'above' if contrast.low > contrast.null else 'below'} the null, but by less than the margin"
+
+
 def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:
     contrast = seen.contrast
     units = ", ".join(f"{name} {amount(value, contrast.unit)}" for name, value in contrast.units)
@@ -252,6 +299,8 @@ def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:
         null=contrast.null,
         low=contrast.low,
         high=contrast.high,
+        margin_low=contrast.margin[0] if contrast.margin else None,
+        margin_high=contrast.margin[1] if contrast.margin else None,
         unit=contrast.unit,
         level=contrast.level,
         how=f"{contrast.how}; {units}" if units else contrast.how,
@@ -263,12 +312,24 @@ def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:
     )
 
 
+def _bound(contrast: Contrast, side: Side) -> str:
+    """How far on the claimed side the truth can lie; empty where the interval does not say."""
+    end = contrast.high if side == "above" else contrast.low
+    if end is None or contrast.at_least or (end - contrast.null) * (1 if side == "above" else -1) <= 0:
+        return ""
+    if contrast.unit == "ratio":
+        return f"at {'most' if side == 'above' else 'least'} {amount(end, contrast.unit)} times"
+    return f"at most {amount(abs(end - contrast.null), contrast.unit)} {contrast.unit} {side} the null"
+
+
 def _why_undecided(seen: Direction) -> str:
     """What could have been seen, or what is missing for an interval."""
     contrast = seen.contrast
     if contrast.p is None:
         return contrast.how
     reasons = ["exactly at the null"] if seen.claimed is None else []
+    if bound := _bound(contrast, seen.side):
+        reasons.append(bound)
     if contrast.detectable is not None:
         distance = f"{amount(contrast.detectable, contrast.unit)} {contrast.unit}"
         if contrast.detectable < contrast.farthest:

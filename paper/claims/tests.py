@@ -12,19 +12,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
 
-from paper.claims.contrast import Contrast
+from paper.claims.contrast import Contrast, Gap
 from paper.printed import AVERAGE
 
 Side = Literal["above", "below"]
 Rows = str | Sequence[str]
+LEAST_KEPT = 0.75  # share of the first rollout's entropy that is left at the end where entropy counts as held
 SCORE = "score"  # the measure that has a column: share of right responses
 
 
 class Source(Protocol):
     """Where numbers come from. Every method raises `contrast.Gap` when it has none."""
 
-    def difference(self, left: Rows, right: Rows, measure: str, column: str, null: float) -> Contrast:
-        """left minus right, held against `null`."""
+    def difference(
+        self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
+    ) -> Contrast:
+        """left minus `times` right, held against `null`."""
 
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
         """left over right."""
@@ -32,7 +35,7 @@ class Source(Protocol):
     def value(self, rows: Rows, measure: str, null: float) -> Contrast:
         """The mean of the rows."""
 
-    def spread(self, steadier: Rows, than: Rows, column: str) -> Contrast:
+    def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         """Standard deviation over seeds, the first over the second, held against 1."""
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
@@ -53,10 +56,12 @@ def difference_of_rows(
     return Outcome((source.difference(left, right, SCORE, column, least),))
 
 
-def highest(source: Source, *, over: Mapping[str, Sequence[str]], columns: Sequence[str] = (AVERAGE,)) -> Outcome:
+def highest(
+    source: Source, *, over: Mapping[str, Sequence[str]], columns: Sequence[str] = (AVERAGE,), measure: str = SCORE
+) -> Outcome:
     """Each row is above all the rows it is listed over, in every column."""
     pairs = [(top, other, column) for top, others in over.items() for other in others for column in columns]
-    return Outcome(tuple(source.difference(top, other, SCORE, column, 0.0) for top, other, column in pairs))
+    return Outcome(tuple(source.difference(top, other, measure, column, 0.0) for top, other, column in pairs))
 
 
 def ordering(source: Source, *, tiers: Sequence[Sequence[str]], column: str = AVERAGE) -> Outcome:
@@ -74,6 +79,22 @@ def rank(source: Source, *, row: str, among: Sequence[str], column: str, place: 
 def convergence(source: Source, *, left: Rows, right: Rows, measure: str, factor: float = 1.0) -> Outcome:
     """left needs less than `factor` times the rollouts of right."""
     return Outcome((source.ratio(left, right, measure, factor),), "below")
+
+
+def curve_ratio(source: Source, *, left: Rows, right: Rows, measure: str, side: Side = "above") -> Outcome:
+    """A positive figure of left's learning curve over right's is above (or below) 1."""
+    return Outcome((source.ratio(left, right, measure, 1.0),), side)
+
+
+def gain_kept(source: Source, *, held: Rows, free: Rows, measure: str, share: float) -> Outcome:
+    """With entropy held, less than this share of the figure of free's learning curve is left.
+
+    Raises `Gap` when entropy was not held: then nothing follows.
+    """
+    kept = source.value(held, "entropy_kept", 1.0)
+    if kept.value is not None and kept.value < LEAST_KEPT:
+        raise Gap(f"entropy was not held: {100 * kept.value:.0f} % of it is left; {100 * LEAST_KEPT:.0f} % are needed")
+    return Outcome((source.difference(held, free, measure, AVERAGE, 0.0, times=share),), "below")
 
 
 def curve_mean_difference(source: Source, *, left: Rows, right: Rows, measure: str, side: Side = "above") -> Outcome:
@@ -96,9 +117,9 @@ def collapse_by(source: Source, *, row: str, by: int, below: float) -> Outcome:
     return Outcome((source.collapsed(row, by, below),), "below")
 
 
-def seed_spread(source: Source, *, steadier: Rows, than: Rows, column: str = AVERAGE) -> Outcome:
-    """The scores of the first rows differ less between seeds than those of the others."""
-    return Outcome((source.spread(steadier, than, column),), "below")
+def seed_spread(source: Source, *, steadier: Rows, than: Rows, column: str = AVERAGE, measure: str = SCORE) -> Outcome:
+    """The scores, or another figure, of the first rows differ less between seeds than those of the others."""
+    return Outcome((source.spread(steadier, than, column, measure),), "below")
 
 
 def algebra(source: Source, *, check: str, against: float) -> Outcome:
@@ -116,8 +137,9 @@ KINDS: dict[str, Callable[..., Outcome]] = {
         ordering,
         rank,
         convergence,
+        curve_ratio,
         curve_mean_difference,
-        curve_level,
+        gain_kept,
         sign_agreement,
         collapse_by,
         seed_spread,
@@ -144,6 +166,6 @@ def rows_of(arguments: Mapping[str, object]) -> list[str]:
             for part in value:
                 walk(part)
 
-    for name in ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than"):
+    for name in ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than", "held", "free"):
         walk(arguments.get(name, ()))
     return list(dict.fromkeys(rows))

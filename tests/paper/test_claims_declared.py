@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from paper import printed
-from paper.claims.claims import CLAIMS, Question, read_claims
+from paper.claims.claims import CLAIMS, Question, read_claims, with_arms
 from paper.claims.tests import KINDS, rows_of
 from records.errors import ConfigError
 from tests.paper.test_printed import TEXT, _plain
@@ -36,6 +36,7 @@ def test_every_row_of_the_tables_is_part_of_some_claim() -> None:
     tests = [test for claim in ALL.values() for test in (claim.test, claim.printed) if isinstance(test, Question)]
     named = {id for test in tests for id in rows_of(test.arguments)}
     trained = [row for row in printed.measured(printed.read()) if row.run and row.run.method != "base"]
+    named &= set(printed.read())
     named |= {part for id in named for part in printed.read()[id].of}
     assert {row.run for row in trained} - {printed.read()[id].run for id in named} == set()
 
@@ -51,12 +52,33 @@ def test_embedded_statement_speaks_of_the_tiny_models(id: str) -> None:
     assert statement != ALL[id].declared.says
 
 
-ACCURACY = ("difference_of_rows", "highest", "ordering", "rank")
+OF_SCORES = ("difference_of_rows", "highest", "ordering", "rank", "seed_spread")
 
 
-@pytest.mark.parametrize("id", [id for id, claim in ALL.items() if claim.test.kind in ACCURACY])
-def test_accuracy_is_not_testable_with_tiny_models_but_for_convergence(id: str) -> None:
-    assert ALL[id].untestable or ALL[id].declared.family == "convergence"
+@pytest.mark.parametrize("id", [id for id, claim in ALL.items() if claim.test.kind in OF_SCORES])
+def test_scores_of_tiny_models_are_no_test_of_any_claim(id: str) -> None:
+    """All alike: a claim is tested there by curves, or it is not testable."""
+    of_scores = ALL[id].test.arguments.get("measure", "score") == "score"
+    assert (ALL[id].untestable is not None) == of_scores
+    assert ALL[id].declared.needs == (("scores",) if of_scores else ("curves",))
+
+
+MEASURED = [id for id, claim in ALL.items() if "curves" in claim.declared.needs and claim.untestable is None]
+THRESHOLDS = {"performance-by-entropy", "collapse-of-beta-1"}  # held against a number that is not "no difference"
+
+
+@pytest.mark.parametrize("id", MEASURED)
+def test_every_claim_about_curves_has_a_margin(id: str) -> None:
+    assert (ALL[id].margin is None) == (id in THRESHOLDS)
+
+
+def test_an_arm_stands_beside_a_printed_row_and_is_in_no_printed_test() -> None:
+    rows = with_arms(printed.read())
+    arms = [row for id, row in rows.items() if id not in printed.read()]
+    assert {(row.model, row.run.steps) for row in arms if row.run} == {("q7", 72)}
+    in_print = [claim.printed for claim in ALL.values() if isinstance(claim.printed, Question)]
+    assert {row.id for row in arms} & {id for test in in_print for id in rows_of(test.arguments)} == set()
+    assert {row.id for row in arms} <= {id for claim in ALL.values() for id in rows_of(claim.test.arguments)}
 
 
 def _content(edit: Callable[[dict], None], folder: Path) -> Path:
@@ -89,7 +111,7 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
         ("gain-q7", "q7 and l8"),
     ),
     "sides of different length": (
-        lambda c: _named(c, "higher-gradient-norm")["test"]["curve_mean_difference"].update(right=["T1.2"]),
+        lambda c: _named(c, "higher-gradient-norm")["test"]["curve_ratio"].update(right=["T1.2"]),
         ("higher-gradient-norm", "same models"),
     ),
     "duplicate id": (lambda c: c["claims"].append(_named(c, "gain-q7")), ("gain-q7", "twice")),
@@ -106,9 +128,16 @@ BROKEN: dict[str, tuple[Callable[[dict], object], tuple[str, ...]]] = {
         ("aime-q14", "aime26"),
     ),
     "unknown measure": (
-        lambda c: _named(c, "higher-gradient-norm")["test"]["curve_mean_difference"].update(measure="grad_nrm"),
+        lambda c: _named(c, "higher-gradient-norm")["test"]["curve_ratio"].update(measure="grad_nrm"),
         ("higher-gradient-norm", "grad_nrm", "nearest: grad_norm"),
     ),
+    "arm of an unknown row": (lambda c: c["arms"]["held"].update(row="T3.99"), ("arms.held", "T3.99")),
+    "arm asked of the printed tables": (
+        lambda c: _named(c, "faster-reward").update(print={"difference_of_rows": {"left": "held", "right": "T3.19"}}),
+        ("faster-reward", "printed row", "held"),
+    ),
+    "margin of nothing": (lambda c: c["margins"]["area"].update(within=0), ("claims.yaml", "within")),
+    "margin without a reason": (lambda c: c["margins"]["area"].pop("why"), ("claims.yaml", "why: is missing")),
     "unknown reason": (lambda c: _named(c, "stability").update(print="drwan"), ("stability", "nearest: drawn")),
     "unknown key": (lambda c: _named(c, "stability").update(quotes="x"), ("stability", "nearest: quote")),
     "no quote": (lambda c: _named(c, "stability").pop("quote"), ("stability", "quote: is missing")),
