@@ -18,6 +18,7 @@ def main() -> None:
         raise ConfigError("command line: give --results, --page or both")
 
     from paper.claims import entries, ledger, render
+    from paper.claims.claims import read_margins
     from records import digests
     from records.files import write_text
     from records.results_tree import open_tree
@@ -25,7 +26,7 @@ def main() -> None:
     tree = open_tree(args.results) if args.results else None
     printed = ledger.printed_entries()
     if args.page:
-        write_text(args.page, render.paper_page(printed))
+        write_text(args.page, render.paper_page(printed, read_margins()))
         print(args.page)
     if tree:
         ours = ledger.run_entries(tree)

@@ -111,6 +111,11 @@ def read_claims(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[C
     return list(claims.values())
 
 
+def read_margins(path: Path | str = CLAIMS) -> Mapping[str, Margin]:
+    """The margins of practical equivalence, by measure or kind of test."""
+    return validated(ClaimsFile, read_yaml(path), str(path)).margins
+
+
 def with_arms(paper: Paper, path: Path | str = CLAIMS) -> Paper:
     """The printed rows, and the arms of `claims.yaml` as rows without cells, each beside the row that it changes."""
     arms = validated(ClaimsFile, read_yaml(path), str(path)).arms

@@ -148,13 +148,13 @@ def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]
     equal. Seeds are centred model by model. Figures are taken as normal. Null: 1.
     """
     from evals.stats import intervals
-    from evals.stats.compare import detectable
+    from evals.stats.compare import ROUNDING, detectable
 
     variance_a, df = _within([[a for a, _ in group] for group in groups])
     variance_b, _ = _within([[b for _, b in group] for group in groups])
     if df < 2:
         raise Gap("fewer than three seeds: no spread between seeds")
-    if not (variance_a and variance_b):
+    if math.sqrt(min(variance_a, variance_b)) < ROUNDING:
         raise Gap("seeds agree exactly: their spread is unknown")
     sums, _ = _within([[a + b for a, b in group] for group in groups])
     covariance = (sums - variance_a - variance_b) / 2

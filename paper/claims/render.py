@@ -6,9 +6,13 @@ Both pages are rendered from entries alone (`paper.claims.entries`); nothing is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from paper.claims.entries import MEANING, Entry, amount, figure, setting, shown_verdict
+from paper.claims.entries import MEANING, Entry, amount, figure, margin, setting, shown_verdict
+
+if TYPE_CHECKING:
+    from paper.claims.claims import Margin
 
 COMMAND = "python -m paper.claims --page docs/claims.md"
 SHORT = {"not testable at this scale": "not testable here"}  # verdicts as table cells
@@ -19,7 +23,9 @@ in for the paper's, the statement that is tested is about the tiny models, and n
 paper.
 
 Supported and contradicted need a 95 % interval that excludes the null, after Holm's correction over the claims of a
-family. Undecided is no evidence of equality: beside it stands the smallest difference that would have been found."""
+family. "Equal within the margin" needs a 95 % interval inside the margin that stands beside it. Undecided is no evidence
+of equality: beside it stands how far the truth can lie on the claimed side, and the smallest difference that would have
+been found. A claim about several models has a verdict over models, and one from the seeds of the main model alone."""
 
 PAPER_HEAD = """# Claims and verdicts
 
@@ -41,13 +47,33 @@ the weakest decides, at its own p. It fails when one is on the other side, at th
 Holm then corrects over the claims of a family, separately for each learning rate. The kinds of test are in
 `paper/claims/tests.py`.
 
-**Runs.** Runs with equal seeds share initial weights and prompts and are paired. A claim about one model is tested by
-Student's t over seeds; a claim about all models by Student's t over the models' means, so that the interval covers
-other models too. One seed gives no verdict. A missing run gives `undecided`, and the entry names the run. Where tiny
-models stand in for the paper's, the claim's `embedded` statement is tested, which is about the tiny models only. The
-accuracy of the paper's models on the paper's problems is not testable there; figures beside that verdict are
-observations. Rollouts until a reward are compared as ratios. A run that never reaches it counts as one rollout more
-than it had, so its ratio is a lower bound.
+**Runs.** Runs with equal seeds share initial weights and prompts and are paired. A seed of a model made here is a base
+of its own, so an interval over seeds speaks of other bases too. A claim about one model is tested by Student's t over
+seeds (level "seed"); a claim about all models by Student's t over the models' means, so that the interval covers other
+models too (level "model and seed"). Five models are few: the same claim is also tested on the model with the most seeds
+alone, as an entry of its own in a family of its own. One seed gives no verdict. A missing run gives `undecided`, and the
+entry names the run. Where tiny models stand in for the paper's, the claim's `embedded` statement is tested, which is
+about the tiny models only. The accuracy of the paper's models on the paper's problems is not testable there; figures
+beside that verdict are observations. Rollouts until a reward and gradient norms are compared as ratios. A run that never
+reaches the reward counts as one rollout more than it had, so its ratio is a lower bound. Spreads over seeds are compared
+by Pitman and Morgan's test of paired variances.
+
+**Margins.** A difference can be outside noise and too small to matter, or noise can be small enough to say that there is
+no difference that matters. So each measure of runs has a margin of practical equivalence, stated with its reason before
+the runs:
+
+MARGINS
+
+A claim is *equal within the margin* when the 95 % interval of each of its contrasts lies inside it, which is stricter
+than two one-sided tests at 5 %; this needs no null to be rejected, so Holm does not enter. It then says if the interval
+excludes the null as well. A claim whose null is not "no difference" (at most 72/132 of the rollouts; half of the gain)
+has no margin. Printed numbers have none either: the paper claims differences down to .28 points.
+
+**Mechanisms** are tested by intervention, on runs that no printed row has (`arms` in `paper/claims.yaml`). Entropy is
+held where training starts, or brought at once to where it would end ([`tepo_held`](methods.md#tepo_held)): if reward
+rises because entropy falls, the first should learn less and the second faster. Where entropy was not held (less than
+75 % of the first rollout's is left in the last third), there is no verdict. The KL mask is compared with no KL and with
+KL on all tokens at each beta of Panel A, and GRPO/DAPO with itself without its clip.
 
 **Placebo rewards.** A supported claim about what is learnt (scores, reward, rollouts until a reward) is held against
 every placebo reward under which both sides were trained ([configuration](../config/README.md)): its own test must also
@@ -110,7 +136,8 @@ def _answer(entry: Entry, source: str) -> str:
     if entry.estimate is not None:
         corrected = "" if entry.p_holm is None else f", p {entry.p_holm:.2g} after Holm over {entry.tests}"
         null = f"{amount(entry.null, entry.unit)} (claimed {entry.claimed})"
-        lines.append(f"{entry.tested}: {figure(entry)} against {null}{corrected}.")
+        equal = f", {margin(entry)}" if margin(entry) else ""
+        lines.append(f"{entry.tested}: {figure(entry)} against {null}{equal}{corrected}.")
         lines.append(f"Level {entry.level}: {entry.how}.")
     if entry.reason and entry.reason not in entry.how:
         lines.append(f"{_sentence(entry.reason)}.")
@@ -130,13 +157,13 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def paper_page(printed: Sequence[Entry]) -> str:
+def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     """docs/claims.md: how verdicts are made, and the ledger of the printed numbers."""
     meanings = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
     counts = Counter(entry.verdict for entry in printed)
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
     head = PAPER_HEAD.replace("VERDICTS", meanings).replace("COMMAND", COMMAND)
-    head = head.replace("COUNT", f"{len(printed)} claims: {count}")
+    head = head.replace("COUNT", f"{len(printed)} claims: {count}").replace("MARGINS", _margins(margins))
     rows = [(entry.id, _short(entry), figure(entry), entry.tested, _why(entry)) for entry in printed]
     return f"{head}\n{_table(('claim', 'verdict', 'estimate', 'of', 'why'), rows)}\n"
 
@@ -144,6 +171,11 @@ def paper_page(printed: Sequence[Entry]) -> str:
 def _why(entry: Entry) -> str:
     """What stands beside a verdict; beside a formula's, what it was evaluated on and how large the error is."""
     return entry.reason or (entry.how if entry.level == "policy" else "")
+
+
+def _margins(margins: Mapping[str, Margin]) -> str:
+    rows = [(name, f"{each.around:g} ± {each.within:g}", each.why) for name, each in margins.items()]
+    return _table(("measure", "margin", "why"), rows)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,7 +10,18 @@ from typing import Any
 
 from methods.readings import READINGS
 from paper.claims import entries
-from paper.claims.entries import MEANING, NO_RUN, RULE, VERDICTS, Entry, Verdict, amount, figure, setting
+from paper.claims.entries import (
+    MEANING,
+    NO_RUN,
+    RULE,
+    VERDICTS,
+    Entry,
+    Verdict,
+    amount,
+    figure,
+    margin,
+    setting,
+)
 from records.errors import written_by
 from records.files import cells_of, read_csv, read_text
 from records.results_tree import Tree
@@ -18,7 +29,7 @@ from report.figures.spec import css_colours
 from report.site import assets, links
 from report.site.figures import inline
 
-DECIDED: tuple[Verdict, ...] = ("supported", "contradicted")
+DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "equal within the margin")
 WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
 PRINTED = "printed numbers"
 ALGEBRA = "algebra"  # kind of test that random policies answer, and no run
@@ -45,7 +56,8 @@ def claims(tree: Tree) -> dict[str, Any]:
     # What is not testable at a scale is so in print and in runs: the sources stand below each other.
     bars.append(_bar(PRINTED, [entry for entry in printed if entry.kind != ALGEBRA]))
     bars.append(_bar(CHECKED, [entry for entry in ours if entry.kind == ALGEBRA]))
-    from_runs = [entry for entry in runs if entry.verdict in DECIDED]
+    # The same claim on its main model alone is no second claim.
+    from_runs = [entry for entry in runs if entry.verdict in DECIDED and entry.model is None]
     views: list[dict[str, Any]] = []
     for claim in printed:
         # A formula's check is the same whatever the numbers: it stands once.
@@ -58,7 +70,7 @@ def claims(tree: Tree) -> dict[str, Any]:
         "bars": [bar for bar in bars if bar["parts"]],
         "headline": _headline(from_runs, tree),
         "meaning": [(WORDS[verdict], meaning) for verdict, meaning in MEANING.items()],
-        "decided": [view for view in views if any(line["verdict"] in DECIDED for line in view["lines"])],
+        "decided": [view for view in views if any(line["decided"] for line in view["lines"])],
         "claims": views,
     }
 
@@ -72,7 +84,8 @@ def _headline(decided: Sequence[Entry], tree: Tree) -> str:
     if not decided:
         return f"The runs of this tree give no verdict on any claim. {RULE}"
     counts = Counter(entry.verdict for entry in decided)
-    said = " and ".join(f"{counts[verdict]} {verdict}" for verdict in DECIDED if counts[verdict])
+    *before, last = (f"{counts[verdict]} {verdict}" for verdict in DECIDED if counts[verdict])
+    said = f"{', '.join(before)} and {last}" if before else last
     return f"By the runs of this tree: {said}, of the claims below. {RULE}"
 
 
@@ -107,7 +120,7 @@ def _line(entry: Entry, name: str, tree: Tree) -> dict[str, Any]:
     """What one source of numbers says to a claim."""
     planned = {f"runs/{run.path.as_posix()}": run for run in tree.runs}
     runs = [planned[path] for path in entry.runs if path in planned]
-    notes = []
+    notes = [margin(entry)] if margin(entry) else []
     if entry.p_holm is not None:
         notes.append(f"p {entry.p_holm:.2g} after Holm over {entry.tests}")
     if entry.verdict == "undecided" and entry.detectable is not None:
@@ -118,6 +131,7 @@ def _line(entry: Entry, name: str, tree: Tree) -> dict[str, Any]:
         "name": name,
         "verdict": WORDS[entry.verdict],
         "beside": f"({NO_RUN})" if entry.placebo == NO_RUN else "",
+        "decided": entry.verdict in DECIDED,
         "statement": entry.statement,
         "tested": entry.tested,
         "figure": figure(entry),
@@ -135,10 +149,12 @@ def _line(entry: Entry, name: str, tree: Tree) -> dict[str, Any]:
 
 
 def _picture(entry: Entry) -> dict[str, float] | None:
-    """Places (percent of the width) of interval, estimate and null."""
+    """Places (percent of the width) of interval, estimate, null and, where there is one, margin."""
     if entry.estimate is None or entry.low is None or entry.high is None or entry.null is None:
         return None
-    shown = (entry.low, entry.high, entry.estimate, entry.null)
+    shown = [entry.low, entry.high, entry.estimate, entry.null]
+    if entry.margin_low is not None and entry.margin_high is not None:
+        shown += [entry.margin_low, entry.margin_high]
     low, high = min(shown), max(shown)
     room = MARGIN * (high - low) or 1.0
     low, high = low - room, high + room
@@ -146,12 +162,18 @@ def _picture(entry: Entry) -> dict[str, float] | None:
     def place(value: float) -> float:
         return round(100 * (value - low) / (high - low), 2)
 
-    return {
+    picture = {
         "low": place(entry.low),
         "width": round(place(entry.high) - place(entry.low), 2),
         "dot": place(entry.estimate),
         "null": place(entry.null),
     }
+    if entry.margin_low is not None and entry.margin_high is not None:
+        picture |= {
+            "margin": place(entry.margin_low),
+            "margin_width": round(place(entry.margin_high) - place(entry.margin_low), 2),
+        }
+    return picture
 
 
 # Where the paper can be read in more than one way: what was chosen, and what another choice changed here.

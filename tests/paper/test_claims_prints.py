@@ -18,7 +18,7 @@ import pytest
 from paper import chance, printed
 from paper.claims import ledger, render
 from paper.claims.__main__ import main
-from paper.claims.claims import read_claims
+from paper.claims.claims import read_claims, read_margins
 from paper.claims.contrast import Gap
 from paper.claims.entries import COLUMNS, Entry, read, to_text
 from paper.claims.from_print import Prints
@@ -129,7 +129,9 @@ def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entr
 
 
 def test_the_page_in_docs_is_what_the_ledger_says() -> None:
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(ledger.printed_entries())
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(
+        ledger.printed_entries(), read_margins()
+    )
 
 
 @pytest.fixture
@@ -171,9 +173,9 @@ def test_command_refuses_in_one_line(words: tuple[str, ...], command: Callable[.
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (",supported,", ",suported,", "line 4: peak-at-72: verdict 'suported'"),
+        (",supported,", ",suported,", "line 5: peak-at-72: verdict 'suported'"),
         ("detectable", "detectible", "column wanted"),
-        (",1,0.0097", ",one,0.0097", "line 4: invalid literal"),
+        (",1,0.0097", ",one,0.0097", "line 5: invalid literal"),
     ],
 )
 def test_a_broken_claims_csv_is_refused_by_line(tmp_path: Path, old: str, new: str, words: str) -> None:
