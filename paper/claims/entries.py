@@ -98,7 +98,8 @@ class Entry:
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
-REQUIRED = tuple(name for name in COLUMNS if name != "placebo")  # a file of an older version has no `placebo`
+ADDED = ("model", "margin_low", "margin_high", "placebo")  # a file of an older version lacks them
+REQUIRED = tuple(name for name in COLUMNS if name not in ADDED)
 NUMBERS = (
     "learning_rate", "estimate", "null", "low", "high", "margin_low", "margin_high", "p", "p_holm", "detectable",
 )  # fmt: skip
@@ -132,7 +133,8 @@ def read(path: Path | str) -> list[Entry]:
 
 
 def _entry(row: dict[str, str]) -> Entry:
-    values: dict[str, Any] = {name: row.get(name, "") for name in COLUMNS}
+    row = dict.fromkeys(COLUMNS, "") | row
+    values: dict[str, Any] = {name: row[name] for name in COLUMNS}
     for name in NUMBERS:
         values[name] = float(row[name]) if row[name] else None
     for name in INTEGERS:

@@ -23,9 +23,9 @@ in for the paper's, the statement that is tested is about the tiny models, and n
 paper.
 
 Supported and contradicted need a 95 % interval that excludes the null, after Holm's correction over the claims of a
-family. "Equal within the margin" needs a 95 % interval inside the margin that stands beside it. Undecided is no evidence
-of equality: beside it stands how far the truth can lie on the claimed side, and the smallest difference that would have
-been found. A claim about several models has a verdict over models, and one from the seeds of the main model alone."""
+family. "Equal within the margin" needs a 95 % interval inside the margin that stands beside it. Undecided is no
+evidence of equality: beside it stands how far the truth can lie on the claimed side, and the smallest difference that
+would have been found. A claim about several models has a verdict over models, and one from the main model alone."""
 
 PAPER_HEAD = """# Claims and verdicts
 
@@ -50,17 +50,17 @@ Holm then corrects over the claims of a family, separately for each learning rat
 **Runs.** Runs with equal seeds share initial weights and prompts and are paired. A seed of a model made here is a base
 of its own, so an interval over seeds speaks of other bases too. A claim about one model is tested by Student's t over
 seeds (level "seed"); a claim about all models by Student's t over the models' means, so that the interval covers other
-models too (level "model and seed"). Five models are few: the same claim is also tested on the model with the most seeds
-alone, as an entry of its own in a family of its own. One seed gives no verdict. A missing run gives `undecided`, and the
-entry names the run. Where tiny models stand in for the paper's, the claim's `embedded` statement is tested, which is
-about the tiny models only. The accuracy of the paper's models on the paper's problems is not testable there; figures
-beside that verdict are observations. Rollouts until a reward and gradient norms are compared as ratios. A run that never
-reaches the reward counts as one rollout more than it had, so its ratio is a lower bound. Spreads over seeds are compared
-by Pitman and Morgan's test of paired variances.
+models too (level "model and seed"). Five models are few: the same claim is also tested on the model with the most
+seeds alone, as an entry of its own in a family of its own. One seed gives no verdict. A missing run gives `undecided`,
+and the entry names the run. Where tiny models stand in for the paper's, the claim's `embedded` statement is tested,
+which is about the tiny models only. The accuracy of the paper's models on the paper's problems is not testable there;
+figures beside that verdict are observations. Rollouts until a reward and gradient norms are compared as ratios. A run
+that never reaches the reward counts as one rollout more than it had, so its ratio is a lower bound. Spreads over seeds
+are compared by Pitman and Morgan's test of paired variances.
 
-**Margins.** A difference can be outside noise and too small to matter, or noise can be small enough to say that there is
-no difference that matters. So each measure of runs has a margin of practical equivalence, stated with its reason before
-the runs:
+**Margins.** A difference can be outside noise and too small to matter, or noise can be small enough to say that there
+is no difference that matters. So each measure of runs has a margin of practical equivalence, stated with its reason
+before the runs:
 
 MARGINS
 
