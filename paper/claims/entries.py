@@ -32,8 +32,8 @@ MEANING: dict[Verdict, str] = {
     "not testable at this scale": "the numbers of this scale cannot speak about the claim; what they are is shown",
 }
 
-# Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 8 rollouts.
-LEAST_ROLLOUTS = 8
+# Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 7 rollouts.
+LEAST_ROLLOUTS = 7
 RULE = f"A verdict needs runs of {LEAST_ROLLOUTS} rollouts or more, and a difference over two seeds or more."
 
 NO_RUN = "no placebo run"  # `placebo` of a claim that placebo rewards are asked about, where none was trained
