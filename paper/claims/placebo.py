@@ -17,15 +17,14 @@ from typing import Any
 from paper.claims.claims import Question
 from paper.claims.contrast import Contrast, Gap, over_runs
 from paper.claims.entries import NO_RUN
-from paper.claims.from_runs import Arm, Runs, _paired_runs, folder, unit_and_range
+from paper.claims.from_runs import ROLLOUTS_UNTIL, Arm, Runs, _paired_runs, folder, unit_and_range
 from paper.claims.tests import KINDS, SCORE, Outcome, Rows
 from records.layout import Run, split
 from records.results_tree import Tree
 
 REWARD, STREAM = "reward", "stream"  # what controls change: keys of `changes` in matrix.json
-UNTIL = ("to_50", "to_80", "to_grpo")  # rollouts
 # Measures of what is learnt: scores, and the figures of a curve that are computed from its reward.
-LEARNT = (SCORE, "area", "final", *UNTIL, "reward_falls", "reward_gain")
+LEARNT = (SCORE, "area", "final", *ROLLOUTS_UNTIL, "reward_falls", "reward_gain")
 # Kinds of test that set one side against another; their measure is the score where they name none.
 SIDED = ("difference_of_rows", "highest", "ordering", "rank", "convergence", "curve_ratio", "curve_mean_difference")
 
@@ -88,10 +87,12 @@ class Excess(Runs):
     """
 
     def __init__(self, true: Runs, placebo: str):
-        super().__init__(true.tree, true.paper, variant=placebo, instead=true.instead)
+        super().__init__(true.tree, true.paper, variant=placebo, instead=true.instead, only=true.only)
         self.true = true
 
-    def difference(self, left: Rows, right: Rows, measure: str, column: str, null: float) -> Contrast:
+    def difference(
+        self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
+    ) -> Contrast:
         def figure(source: Runs, run: Run, arm: Arm) -> float:
             return source._figure(run, arm, measure, column)
 
@@ -104,7 +105,7 @@ class Excess(Runs):
 
         def figure(source: Runs, run: Run, arm: Arm) -> float:
             measures = source._finished(run)
-            if measure in UNTIL and measures.values[measure] is None:
+            if measure in ROLLOUTS_UNTIL and measures.values[measure] is None:
                 return math.log((measures.planned or 0) + 1)
             value = source._figure(run, arm, measure)
             if value <= 0:
