@@ -287,7 +287,7 @@ def test_algorithm_1_by_the_catalogs_losses(key: str, side: str) -> None:
 
 def test_on_policy_the_weights_of_appendix_b_agree() -> None:
     """Where the old policy is the policy, every ratio is 1: nothing is omitted, and every weight gives the gradient."""
-    w = lemmas.responses()
+    w, _ = _few(100)
     same = Responses(w.logits_NXV, w.logits_NXV, w.reward_NS, w.length_S, w.mask_ST)
     for check in ("appendix_b_weight", "appendix_b_advantage", "appendix_b_steps"):
         assert CHECKS[check][0](same).holds.all(), check
