@@ -73,7 +73,8 @@ has no margin. Printed numbers have none either: the paper claims differences do
 held where training starts, or brought at once to where it would end ([`tepo_held`](methods.md#tepo_held)): if reward
 rises because entropy falls, the first should learn less and the second faster. Where entropy was not held (less than
 75 % of the first rollout's is left in the last third), there is no verdict. The KL mask is compared with no KL and with
-KL on all tokens at beta .001, .1 and 1, and GRPO/DAPO with itself without its clip.
+KL on all tokens at beta .001, .1 and 1. GRPO/DAPO is compared with itself without its clip, and TEPO with that: a gain
+that only comes from clipping less is no longer there.
 
 **Placebo rewards.** A supported claim about what is learnt (scores, reward, rollouts until a reward) is held against
 every placebo reward under which both sides were trained ([configuration](../config/README.md)): its own test must also

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,16 @@ from records.results_tree import Tree
 from report.site import paper
 from tests.paper import claim_trees
 
+OUTSIDE = {"low": 1.0, "high": 2.0, "null": 0.0}
+INSIDE = {"estimate": 0.0, "low": -0.01, "high": 0.01, "null": 0.0, "margin_low": -0.02, "margin_high": 0.02}
 
-def with_verdicts(tree: Tree, folder: Path, verdict: str) -> Tree:
+
+def with_verdicts(tree: Tree, folder: Path, verdict: str, figures: Mapping[str, float] = OUTSIDE) -> Tree:
     """The tree with every claim that runs could decide given this verdict."""
     shutil.copytree(tree.root, folder)
     path = folder / "claims.csv"
     changed = [
-        entry.__class__(**{**vars(entry), "verdict": verdict, "low": 1.0, "high": 2.0, "null": 0.0})
+        entry.__class__(**{**vars(entry), "verdict": verdict, **figures})
         if entry.ledger == "ours" and entry.kind not in ("", paper.ALGEBRA) and entry.reading is None
         else entry
         for entry in entries.read(path)
@@ -49,6 +53,20 @@ def test_checks_of_formulas_are_no_verdicts_of_runs(one_seed: Tree, tmp_path: Pa
     assert count == sum(
         c for bar in decided["bars"] for v, c, _ in bar["parts"] if "this tree" in bar["name"] and v == "supported"
     )
+
+
+def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_path: Path) -> None:
+    view = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "equal within the margin", INSIDE))
+    assert re.search(r": \d+ equal within the margin, of the claims below", view["headline"])
+    lines = [line for claim in view["decided"] for line in claim["lines"] if line["decided"]]
+    equal = [line for line in lines if line["verdict"] == "equal within the margin"]
+    assert equal
+    for line in equal:
+        assert line["notes"][0].startswith("margin -")
+        picture = line["picture"]
+        # to scale: the interval is half as wide as the margin, and in its middle
+        assert picture["margin_width"] == pytest.approx(2 * picture["width"], abs=0.05)
+        assert picture["margin"] < picture["low"] < picture["null"]
 
 
 def test_bars_are_to_scale(one_seed: Tree) -> None:
