@@ -22,6 +22,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -228,7 +229,9 @@ def holdings(tree: Tree) -> dict[str, str]:
     ]
     low, high = (100 * end for end in DIFFICULT)
     room = sum(low <= value <= high for value in scores)
-    seconds = [record["cpu_seconds"] for run in tree.runs if (record := tree.record(run)) and record.get("cpu_seconds")]
+    records = [record for run in tree.runs if (record := tree.record(run))]
+    seconds = [record["cpu_seconds"] for record in records if record.get("cpu_seconds")]
+    ended = sorted(datetime.fromisoformat(record["finished_at"]) for record in records if record.get("finished_at"))
     main = [run for run in tree.averaged if run.model == tree.models[0]["key"] and run.variant is None]
     seeds = [sum(one.method == method for one in main) for method in dict.fromkeys(run.method for run in main)]
     return {
@@ -242,6 +245,9 @@ def holdings(tree: Tree) -> dict[str, str]:
         f"baseline's scores between {low:g} and {high:g} % at the table step": _share(room, len(scores)),
         "CPU seconds of a run, mean": f"{math.fsum(seconds) / len(seconds):.1f}" if seconds else "not recorded",
         "CPU minutes of all training": f"{math.fsum(seconds) / 60:.0f}" if seconds else "not recorded",
+        "minutes from the first finished run to the last": f"{(ended[-1] - ended[0]).total_seconds() / 60:.0f}"
+        if ended
+        else "not recorded",
     }
 
 
