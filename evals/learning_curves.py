@@ -94,13 +94,13 @@ def read_curve(path: Path | str) -> Curve:
 def _check_recorded(path: Path) -> None:
     """A finished run's record has the curve's hash; while a run trains there is no record."""
     record, curve = path.with_name("run.json"), stored(path)
-    if curve is None or not record.exists():
+    if curve is None or not (record.exists() or stored(record)):
         return
     outputs = validated(
         RunRecord, digests.read_record(record, "run record"), str(record), error=CorruptInputError
     ).outputs
     recorded = outputs.get("curve.csv")
-    if recorded is not None and recorded != sha256_bytes(content(curve)):
+    if recorded is not None and recorded != sha256_bytes(content(path)):
         raise CorruptInputError(f"{curve}: damaged: its sha256 is not the one in {record}")
 
 

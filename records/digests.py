@@ -279,5 +279,5 @@ def check_list(sums: Path) -> Iterator[BenchError]:
         path = stored(sums.parent / name)
         if path is None:
             yield MissingInputError(f"{sums.parent / name}: missing, though {sums} lists it")
-        elif (found := sha256_bytes(content(path))) != digest:
+        elif (found := sha256_bytes(content(sums.parent / name))) != digest:
             yield CorruptInputError(f"{path}: damaged: sha256 is {found[:12]}, {sums} has {digest[:12]}")

@@ -21,6 +21,7 @@ from typing import Any, Never
 
 import yaml
 
+from records import packed
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
 
 # Levels of nesting in a JSON or YAML file; ours have 8. Python's recursion limit would end a reader with a traceback,
@@ -78,7 +79,8 @@ def read_text(path: Path | str, what: str = "file", error: type[BenchError] = Co
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
+        # A folder in its place is named as one.
+        data = content(path) if not path.exists() and stored(path) else path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingInputError(f"{path}: {what} is missing") from None
     except IsADirectoryError:
@@ -219,19 +221,31 @@ def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
 
 
 def stored(path: Path | str) -> Path | None:
-    """Where a file lies: at `path`, or compressed beside it as a reference keeps its curves; None: neither."""
+    """The file that has what `path` names: that one, or as a reference keeps it: compressed beside it, or with those of
+    all runs (`records.packed`). None: there is none."""
     plain = Path(path)
-    compressed = plain.with_name(f"{plain.name}.gz")
-    return plain if plain.is_file() else compressed if compressed.is_file() else None
+    own = _own(plain)
+    return own if own.is_file() else packed.holder(plain)
 
 
-def content(path: Path) -> bytes:
-    """What a stored file holds, compressed or not."""
-    data = path.read_bytes()
+def content(path: Path | str) -> bytes:
+    """What the file that `path` names holds, however it is stored. MissingInputError where it is not."""
+    plain = Path(path)
+    own = _own(plain)
+    if not own.is_file():
+        data = packed.read(plain)
+        if data is None:
+            raise MissingInputError(f"{plain}: missing")
+        return data
+    data = own.read_bytes()
     try:
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+        return gzip.decompress(data) if own.suffix == ".gz" else data
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorruptInputError(f"{path}: not a compressed file ({error})") from error
+        raise CorruptInputError(f"{own}: not a compressed file ({error})") from error
+
+
+def _own(path: Path) -> Path:
+    return path if path.is_file() else path.with_name(f"{path.name}.gz")
 
 
 def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty: bool = False) -> list[dict[str, str]]:
@@ -240,9 +254,9 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
     file = stored(path)
     if file is None:
         raise MissingInputError(f"{path}: {what} is missing")
-    path = file
+    plain, path = Path(path), file
     try:
-        text = content(path).decode("utf-8")
+        text = content(plain).decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
     lines = _csv_lines(path, what, text)

@@ -3,7 +3,7 @@
     runs/<model>/<method>/seed<k>/{run.json, curve.csv, checkpoints/step<N>/, state/}
     samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
     grades/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet      one row per response
-    responses/<model>/<method>/seed<k>/step<N>/sample.json.gz        of a reference: a sample of the two above
+    responses.parquet                                                of a reference: a sample of the two above
     scores.csv                                                       one row per checkpoint and benchmark
     tables/table<n>.{csv,tidy.csv,md,tex,html}   figures/figure<n>.{svg,png,pdf,csv}   report.html
 
@@ -107,9 +107,10 @@ class Results:
     def grades(self, checkpoint: Checkpoint) -> Path:
         return self.root / "grades" / checkpoint.path
 
-    def responses(self, checkpoint: Checkpoint) -> Path:
-        """Of a reference, which keeps a sample instead of `samples` and `grades`."""
-        return self.root / "responses" / checkpoint.path
+    @property
+    def responses(self) -> Path:
+        """Of a reference, which keeps a sample of all checkpoints instead of `samples` and `grades`."""
+        return self.root / "responses.parquet"
 
     @property
     def scores(self) -> Path:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from records import digests
+from records import digests, packed
 from records.declared import Declared, Recorded, Tuple, validated
 from records.errors import ConfigError, CorruptInputError, MissingInputError, nearest, written_by
 from records.files import read_json, stored
@@ -99,7 +99,8 @@ class Matrix(Declared):
     record_sha256: str | None = None  # its own: `records.digests`
 
 
-MANIFEST = "manifest.json"
+MANIFEST = packed.MANIFEST
+ORIGINS = "origins.json"  # of a reference, compressed: the long parts of its manifest
 
 
 class ListedFile(Recorded):
@@ -134,6 +135,9 @@ def read_manifest(root: Path) -> dict[str, Any]:
     """manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
     path = root / MANIFEST
     value = read_json(path, "manifest (python -m report.provenance.manifest writes it)")
+    if isinstance(value, dict) and (origins := stored(root / ORIGINS)):
+        packed.checked(origins, root)
+        value |= read_json(root / ORIGINS, "the origins of runs and checkpoints")
     validated(Listed, value, str(path), error=CorruptInputError)
     return dict(value)
 
@@ -208,16 +212,15 @@ class Tree:
     @property
     def finished(self) -> list[Run]:
         """Every run with a record, planned or left over from another plan."""
-        folders = (
-            path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json")
-        )
+        own = (path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json"))
+        folders = {*own, *(tuple(name.split("/")) for name in packed.runs(self.root))}
         return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
 
     @cached_property
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
         scores = {}
-        if self.layout.scores.exists():
+        if stored(self.layout.scores):
             with written_by("python -m evals.score, or snakemake"):
                 self.check_written(self.layout.scores.name, self.layout.scores.name)
         for row in read_rows(self.layout.scores):
@@ -295,7 +298,7 @@ class Tree:
     def record(self, run: Run) -> dict[str, Any] | None:
         """run.json, or None while the run is not finished (the file is written last)."""
         path = self.layout.run(run) / "run.json"
-        if not path.exists():  # a folder in its place is named as one
+        if not path.exists() and not stored(path):  # a folder in its place is named as one
             return None
         value = digests.read_record(path, "the run's record")
         validated(RunRecord, value, str(path), error=CorruptInputError)

@@ -42,6 +42,7 @@ def build(root: Path) -> str:
     # Imported here and in `main`: `--help` and a mistyped option answer without loading pyarrow and jinja2.
     from markupsafe import Markup
 
+    from records.files import stored
     from records.layout import SNAKEMAKE_REPORT
     from records.results_tree import open_tree
     from report import captions
@@ -98,6 +99,8 @@ def build(root: Path) -> str:
             "provenance": overview.provenance(summaries),
             "native": SNAKEMAKE_REPORT,
             "files": {path.name for path in tree.root.iterdir()},
+            # a reference has some of the files compressed
+            "stored": lambda name: f"{name}.gz" if stored(root / name) == root / f"{name}.gz" else name,
             **browser,
         }
     )

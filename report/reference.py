@@ -9,25 +9,30 @@ manifest that says how samples and grades came to be. Not kept: checkpoints, the
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import errors
+from records import errors, packed, results_tree
 from records.errors import ConfigError, CorruptInputError, Parser
-from records.files import write_json, write_text
+from records.files import content, read_json, write_json, write_text
+from records.layout import Results
 from records.provenance import ROOT
 from records.results_tree import Tree, open_tree
 
 LIMIT = 6_000_000  # bytes
-ALWAYS = ("plan", "scores", "table", "figure", "figure data", "claims", "audit", "run record", "curve")
-IF_IT_FITS = ("report", "picture")  # in this order; pictures are drawn again from the figures' data
-COMPRESSED = ("curve", "figure data")  # most of the bytes; equal content gives equal files
+IN_ONE_FILE = ("run record", "curve")  # of all runs: `records.packed`
+ALWAYS = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
+IF_IT_FITS = ("report", "picture")  # in this order, after the sample of responses; both can be made from the rest
+COMPRESSED, COMPRESSED_FROM = (".csv", ".svg"), 20_000  # bytes; shorter ones are read where the repository is looked at
+ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
+ROOM = 150_000  # bytes for README and manifest
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
 
 
@@ -56,6 +61,8 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     from report.site import samples
 
     source = manifest.read(tree.root)
+    if source["left_out"]:
+        raise ConfigError(f"{tree.root}: is a reference already, without {source['left_out'][0]}: name a results tree")
     broken = verify.problems(tree)
     if broken:
         raise CorruptInputError(
@@ -72,21 +79,35 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder = Path(scratch, out.name)
-        sampled = samples.keep(tree, folder, data or _data(tree, source))
-        names, left_out = _chosen(tree.root, source["files"], planned, sampled)
-        if "responses" in left_out:
-            shutil.rmtree(folder / "responses")
-        for name in names:
-            _refuse_machine_paths(tree.root / name, machine)
-            _copy(tree.root / name, folder / name, compress=_is_packed(name, _kind(name, source["files"])))
-        write_text(folder / "README.md", _readme(source, where, doubts, left_out))
-        content = {**source, "left_out": left_out, "files": {}}
-        content["files"] = {
+        kinds = {
+            name: "picture" if name.endswith((".png", ".pdf")) else entry["kind"]
+            for name, entry in source["files"].items()
+            if not name.startswith("runs/") or entry.get("of") in planned
+        }
+        for name, kind in kinds.items():
+            if kind in (*ALWAYS, *IN_ONE_FILE, *IF_IT_FITS):
+                _refuse_machine_paths(tree.root / name, machine)
+        _write_runs(tree, folder)
+        _write_origins(folder, source)
+        used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        kept, sampled = _chosen(tree, kinds, LIMIT - ROOM - used, samples.keep(tree, data or _data(tree, source)))
+        for name in (name for name, kind in kinds.items() if kind in kept):
+            target = folder / f"{name}{_suffix(tree.root / name)}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(_packed(tree.root / name))
+        if sampled is not None:
+            Results(folder).responses.write_bytes(sampled[1])
+        left = {*kinds.values()} - {*kept, *IN_ONE_FILE, "hashes"}
+        left_out = sorted({"weights", "inputs", *left, *({"responses"} if sampled is None else ())})
+        size = sampled[0] if sampled else None
+        write_text(folder / "README.md", _readme(source, where, doubts, left_out, size))
+        listed = {key: value for key, value in source.items() if key not in ORIGINS} | {"left_out": left_out}
+        files = {
             path.relative_to(folder).as_posix(): manifest.file_entry(folder, path) for path in manifest.walk(folder)
         }
-        write_json(folder / manifest.NAME, content)
+        write_json(folder / manifest.NAME, listed | {"files": files})
         sizes = Counter({"manifest": (folder / manifest.NAME).stat().st_size})
-        for entry in content["files"].values():
+        for entry in files.values():
             sizes[entry["kind"]] += entry["bytes"]
         if sum(sizes.values()) > LIMIT:
             large = ", ".join(f"{kind} {size:,}" for kind, size in sizes.most_common(4))
@@ -107,8 +128,8 @@ def _refuse_others_files(out: Path) -> None:
         return
     listed: set[str] = set()
     if (out / manifest.NAME).is_file():
-        content = manifest.read(out)
-        if "left_out" in content:  # a results tree, which has all its weights, has a manifest too
+        content = read_json(out / manifest.NAME, "manifest")
+        if content["left_out"]:  # a results tree, which has all its weights, has a manifest too
             listed = {manifest.NAME, *content["files"]}
     for path in sorted(out.rglob("*")):
         if (path.is_symlink() or not path.is_dir()) and path.relative_to(out).as_posix() not in listed:
@@ -118,20 +139,31 @@ def _refuse_others_files(out: Path) -> None:
             )
 
 
-def _is_packed(name: str, kind: str) -> bool:
-    return kind in COMPRESSED and name.endswith(".csv")
+def _write_runs(tree: Tree, folder: Path) -> None:
+    """Records and curves of the planned runs, each in one file. A curve that this would not give back byte for byte, by
+    another trainer or of an older version, is kept as it is, compressed."""
+    planned = [run for run in tree.runs if tree.record(run) is not None]
+    (folder / "runs").mkdir(parents=True)
+    packed.write_records(folder / "runs", {run.path.as_posix(): tree.record(run) for run in planned})
+    curves = {run.path.as_posix(): content(tree.layout.run(run) / "curve.csv") for run in planned}
+    for run in packed.write_curves(folder / "runs", curves):
+        target = folder / "runs" / run / "curve.csv.gz"
+        target.parent.mkdir(parents=True)
+        target.write_bytes(gzip.compress(curves[run], mtime=0))
+
+
+def _write_origins(folder: Path, source: Mapping[str, Any]) -> None:
+    text = json.dumps({key: source[key] for key in ORIGINS}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    (folder / f"{results_tree.ORIGINS}.gz").write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
+
+
+def _suffix(source: Path) -> str:
+    return ".gz" if source.suffix in COMPRESSED and source.stat().st_size >= COMPRESSED_FROM else ""
 
 
 def _packed(source: Path) -> bytes:
-    return gzip.compress(source.read_bytes(), mtime=0)
-
-
-def _copy(source: Path, target: Path, *, compress: bool) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if compress:
-        target.with_name(f"{target.name}.gz").write_bytes(_packed(source))
-    else:
-        shutil.copyfile(source, target)
+    data = source.read_bytes()
+    return gzip.compress(data, mtime=0) if _suffix(source) else data  # equal content gives equal files
 
 
 def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
@@ -140,13 +172,6 @@ def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
     for what, names in source["missing"].items():
         if names:
             yield f"{len(names)} {what} missing, first {names[0]}"
-
-
-def _kind(name: str, files: Mapping[str, Mapping[str, Any]]) -> str:
-    """As in the manifest, but a figure's PNG, PDF and data stand apart from what is looked at, its SVG."""
-    if files[name]["kind"] != "figure" or name.endswith((".svg", ".md")):
-        return str(files[name]["kind"])
-    return "picture" if name.endswith((".png", ".pdf")) else "figure data"
 
 
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
@@ -159,43 +184,42 @@ def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
 
 
 def _chosen(
-    root: Path, files: Mapping[str, Mapping[str, Any]], planned: Collection[str], sampled: int
-) -> tuple[list[str], list[str]]:
-    """Names of the files to copy, and the kinds that stay behind. Runs left over from another plan are not copied.
+    tree: Tree, kinds: Mapping[str, str], room: int, samples: Iterable[tuple[tuple[int, int], bytes]]
+) -> tuple[list[str], tuple[tuple[int, int], bytes] | None]:
+    """The kinds of files to copy, and the sample of responses with its size; None: not even the smallest fits.
 
-    sampled: bytes of the sample of responses, which stays behind when it does not fit.
+    room: bytes for all of it. samples: from the largest on.
     """
-    kinds = {name: _kind(name, files) for name in files if not name.startswith("runs/") or files[name]["of"] in planned}
-
-    def size(names: Iterable[str]) -> int:
-        return sum(
-            len(_packed(root / name)) if _is_packed(name, kinds[name]) else int(files[name]["bytes"]) for name in names
-        )
-
-    chosen = [name for name in kinds if kinds[name] in ALWAYS]
-    reserve = 100_000 + 4_000 * sum(kind == "grades record" for kind in kinds.values())  # for README and manifest
-    room = LIMIT - reserve - size(chosen)
-    without = ["responses"] if sampled > room else []
-    room -= 0 if without else sampled
+    sizes: Counter[str] = Counter()
+    for name, kind in kinds.items():
+        if kind in (*ALWAYS, *IF_IT_FITS):
+            sizes[kind] += len(_packed(tree.root / name))
+    room -= sum(sizes[kind] for kind in ALWAYS)
+    sampled = next((one for one in samples if len(one[1]) <= room), None)
+    room -= len(sampled[1]) if sampled else 0
+    kept = list(ALWAYS)
     for kind in IF_IT_FITS:
-        names = [name for name in kinds if kinds[name] == kind]
-        if size(names) <= room:
-            chosen += names
-            room -= size(names)
-    return sorted(chosen), sorted(
-        {"weights", "inputs", *without, *(kinds[name] for name in kinds if name not in chosen)} - {"hashes"}
-    )
+        if sizes[kind] <= room:
+            kept.append(kind)
+            room -= sizes[kind]
+    return kept, sampled
 
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:
     """A committed file must not say where on somebody's disk it was made."""
-    content = b"" if path.suffix in (".png", ".pdf") else path.read_bytes()
+    text = b"" if path.suffix in (".png", ".pdf") else path.read_bytes()
     for folder in folders:
-        if f"{folder}/".encode() in content:
+        if f"{folder}/".encode() in text:
             raise CorruptInputError(f"{path}: names a folder of this machine ({folder}/)")
 
 
-def _readme(source: Mapping[str, Any], where: str, doubts: Sequence[str], left_out: Sequence[str]) -> str:
+def _readme(
+    source: Mapping[str, Any],
+    where: str,
+    doubts: Sequence[str],
+    left_out: Sequence[str],
+    size: tuple[int, int] | None,
+) -> str:
     runs, environments = source["runs"].values(), source["environments"].values()
     times = sorted(entry["finished_at"] for entry in runs if entry["finished_at"])
     hours = sum(entry["cpu_seconds"] or 0 for entry in runs) / 3600
@@ -203,6 +227,10 @@ def _readme(source: Mapping[str, Any], where: str, doubts: Sequence[str], left_o
     packages = {f"{name} {(e.get('packages') or {}).get(name)}" for e in environments for name in PACKAGES}
     counts = {what: f"{len(source[what])} of {len(source[what]) + len(source['missing'][what])}" for what in
               ("runs", "checkpoints")}  # fmt: skip
+    sample = "none: not even the smallest sample fits"
+    if size is not None:
+        sample = f"`responses.parquet`, the first {size[1]} to each of {size[0]} problems of each benchmark, of every "
+        sample += "checkpoint that was evaluated; its page shows them"
     doubtful = f"**Not a complete run of committed code: {'; '.join(doubts)}.**\n\n" if doubts else ""
     return f"""# Reference result: {source["scale"]}
 
@@ -213,7 +241,9 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - on: {"; ".join(sorted(machines)) or "not recorded"}; {", ".join(sorted(packages)) or "packages not recorded"}
 - commit: {", ".join(source["commits"]) or "not recorded"}
 - left out: {", ".join(left_out)}
-- responses: {"none" if "responses" in left_out else "a sample, `responses/`: see its page"}
+- responses: {sample}
+- runs: `runs/{packed.RECORDS}` holds every run.json, `runs/{packed.CURVES}` every curve, not rounded
+- where runs and checkpoints come from: `{results_tree.ORIGINS}.gz`
 
 Look at it (the second line writes the page), hold your own results against it, or check that nobody edited it, from
 the repository root:

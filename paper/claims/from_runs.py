@@ -15,6 +15,7 @@ from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
+from records.files import stored
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
 
@@ -306,7 +307,7 @@ class Runs:
         if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
             raise Gap(f"not part of this scale: a second look at {folder(run)}", planned=False)
         benchmark = self._benchmark(column)
-        if not self.tree.layout.scores.exists():
+        if not stored(self.tree.layout.scores):
             raise Gap("missing scores.csv")
         score = self.tree.scores.get((Checkpoint(run, step), benchmark))
         if score is None or score.value is None:

@@ -20,12 +20,12 @@ from typing import Any
 from evals import store
 from evals.score import rows
 from methods.training.spec import Training
-from records import digests, errors
+from records import digests, errors, packed
 from records.errors import BenchError, CorruptInputError, MissingInputError, Parser
 from records.files import content, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from records.provenance import environment, sha256_bytes, sha256_file
-from records.results_tree import MANIFEST, Tree, open_tree, read_manifest
+from records.results_tree import MANIFEST, ORIGINS, Tree, open_tree, read_manifest
 from records.scores import AVERAGES, KEYS, NOT_RUN, read_rows
 
 NAME = MANIFEST
@@ -35,26 +35,29 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "runs/*/run.json": "run record",
     "runs/*/curve.csv": "curve",
     "runs/*/curve.csv.gz": "curve",
+    f"runs/{packed.RECORDS}": "run record",
+    f"runs/{packed.CURVES}": "curve",
     "samples/*/samples.json": "samples record",
     "samples/*.parquet": "samples",
     "grades/*/grades.json": "grades record",
     "grades/*.parquet": "grades",
     "matrix.json": "plan",
-    "scores.csv": "scores",
+    "scores.csv*": "scores",
     "tables/*": "table",
     "figures/*": "figure",
     "sweep/*": "sweep",
     "claims.*": "claims",
     "paper/*": "audit",
     "report.html": "report",
-    "responses/*": "responses",
+    "responses.parquet": "responses",
+    f"{ORIGINS}.gz": "origins",
     "report.data/*": "report data",
     "README.md": "readme",
     "*": "other",
 }
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash and a size
 # Parts of a folder's name that say which run or checkpoint it is.
-DEPTH = {"runs": 3, "samples": 4, "grades": 4, "responses": 4}
+DEPTH = {"runs": 3, "samples": 4, "grades": 4}
 ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
 
 
@@ -271,7 +274,7 @@ def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
         lines += broken
         if not broken:
             sound.append(checkpoint)
-    if tree.layout.scores.is_file():
+    if stored(tree.layout.scores):
         lines += _check_scores(tree, sound, left_out)
     return lines
 
@@ -317,7 +320,7 @@ def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
     curve = stored(folder / "curve.csv")
     if curve is None:
         yield f"{folder / 'curve.csv'}: missing, though {folder / 'run.json'} lists it"
-    elif sha256_bytes(content(curve)) != recorded:
+    elif sha256_bytes(content(folder / "curve.csv")) != recorded:
         yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 

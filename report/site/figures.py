@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from records.errors import CorruptInputError, MissingInputError, written_by
+from records.files import content, stored
 from records.results_tree import Tree
 from report import captions
 from report.figures import drawing
@@ -108,10 +109,10 @@ def inline(path: Path, prefix: str, title: str, colours: dict[str, str]) -> str:
     variable of the page that takes its place. Raises for a missing file, for XML that is none, and for
     elements or references that our figures never have (scripts, links, images).
     """
-    if not path.is_file():
+    if stored(path) is None:
         raise MissingInputError(f"{path}: the figure is missing")
     try:
-        root = ET.fromstring(path.read_bytes())
+        root = ET.fromstring(content(path))
     except ET.ParseError as error:
         raise CorruptInputError(f"{path}: not an SVG file ({error})") from error
     for parent in list(root.iter()):

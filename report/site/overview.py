@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from records.files import stored
 from records.results_tree import Tree
 from report.site.runs import UNKNOWN, Summary, commit, machine
 from report.tables.tidy import Table
@@ -118,11 +119,15 @@ def _training(training: Mapping[str, Any]) -> str:
 
 
 def _when(tree: Tree, finished: Sequence[Summary]) -> str:
-    """From the run records' file times: the latest moment each can have been written."""
-    moments = [(tree.layout.run(s.run) / "run.json").stat().st_mtime for s in finished]
+    """As the runs' records say; of one that does not, the time of its file, which a copy or a checkout changes."""
+    moments = []
+    for s in finished:
+        said, path = (s.record or {}).get("finished_at"), tree.layout.run(s.run) / "run.json"
+        written = (stored(path) or path).stat().st_mtime
+        moments.append(datetime.fromisoformat(said) if said else datetime.fromtimestamp(written, tz=UTC))
     if not moments:
         return "no run is finished"
-    first, last = (datetime.fromtimestamp(m, tz=UTC).strftime("%Y-%m-%d %H:%M") for m in (min(moments), max(moments)))
+    first, last = (moment.strftime("%Y-%m-%d %H:%M") for moment in (min(moments), max(moments)))
     return f"runs finished {first} UTC" if first == last else f"runs finished {first} to {last} UTC"
 
 

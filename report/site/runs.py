@@ -139,14 +139,16 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
         run = summary.run
         record = summary.record or {}
         method = record.get("method") or {}
-        curve_file = stored(tree.layout.run(run) / "curve.csv")
+        folder = tree.layout.run(run)
+        files = {name: stored(folder / name) for name in ("run.json", "curve.csv")}
         reference_run = links.reference_run(run, tree)
         reference = by_run[reference_run] if reference_run else None
         pages.append(
             {
                 **line(summary, tree),
                 "id": links.run(run),
-                "curve": curve_file.name if curve_file else None,
+                # a reference has one file for all runs
+                "files": [(f.name, f.relative_to(tree.root).as_posix()) for f in files.values() if f is not None],
                 "model_title": links.model_title(run.model, tree),
                 "behind": reference.title if reference else None,
                 "sparks": _sparks(summary, reference),

@@ -9,8 +9,8 @@ Two methods on one problem need two index files and two text files, whatever the
 A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
 that hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
 
-A reference has no samples and grades but a sample of them, `responses/<checkpoint>/sample.json.gz`: the same problems
-for every checkpoint, the first responses to each. The page shows it in the same view and says what it is.
+A reference has no samples and grades but a sample of them, `responses.parquet`: the same problems for every checkpoint,
+the first responses to each. The page shows it in the same view and says what it is.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ import gzip
 import json
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evals import benchmark as registry
 from evals import store
-from records import digests
-from records.declared import Declared, validated
+from records import digests, packed
 from records.errors import ConfigError, CorruptInputError
 from records.files import read_jsonl
-from records.layout import BASE, Checkpoint, Results
-from records.provenance import sha256_file
+from records.layout import BASE, Checkpoint
+from records.provenance import sha256_bytes
 from records.results_tree import Tree
 from report.site import assets, links
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER = "report.data"
 MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside problems/ and samples/
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
-SAMPLED = "sample.json.gz"
-PROBLEMS, RESPONSES = 20, 4  # of each benchmark, to each of them: what a reference keeps
+# Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
+SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
 LETTERS = {  # one letter per response in an index
     "correct": "c",
     "wrong": "w",
@@ -74,8 +77,8 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     checkpoints = {}
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
-            stamp = sha256_file(tree.layout.responses(checkpoint) / SAMPLED)[:12]
-            checkpoints[checkpoint] = dict.fromkeys(_sampled(tree, checkpoint)["benchmarks"], stamp)
+            kept = _kept(tree)
+            checkpoints[checkpoint] = dict.fromkeys(kept.places[checkpoint.path.as_posix()], kept.stamp)
             continue
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
@@ -156,8 +159,9 @@ def _put(folder: Path, name: str, value: Any) -> None:
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
     """Samples and grades of one benchmark side by side; rows that do not belong together are an error."""
     if is_sampled(tree, checkpoint):
-        for kept in _sampled(tree, checkpoint)["benchmarks"][benchmark]:
-            yield Item(kept["id"], kept["prompt"], tuple(tuple(response) for response in kept["responses"]))
+        rows = _kept(tree).rows(checkpoint, benchmark)
+        for (id, prompt), of_item in groupby(rows, key=lambda row: (row["item"], row["prompt"])):
+            yield Item(id, prompt, tuple(tuple(row[name] for name in RESPONSE) for row in of_item))  # type: ignore[misc]
         return
     sampled = _rows(tree.layout.samples(checkpoint), "samples.json", benchmark, SAMPLES)
     path = tree.layout.grades(checkpoint) / f"{benchmark}.parquet"
@@ -182,78 +186,103 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
 # The sample that a reference keeps.
 
 
-class SampledItem(Declared):
-    id: str
-    prompt: str
-    problem: str | None  # both as the grader read them; None: not known where the sample was taken
-    gold: str | None
-    responses: list[list[Any]]  # as in `Item`
+RESPONSE = ("response", "stop", "tokens", "verdict", "extracted", "rule")  # as in `Item`
+PLACE = ("benchmark", "item", "checkpoint")
+ASKED = ("prompt", "problem", "gold")  # problem and gold as the grader read them; None: not known
 
 
-class Sampled(Declared):
-    """sample.json.gz"""
+@dataclass(frozen=True)
+class Kept:
+    """responses.parquet, one row per response."""
 
-    problems: int  # of each benchmark, at most
-    responses: int  # to each problem, at most
-    benchmarks: dict[str, list[SampledItem]]
+    table: pa.Table  # by checkpoint, then benchmark
+    places: Mapping[str, Mapping[str, tuple[int, int]]]  # checkpoint -> benchmark -> first row, number of rows
+    size: tuple[int, int]  # problems of each benchmark, responses to each: at most
+    stamp: str
+
+    def rows(self, checkpoint: Checkpoint, benchmark: str) -> list[dict[str, Any]]:
+        return list(self.table.slice(*self.places[checkpoint.path.as_posix()][benchmark]).to_pylist())
 
 
 def is_sampled(tree: Tree, checkpoint: Checkpoint) -> bool:
     """Whether a sample of the checkpoint's responses is all there is of them."""
-    whole = (tree.layout.samples(checkpoint) / "samples.json").exists()
-    return not whole and (tree.layout.responses(checkpoint) / SAMPLED).is_file()
+    if not tree.layout.responses.is_file() or (tree.layout.samples(checkpoint) / "samples.json").exists():
+        return False
+    return checkpoint.path.as_posix() in _kept(tree).places
 
 
-def keep(tree: Tree, folder: Path, data: Path | None) -> int:
-    """Write a sample of every evaluated checkpoint into `folder`, a reference; returns its bytes.
+def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Samples of the responses of every evaluated checkpoint, each smaller than the one before: (its size in problems
+    and responses, the content of responses.parquet).
 
     data: folder of the benchmarks' problems, for problem and gold. Problems are taken in the order of their ids, which
     are hashes of their texts: a random choice, and the same one for every checkpoint.
     """
-    golds = {}
-    layout, size = Results(folder), 0
+    import pyarrow as pa
+
+    golds: dict[str, dict[str, tuple[str, str]]] = {}
+    chosen = []
     for checkpoint, benchmarks in evaluated(tree).items():
-        chosen: dict[str, list[Any]] = {}
         for benchmark in benchmarks:
             if benchmark not in golds:
                 golds[benchmark] = {id: (problem, gold) for id, problem, gold in _problems(benchmark, data)}
-            items = sorted(read(tree, checkpoint, benchmark), key=lambda item: item.id)[:PROBLEMS]
-            chosen[benchmark] = [
-                {"id": item.id, "prompt": item.prompt, "responses": item.responses[:RESPONSES]}
-                | dict(zip(("problem", "gold"), golds[benchmark].get(item.id, (None, None)), strict=True))
-                for item in items
-            ]
-        value = {"problems": PROBLEMS, "responses": RESPONSES, "benchmarks": chosen}
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        path = layout.responses(checkpoint) / SAMPLED
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode("utf-8", "replace"), mtime=0))  # equal texts give equal bytes
-        size += path.stat().st_size
-    return size
+            items = sorted(read(tree, checkpoint, benchmark), key=lambda item: item.id)[: SIZES[0][0]]
+            for place, item in enumerate(items):
+                asked = item.prompt, *golds[benchmark].get(item.id, (None, None))
+                where = benchmark, item.id, checkpoint.path.as_posix(), *asked
+                chosen += [(place, number, *where, *r) for number, r in enumerate(item.responses[: SIZES[0][1]])]
+    # Answers of all checkpoints to one problem stand together: most are alike, and compress to almost nothing.
+    chosen.sort(key=lambda row: row[2:5] + row[1:2])
+    for problems, responses in SIZES:
+        rows = [row[2:] for row in chosen if row[0] < problems and row[1] < responses]
+        columns = {name: [_clean(row[place]) for row in rows] for place, name in enumerate((*PLACE, *ASKED, *RESPONSE))}
+        table = pa.table({n: pa.array(c, pa.int64() if n == "tokens" else pa.string()) for n, c in columns.items()})
+        table = table.replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
+        yield (problems, responses), packed.parquet(table)
 
 
-def _sampled(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
-    path = tree.layout.responses(checkpoint) / SAMPLED
-    name = path.relative_to(tree.root).as_posix()
-    tree.check_written(name, name)
+def _clean(value: Any) -> Any:
+    """Half a surrogate pair has no UTF-8."""
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+
+
+def _kept(tree: Tree) -> Kept:
+    path = tree.layout.responses
+    status = path.stat()
+    return _read_kept(path, tree.root, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=2)
+def _read_kept(path: Path, root: Path, _changed: int, _size: int) -> Kept:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = packed.checked(path, root)
     try:
-        value = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise CorruptInputError(f"{path}: not a sample of responses ({error})") from error
-    validated(Sampled, value, str(path), error=CorruptInputError)
-    return dict(value)
+        table = pq.read_table(pa.BufferReader(data)).sort_by(
+            [(n, "ascending") for n in ("checkpoint", "benchmark", "item")]
+        )
+        counts = {name: int(table.schema.metadata[name.encode()]) for name in ("problems", "responses")}
+        table.select([*PLACE, *ASKED, *RESPONSE])
+        keys = list(zip(table["checkpoint"].to_pylist(), table["benchmark"].to_pylist(), strict=True))
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise CorruptInputError(f"{path}: not a sample of responses ({' '.join(str(error).split())})") from error
+    places: dict[str, dict[str, tuple[int, int]]] = {}
+    first = 0
+    for (checkpoint, benchmark), rows in groupby(keys):
+        count = sum(1 for _ in rows)
+        places.setdefault(checkpoint, {})[benchmark] = first, count
+        first += count
+    return Kept(table, places, (counts["problems"], counts["responses"]), sha256_bytes(data)[:12])
 
 
 def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benchmark: str) -> list[list[str]]:
-    """[id, problem, gold] of the problems that samples hold."""
-    found: dict[str, list[str]] = {}
+    """[id, problem, gold] of the problems that the sample holds."""
     for checkpoint, benchmarks in checkpoints.items():
-        if benchmark in benchmarks and is_sampled(tree, checkpoint):
-            for item in _sampled(tree, checkpoint)["benchmarks"][benchmark]:
-                if item["gold"] is not None:
-                    found[item["id"]] = [item["id"], item["problem"], item["gold"]]
-            break  # the same problems everywhere
-    return list(found.values())
+        if benchmark in benchmarks and is_sampled(tree, checkpoint):  # the same problems everywhere
+            asked = {row["item"]: (row["problem"], row["gold"]) for row in _kept(tree).rows(checkpoint, benchmark)}
+            return [[id, problem, gold] for id, (problem, gold) in asked.items() if gold is not None]
+    return []
 
 
 def _explained(benchmark: str, items: list[list[str]]) -> list[list[str]]:
@@ -344,7 +373,7 @@ def view(tree: Tree) -> dict[str, Any]:
     return {
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,
-        "sample": (PROBLEMS, RESPONSES) if any(is_sampled(tree, one) for one in checkpoints) else None,
+        "sample": _kept(tree).size if any(is_sampled(tree, one) for one in checkpoints) else None,
         "verdicts": [(letter, verdict.replace("_", " ")) for verdict, letter in LETTERS.items()],
         "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
     }

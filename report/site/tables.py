@@ -33,7 +33,7 @@ def read(tree: Tree) -> list[Table]:
 def view(table: Table, tree: Tree) -> dict[str, Any]:
     """A table for the template: where each row leads, and for each cell its value and the words behind it."""
     file = tree.layout.tables / f"table{table.key}.tidy.csv"
-    context = render.context(table, file.relative_to(tree.root).as_posix(), "")
+    context = render.context(table, (stored(file) or file).relative_to(tree.root).as_posix(), "")
     context["caption"] = captions.paragraphs(f"table{table.key}")
     labels = {row.id: row.label for row in table.rows}
     for block, rows in zip(context["blocks"], table.blocks, strict=True):

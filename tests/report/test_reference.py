@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
+import dataclasses
+import json
 import re
 import shutil
 import subprocess
@@ -11,15 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from records import files
-from records.errors import BenchError
+from evals import learning_curves
+from evals.learning_curves import read_curve
+from paper.claims import entries, ledger
+from records import files, packed
+from records.errors import CorruptInputError, MissingInputError
 from records.files import write_json
-from records.provenance import ROOT
-from records.results_tree import Tree
-from report import build, compare, figure, reference, show, table, verify
+from records.layout import Run
+from records.provenance import ROOT, sha256_file
+from records.results_tree import ORIGINS, Tree
+from report import build, compare, convergence, figure, reference, show, table, verify
+from report.figures import spec as figure_spec
 from report.provenance import manifest
 from report.site import samples
-from tests.report import synthetic
+from report.tables import tidy
+from tests.report import synthetic, tables
 from tests.report.conftest import write_files
 from tests.report.finished import COMMIT, edit, finish, rehash, replace
 
@@ -58,12 +65,57 @@ def anew(root: Path) -> Tree:
 
 def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path) -> None:
     names = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
-    run = "runs/tiny_qwen2/tepo/seed1"
-    assert names >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg", "figures/figure2.png",
-                     "report.html", f"{run}/curve.csv.gz", f"{run}/run.json", "manifest.json", "README.md"}  # fmt: skip
-    assert not [name for name in names if name.endswith(".parquet") or "checkpoints" in name or "state/" in name]
-    for name in {name for name in names if not name.startswith("responses/")} - {"manifest.json", "README.md"}:
-        assert files.content(made / name) == (whole.root / name.removesuffix(".gz")).read_bytes()
+    assert names >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg.gz", "figures/figure2.png",
+                     "report.html", f"runs/{packed.RECORDS}", f"runs/{packed.CURVES}", "responses.parquet",
+                     f"{ORIGINS}.gz", "manifest.json", "README.md"}  # fmt: skip
+    assert len([name for name in names if name.startswith("runs/")]) == 2
+    assert not [name for name in names if name.startswith(("samples/", "grades/", "responses/"))]
+    for name in whole.listed:
+        kind = manifest.kind(name)
+        if kind in reference.ALWAYS:
+            assert files.content(made / name) == (whole.root / name).read_bytes()
+
+
+def test_runs_read_as_in_the_tree(whole: Tree, made: Path) -> None:
+    tree = Tree(made)
+    assert tree.finished == whole.finished
+    for run in whole.finished:
+        assert tree.record(run) == whole.record(run)
+        curves = [files.content(one.layout.run(run) / "curve.csv") for one in (tree, whole)]
+        assert curves[0] == curves[1]
+    assert manifest.read(made)["runs"] == manifest.read(whole.root)["runs"]
+    assert manifest.read(made)["checkpoints"] == manifest.read(whole.root)["checkpoints"]
+    other = dataclasses.replace(whole.finished[0], seed=77)
+    assert tree.record(other) is None
+    with pytest.raises(MissingInputError, match=r"seed77/curve\.csv"):
+        read_curve(tree.layout.run(other) / "curve.csv")
+
+
+@pytest.mark.slow
+def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
+    """Figures, measures of the curves, claims, and tables as far as they compare over seeds: between two checkpoints
+    without seeds the intervals come from grades, which a reference has not."""
+    whole = finish(Tree(synthetic.write_tree(tmp_path / "checkout/results/quick", seeds=(1, 2))))
+    write_json(whole.root / manifest.NAME, manifest.build(whole))
+    reference.make(whole, tmp_path / "reference/quick")
+    made = Tree(tmp_path / "reference/quick")
+    for tree in (whole, made):
+        convergence.write(tree)
+        for offered in figure_spec.offered(tree):
+            figure.write(offered, tree)
+        (tree.root / "figures/claims.csv").write_text(entries.to_text(list(ledger.run_entries(tree))), "utf-8")
+    written = [path.name for path in made.layout.figures.iterdir()]
+    assert len(written) > 30
+    for name in written:
+        assert (made.layout.figures / name).read_bytes() == (whole.layout.figures / name).read_bytes(), name
+    for key in tidy.offered(whole):
+        tables.write(whole, key)
+        tables.write(made, key)
+        name = f"tables/table{key}.tidy.csv"
+        cells = [files.read_csv(tree.root / name, "table", ("row", "versus_how")) for tree in (made, whole)]
+        over_seeds = [pair for pair in zip(*cells, strict=True) if "problems" not in pair[1]["versus_how"]]
+        assert len(over_seeds) > len(cells[0]) / 2
+        assert [a for a, _ in over_seeds] == [b for _, b in over_seeds], name
 
 
 def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, made: Path) -> None:
@@ -74,10 +126,10 @@ def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, mad
     for checkpoint in whole.checkpoints:
         kept = {item.id: item for item in samples.read(tree, checkpoint, "syn_mix3")}
         every = {item.id: item for item in samples.read(whole, checkpoint, "syn_mix3")}
-        assert len(kept) == min(samples.PROBLEMS, len(every))
+        assert len(kept) == min(20, len(every))
         for id, item in kept.items():
             assert item.prompt == every[id].prompt
-            assert item.responses == every[id].responses[: samples.RESPONSES]
+            assert item.responses == every[id].responses[:4]
         asked.add(tuple(kept))
     assert len(asked) == 1
     page = build.build(made)
@@ -99,23 +151,74 @@ def test_the_sample_has_the_golds_of_the_benchmarks(
     assert len(samples._known(tree, samples.evaluated(tree), "syn_mix2")) == 0
 
 
-@pytest.mark.parametrize("damage", [b"", gzip.compress(b"[]", mtime=0)], ids=["empty", "of another shape"])
-def test_a_damaged_sample_is_named(damage: bytes, made: Path) -> None:
-    path = made / "responses/tiny_qwen2/tepo/seed1/step12" / samples.SAMPLED
-    path.write_bytes(damage)
-    with pytest.raises(BenchError, match=re.escape(f"{path}: damaged")):
-        build.build(made)
+def other_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
-def test_a_sample_that_does_not_fit_stays_behind(whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_large(tree: Tree, folder: Path, data: Path | None) -> int:
-        (folder / "responses").mkdir(parents=True)
-        return reference.LIMIT
+def other_content(path: Path) -> None:
+    """Whole by the manifest, and not what a reader expects."""
+    path.write_bytes(b"?")
+    root = next(folder for folder in path.parents if (folder / manifest.NAME).is_file())
+    content = json.loads((root / manifest.NAME).read_text("utf-8"))
+    content["files"][path.relative_to(root).as_posix()]["sha256"] = sha256_file(path)
+    (root / manifest.NAME).write_text(json.dumps(content), "utf-8")
 
-    monkeypatch.setattr(samples, "keep", too_large)
+
+@pytest.mark.parametrize("damage", [other_byte, other_content])
+@pytest.mark.parametrize(
+    "name", [f"runs/{packed.RECORDS}", f"runs/{packed.CURVES}", "responses.parquet", f"{ORIGINS}.gz"]
+)
+def test_damage_to_a_file_of_many_parts_is_named(
+    name: str, damage: Callable[[Path], None], made: Path, command: Command
+) -> None:
+    read = {
+        f"runs/{packed.RECORDS}": lambda: Tree(made).record(Run("tiny_qwen2", "tepo", 1)),
+        f"runs/{packed.CURVES}": lambda: learning_curves.measures(Tree(made)),
+        "responses.parquet": lambda: build.build(made),
+        f"{ORIGINS}.gz": lambda: manifest.read(made),
+    }
+    damage(made / name)
+    with pytest.raises(CorruptInputError, match=re.escape(f"{made / name.removesuffix('.gz')}")):
+        read[name]()
+    code, out, err = command(verify.main, "--results", made)
+    assert code != 0
+    assert name.removesuffix(".gz") in out + err
+
+
+def test_a_curve_that_would_not_come_back_as_it_is_keeps_its_own_file(source: Path, tmp_path: Path) -> None:
+    curve = source / "runs/tiny_qwen2/gspo/seed1/curve.csv"
+    replace(curve, r"(?m)^1,0,0,(0\.\d+)", r"1,0,0,\g<1>00")  # a number as no float is written
+    edit(curve.with_name("run.json"), outputs=Tree(source).record(Run("tiny_qwen2", "gspo", 1))["outputs"]
+         | {"curve.csv": sha256_file(curve)})  # fmt: skip
+    out = tmp_path / "reference/quick"
+    reference.make(anew(source), out)
+    assert [path.name for path in out.rglob("curve*")] == ["curves.parquet", "curve.csv.gz"]
+    assert files.content(out / curve.relative_to(source)) == curve.read_bytes()
+    assert verify.problems(Tree(out)) == []
+
+
+@pytest.mark.parametrize("least", [-1, 0])
+def test_a_sample_that_does_not_fit_is_smaller_or_stays_behind(
+    least: int, whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smallest size that is offered, with room for it alone or for one byte less."""
+    sizes = list(samples.keep(whole, None))
+    assert [size for size, _ in sizes] == list(samples.SIZES)
+    bytes_of = [len(data) for _, data in sizes]
+    assert bytes_of == sorted(bytes_of, reverse=True)
+    room = bytes_of[-1] + least
+    _, sampled = reference._chosen(whole, {}, room, iter(sizes))
+    assert (sampled and sampled[0]) == (None if least else samples.SIZES[-1])
+
+
+def test_without_a_sample_it_says_so(whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "keep", lambda tree, data: iter([((5, 1), b"0" * reference.LIMIT)]))
     written = reference.make(whole, tmp_path / "reference/quick")
     assert "responses" in written.left_out
-    assert not (tmp_path / "reference/quick/responses").exists()
+    assert not (tmp_path / "reference/quick/responses.parquet").exists()
+    assert "not even the smallest sample fits" in (tmp_path / "reference/quick/README.md").read_text()
 
 
 def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:
@@ -125,9 +228,9 @@ def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: 
     assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["benchmarks"]["syn_as3"]["samples"]
     code, out, _ = command(verify.main, "--results", made)
     assert (code, "everything stands" in out) == (0, True), out
-    (made / "runs/tiny_qwen2/tepo/seed1/curve.csv.gz").write_bytes(b"x")
+    (made / "tables/table1.csv").write_bytes(b"x")
     code, out, _ = command(verify.main, "--results", made)
-    assert (code, "differs: runs/tiny_qwen2/tepo/seed1/curve.csv.gz" in out) == (1, True), out
+    assert (code, "differs: tables/table1.csv" in out) == (1, True), out
 
 
 def test_its_readme_says_what_when_on_what_and_how_to_compare(made: Path) -> None:
