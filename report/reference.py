@@ -30,7 +30,7 @@ LIMIT = 6_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `records.packed`
 ALWAYS = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 IF_IT_FITS = ("report", "picture")  # in this order, after the sample of responses; both can be made from the rest
-COMPRESSED, COMPRESSED_FROM = (".csv", ".svg"), 20_000  # bytes; shorter ones are read where the repository is looked at
+COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html", ".tex"), 20_000  # bytes; shorter ones are read in a browser
 ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
 ROOM = 150_000  # bytes for README and manifest
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
@@ -91,10 +91,11 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         _write_origins(folder, source)
         used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         kept, sampled = _chosen(tree, kinds, LIMIT - ROOM - used, samples.keep(tree, data or _data(tree, source)))
-        for name in (name for name, kind in kinds.items() if kind in kept):
-            target = folder / f"{name}{_suffix(tree.root / name)}"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(_packed(tree.root / name))
+        for name, kind in kinds.items():
+            if kind in kept:
+                target = folder / f"{name}{_suffix(tree.root / name, kind)}"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(_packed(tree.root / name, kind))
         if sampled is not None:
             Results(folder).responses.write_bytes(sampled[1])
         left = {*kinds.values()} - {*kept, *IN_ONE_FILE, "hashes"}
@@ -157,13 +158,15 @@ def _write_origins(folder: Path, source: Mapping[str, Any]) -> None:
     (folder / f"{results_tree.ORIGINS}.gz").write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
 
 
-def _suffix(source: Path) -> str:
-    return ".gz" if source.suffix in COMPRESSED and source.stat().st_size >= COMPRESSED_FROM else ""
+def _suffix(source: Path, kind: str) -> str:
+    """`.gz` for what is compressed. The page is not: a browser opens it as it is."""
+    long = source.suffix in COMPRESSED and source.stat().st_size >= COMPRESSED_FROM
+    return ".gz" if long and kind in ALWAYS else ""
 
 
-def _packed(source: Path) -> bytes:
+def _packed(source: Path, kind: str) -> bytes:
     data = source.read_bytes()
-    return gzip.compress(data, mtime=0) if _suffix(source) else data  # equal content gives equal files
+    return gzip.compress(data, mtime=0) if _suffix(source, kind) else data  # equal content gives equal files
 
 
 def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
@@ -193,7 +196,7 @@ def _chosen(
     sizes: Counter[str] = Counter()
     for name, kind in kinds.items():
         if kind in (*ALWAYS, *IF_IT_FITS):
-            sizes[kind] += len(_packed(tree.root / name))
+            sizes[kind] += len(_packed(tree.root / name, kind))
     room -= sum(sizes[kind] for kind in ALWAYS)
     sampled = next((one for one in samples if len(one[1]) <= room), None)
     room -= len(sampled[1]) if sampled else 0

@@ -161,7 +161,7 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
     if is_sampled(tree, checkpoint):
         rows = _kept(tree).rows(checkpoint, benchmark)
         for (id, prompt), of_item in groupby(rows, key=lambda row: (row["item"], row["prompt"])):
-            yield Item(id, prompt, tuple(tuple(row[name] for name in RESPONSE) for row in of_item))  # type: ignore[misc]
+            yield Item(id, prompt, tuple(tuple(row[name] for name in RESPONSE) for row in of_item))
         return
     sampled = _rows(tree.layout.samples(checkpoint), "samples.json", benchmark, SAMPLES)
     path = tree.layout.grades(checkpoint) / f"{benchmark}.parquet"
