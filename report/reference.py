@@ -32,7 +32,7 @@ ALWAYS = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 IF_IT_FITS = ("report", "picture")  # in this order, after the sample of responses; both can be made from the rest
 COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html", ".tex"), 20_000  # bytes; shorter ones are read in a browser
 ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
-ROOM = 150_000  # bytes for README and manifest
+ROOM = 60_000  # bytes for README and manifest, which list what was chosen
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
 
 

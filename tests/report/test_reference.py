@@ -101,21 +101,24 @@ def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
     made = Tree(tmp_path / "reference/quick")
     for tree in (whole, made):
         convergence.write(tree)
-        for offered in figure_spec.offered(tree):
-            figure.write(offered, tree)
+        figure.write(figure_spec.offered(tree)[0], tree)
         (tree.root / "figures/claims.csv").write_text(entries.to_text(list(ledger.run_entries(tree))), "utf-8")
     written = [path.name for path in made.layout.figures.iterdir()]
-    assert len(written) > 30
+    assert len(written) > 10
     for name in written:
         assert (made.layout.figures / name).read_bytes() == (whole.layout.figures / name).read_bytes(), name
     for key in tidy.offered(whole):
         tables.write(whole, key)
         tables.write(made, key)
         name = f"tables/table{key}.tidy.csv"
-        cells = [files.read_csv(tree.root / name, "table", ("row", "versus_how")) for tree in (made, whole)]
-        over_seeds = [pair for pair in zip(*cells, strict=True) if "problems" not in pair[1]["versus_how"]]
-        assert len(over_seeds) > len(cells[0]) / 2
-        assert [a for a, _ in over_seeds] == [b for _, b in over_seeds], name
+        cells = [
+            files.read_csv(tree.root / name, "table", ("row", "versus_how"), allow_empty=True) for tree in (made, whole)
+        ]
+        for ours, theirs in zip(*cells, strict=True):
+            if "problems" not in theirs["versus_how"]:
+                # Holm's family, and so the mark, holds the comparisons by problem too.
+                same = [name for name in ours if name not in ("versus_tests", "versus_p_holm", "inside_noise")]
+                assert [ours[name] for name in same] == [theirs[name] for name in same], (key, ours["row"])
 
 
 def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, made: Path) -> None:
@@ -311,12 +314,13 @@ def test_what_does_not_fit_is_left_out_in_order_then_refused(
     whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "reference/quick"
-    total = reference.make(whole, out).total
-    pictures = sum(path.stat().st_size for path in whole.layout.figures.glob("*.png"))
+    sizes = reference.make(whole, out).sizes
+    total = sum(sizes.values())
+    pictures = sum(path.stat().st_size for path in whole.layout.figures.glob("*.p*"))  # png, pdf
     monkeypatch.setattr(reference, "LIMIT", total)  # the room for README and manifest is taken generously
     assert "picture" in reference.make(whole, out).left_out
-    monkeypatch.setattr(reference, "LIMIT", total - pictures - whole.layout.report.stat().st_size)
-    assert {"picture", "report"} <= set(reference.make(whole, out).left_out)
+    monkeypatch.setattr(reference, "LIMIT", total - pictures - sizes["responses"])
+    assert {"picture", "report", "responses"} <= set(reference.make(whole, out).left_out)
     monkeypatch.setattr(reference, "LIMIT", 50_000)
     with pytest.raises(ValueError, match=r"bytes would be kept, 50,000 may be; \w+"):
         reference.make(whole, out)
