@@ -189,6 +189,7 @@ class Score:
     how: str
     items: int | None
     counts: Mapping[str, int | None]  # responses by verdict other than correct
+    responses: int | None = None
 
 
 class Tree:
@@ -227,7 +228,7 @@ class Tree:
             checkpoint = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
             counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
             scores[checkpoint, row["benchmark"]] = Score(
-                row["score"], row["low"], row["high"], row["level"], row["how"], row["items"], counts
+                row["score"], row["low"], row["high"], row["level"], row["how"], row["items"], counts, row["responses"]
             )
         return scores
 

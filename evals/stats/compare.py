@@ -21,12 +21,21 @@ from records.errors import ConfigError, CorruptInputError, MissingInputError
 POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
 
 
-def detectable(se: float, df: float) -> float:
+def detectable(se: float, df: float, tests: int = 1) -> float:
     """The smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
 
     Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
+    tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: what is
+    found there is found whatever the other tests say. Where they are significant, less would have been enough.
     """
-    return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0)))
+    return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0 / tests)))
+
+
+def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
+    """`detectable` of a comparison that Holm's rule corrects with others, `tests` together; None without a t test."""
+    if comparison.se is None or comparison.df is None:
+        return None
+    return detectable(comparison.se, comparison.df, tests)
 
 
 # Two checkpoints. The unit is the problem.
@@ -53,7 +62,7 @@ def compare(a: Samples, b: Samples) -> Comparison:
         how = f"all {n} problems differ alike: bound by Clopper-Pearson"
         return Comparison(difference, None, *bounds, p, None, "problem", how, n)
     p, power = float(intervals.p_value(mean.value, se, df)), detectable(se, df)
-    return Comparison(difference, se, *bounds, p, power, "problem", f"paired t over {n} problems", n)
+    return Comparison(difference, se, *bounds, p, power, "problem", f"paired t over {n} problems", n, df)
 
 
 def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
@@ -109,7 +118,7 @@ def _combined(a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mappi
     bounds = max(-1.0, value - half), min(1.0, value + half)
     p, power = float(intervals.p_value(value, se, df)), detectable(se, df)
     how = f"{how}; paired t over {len(parts)} strata, {n} problems"
-    return Comparison(value, se, *bounds, p, power, "problem", how, n)
+    return Comparison(value, se, *bounds, p, power, "problem", how, n, df)
 
 
 # Two methods. The unit is the training seed: runs that differ in it only differ by more than chance answers. One seed
@@ -119,50 +128,95 @@ ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
 EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
 ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
+SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 
-def over_seeds(score_by_seed: Mapping[int, float], *, bounds: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """A method's score: mean over S seeds, SE = sd/sqrt(S), Student's t with S - 1 degrees of freedom.
+def shared_spread(
+    rows: Mapping[tuple[str, str], Mapping[int, float]], *, answers: float = math.inf
+) -> intervals.Spread | None:
+    """The spread between seeds of all rows of one benchmark, for `over_seeds` and `compare_seeds`; None without rows.
 
-    bounds: the smallest and largest possible value (`math.inf` for no bound); the interval is cut to them.
+    rows: scores by (model, method) and seed. Rows of two models share no seed: equal numbers mean other base models.
+    """
+    columns = {pair: n for n, pair in enumerate(dict.fromkeys((row[0], seed) for row in rows for seed in rows[row]))}
+    if not columns:
+        return None
+    value_RS = np.full((len(rows), len(columns)), np.nan)
+    for n, ((model, _), by_seed) in enumerate(rows.items()):
+        for seed, value in by_seed.items():
+            value_RS[n, columns[model, seed]] = value
+    return intervals.spread(value_RS, answers)
+
+
+def over_seeds(
+    score_by_seed: Mapping[int, float],
+    *,
+    bounds: tuple[float, float] = SHARE,
+    answers: float = math.inf,
+    shared: intervals.Spread | None = None,
+) -> Estimate:
+    """A method's score: mean over S seeds; its interval is Wilson's with Student's t (`intervals.seed_score`).
+
+    answers: right-or-wrong answers behind each seed's score. shared: what other rows of the benchmark say about the
+    spread between seeds. bounds: the smallest and largest possible value (`math.inf` for no bound); a figure with other
+    bounds than 0 and 1 has mean +- t SE, cut to them.
     """
     value_S = _values(score_by_seed)
     n, value = len(value_S), float(value_S.mean())
     if n < 2:
         return Estimate(value, None, None, None, "seed", ONE_SEED, n)
-    mean = intervals.seed_mean(value_S)
-    if mean.se < ROUNDING:
+    if bounds == SHARE:
+        mean, (low, high) = intervals.seed_score(value_S, answers, shared)
+        se, df = float(mean.se), float(mean.df)
+    else:
+        _, variance, degrees = intervals.seed_variance(value_S)
+        se, df = math.sqrt(float(variance) / n), float(degrees)
+        half = float(intervals.quantile(df)) * se
+        low, high = np.asarray(value - half), np.asarray(value + half)
+    if se < ROUNDING:
         return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, n)
-    half = float(intervals.quantile(mean.df) * mean.se)
-    low, high = max(bounds[0], value - half), min(bounds[1], value + half)
-    return Estimate(value, float(mean.se), low, high, "seed", f"Student-t over {n} seeds", n)
+    # `value` may lie a rounding error outside
+    ends = max(bounds[0], min(float(low), value)), min(bounds[1], max(float(high), value))
+    return Estimate(value, se, *ends, "seed", _how("Wilson-t" if bounds == SHARE else "Student-t", n, df), n)
 
 
 def compare_seeds(
     a_by_seed: Mapping[int, float],
     b_by_seed: Mapping[int, float],
     *,
-    bounds: tuple[float, float] = (-1.0, 1.0),
+    bounds: tuple[float, float] = DIFFERENCE,
+    answers: float = math.inf,
+    shared: intervals.Spread | None = None,
 ) -> Comparison:
     """Method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
 
-    Only seeds that both have are used; `n` says how many. bounds: as in `over_seeds`, of the difference.
+    Mean +- t SE (`intervals.seed_difference`). Only seeds that both have are used; `n` says how many. bounds, answers,
+    shared: as in `over_seeds`; bounds are those of the difference, and other ones than -1 and 1 share no spread.
     """
     common = sorted(set(a_by_seed) & set(b_by_seed))
     if not common:
         return Comparison(None, None, None, None, None, None, "seed", NO_SEED, 0)
-    difference_S = _values({s: a_by_seed[s] for s in common}) - _values({s: b_by_seed[s] for s in common})
-    n, difference = len(common), float(difference_S.mean())
+    a_S, b_S = _values({s: a_by_seed[s] for s in common}), _values({s: b_by_seed[s] for s in common})
+    n, difference = len(common), float((a_S - b_S).mean())
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "seed", ONE_SEED, n)
-    mean = intervals.seed_mean(difference_S)
-    if mean.se < ROUNDING:
+    if bounds == DIFFERENCE and (shared is not None or answers < math.inf):
+        mean = intervals.seed_difference(a_S, b_S, answers, shared)
+        se, df = float(mean.se), float(mean.df)
+    else:
+        _, variance, degrees = intervals.seed_variance(a_S - b_S)
+        se, df = math.sqrt(float(variance) / n), float(degrees)
+    if se < ROUNDING:
         return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
-    se, df = float(mean.se), float(mean.df)
     half = float(intervals.quantile(df)) * se
     low, high = max(bounds[0], difference - half), min(bounds[1], difference + half)
     p, power = float(intervals.p_value(difference, se, df)), detectable(se, df)
-    return Comparison(difference, se, low, high, p, power, "seed", f"paired t over {n} seeds", n)
+    return Comparison(difference, se, low, high, p, power, "seed", _how("paired t", n, df), n, df)
+
+
+def _how(interval: str, seeds: int, df: float) -> str:
+    own = "" if df == seeds - 1 else f", spread shared with other rows: {df:g} degrees of freedom"
+    return f"{interval} over {seeds} seeds{own}"
 
 
 DRAWS = 20_000  # the Monte Carlo error of a probability is then at most .0035

@@ -60,6 +60,7 @@ class Comparison:
     level: Level
     how: str
     n: int
+    df: float | None = None  # degrees of freedom of `se` in the t test; None: no t test
 
     def __post_init__(self) -> None:
         _check(self.difference, self.se, self.low, self.high, self.level, self.how)

@@ -173,7 +173,7 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
                 "label": row.label,
                 "href": _address(row, table),
                 "text": words["text"],
-                # Of two seeds each is a dot of its own: their interval would reach from end to end.
+                # Of two seeds with a wide interval each is a dot of its own: a line would reach from end to end.
                 "seeds": [place(value) for value in cell.seed_values.values()] if render.few_seeds(cell) else [],
                 "mark": words["mark"],
                 "interval": words["interval"],
@@ -186,7 +186,8 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     paper_model = rows[0].stands_for
     baseline = next((row.label for row in rows if row.id == row.block.baseline), None)
     note = (
-        "Avg. (pooled): percent of all responses that are correct; its 95 % interval, or a dot for each of two seeds."
+        "Avg. (pooled): percent of all responses that are correct; its 95 % interval, or a dot for each of two seeds"
+        " where that is wider than 50 points."
     )
     if baseline is not None:
         note += f" Marks compare with {baseline} (hollow dot): ↑ ↓ the difference's interval excludes 0, also after"

@@ -7,6 +7,7 @@ compared with, and which comparisons of a table are corrected together. The resu
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -219,7 +220,8 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
         return _measured(score.value, score, score.items, scores, values)
     from evals.stats import compare
 
-    mean = compare.over_seeds(values)
+    first = next(iter(scores))
+    mean = compare.over_seeds(values, **_spread(tree, column.benchmark, first.run.variant, first.step))
     return _measured(mean.value, mean, mean.n, scores, values)
 
 
@@ -237,8 +239,37 @@ def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     if not measured:
         return {"state": MISSING, "runs": _paths(checkpoints)}
     by_seed = {c.run.seed: value for c, value in measured.items()}
-    mean = compare.over_seeds(by_seed)
+    mean = compare.over_seeds(by_seed, **_spread_of_measure(tree, key, checkpoints[0].run.variant))
     return _measured(mean.value, mean, mean.n, measured, by_seed)
+
+
+@cache
+def _spread(tree: Tree, benchmark: str, variant: str | None, step: int) -> dict[str, Any]:
+    """`answers` and `shared` of `evals.stats.compare`, from all runs of the tree under one variant after `step`."""
+    from evals.stats import compare
+
+    rows: dict[tuple[str, str], dict[int, float]] = {}
+    answers = math.inf
+    for (checkpoint, key), score in tree.scores.items():
+        run = checkpoint.run
+        like_it = (key, checkpoint.step, run.variant) == (benchmark, step, variant) and run.method != BASE
+        if like_it and score.value is not None:
+            rows.setdefault((run.model, run.method), {})[run.seed] = score.value
+            answers = min(answers, score.responses or math.inf)
+    return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
+
+
+@cache
+def _spread_of_measure(tree: Tree, measure: str, variant: str | None) -> dict[str, Any]:
+    """Likewise of a measure of the learning curves, which is no share of so many answers."""
+    from evals.stats import compare
+
+    rows: dict[tuple[str, str], dict[int, float]] = {}
+    for run in tree.runs:
+        value = _run_measures(tree, run).values[measure] if run.variant == variant else None
+        if value is not None:
+            rows.setdefault((run.model, run.method), {})[run.seed] = value
+    return {"shared": compare.shared_spread(rows)}
 
 
 @cache
@@ -358,7 +389,8 @@ def difference(
 
     values = [{seed: tree.scores[side[seed], benchmark].value for seed in common} for side in (a, b)]
     known = [{seed: value for seed, value in side.items() if value is not None} for side in values]
-    comparison = compare.compare_seeds(*known)
+    first = a[common[0]]
+    comparison = compare.compare_seeds(*known, **_spread(tree, benchmark, first.run.variant, first.step))
     return None if comparison.difference is None else comparison
 
 
@@ -373,17 +405,18 @@ def _compare(cell: Cell, block: Block, rows: Rows, tree: Tree) -> Cell:
     if other.value is None:
         return cell
     if cell.column in MEASURES:
-        comparison = _difference_of_seeds(cell, other)
+        comparison = _difference_of_seeds(cell, other, tree)
     else:
         comparison = difference(tree, cell.benchmark or "", cell.checkpoints, other.checkpoints)
     return cell if comparison is None else cell.model_copy(update=_versus(comparison, block.baseline))
 
 
-def _difference_of_seeds(cell: Cell, other: Cell) -> Comparison | None:
+def _difference_of_seeds(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
     """Of two cells by their seeds' values alone; None for a cell and itself, and without a seed in common."""
     from evals.stats import compare
 
-    comparison = compare.compare_seeds(cell.seed_values, other.seed_values)
+    spread = _spread_of_measure(tree, cell.column, cell.checkpoints[0].run.variant)
+    comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
     return None if comparison.difference is None or cell.runs == other.runs else comparison
 
 
@@ -419,6 +452,8 @@ def _versus(comparison: Comparison, baseline: str) -> Content:
         "versus_level": comparison.level,
         "versus_how": comparison.how,
         "versus_n": comparison.n,
+        "versus_se": comparison.se,
+        "versus_df": comparison.df,
     }
 
 
@@ -449,7 +484,7 @@ def _correct(slot: str, table: Table, rows: Rows) -> Family:
 
     A row that repeats another's run is no second test, nor is a difference row beside its minuend.
     """
-    from evals.stats.compare import holm
+    from evals.stats.compare import detectable, holm
 
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     compared: dict[str, tuple[object, object]] = {}  # row -> the runs of both sides
@@ -464,6 +499,9 @@ def _correct(slot: str, table: Table, rows: Rows) -> Family:
     for id, sides in compared.items():
         p = corrected[sides]
         inside = None if p is None else bool(p >= ALPHA)
-        changes = {"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside}
-        rows[id][slot] = rows[id][slot].model_copy(update=changes)
+        cell = rows[id][slot]
+        changes: Content = {"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside}
+        if cell.versus_se is not None and cell.versus_df is not None:
+            changes["versus_detectable"] = detectable(cell.versus_se, cell.versus_df, tests)
+        rows[id][slot] = cell.model_copy(update=changes)
     return p_values

@@ -18,7 +18,7 @@ from records.layout import BASE, Results
 from report import captions
 from report.tables import again
 from report.tables.spec import BEST, DELTA
-from report.tables.tidy import FEW_SEEDS, NOT_COMPARED, NOT_RUN, Cell, Row, Table, percent
+from report.tables.tidy import NOT_COMPARED, NOT_RUN, WIDE, Cell, Row, Table, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -60,8 +60,7 @@ def _signed(cell: Cell) -> bool:
 def interval(cell: Cell) -> str:
     """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`, since a dash beside a minus is hard to read.
 
-    Of two seeds their values, `62.1 / 80.0`: their interval is 12.7 standard errors wide to each side, and where they
-    agree there is none.
+    Of two seeds without an interval, or with one wider than 50 points, their values: `62.1 / 80.0`.
     """
     if few_seeds(cell):
         return _minus(" / ".join(f"{100 * value:.1f}" for value in cell.seed_values.values()))
@@ -73,15 +72,19 @@ def interval(cell: Cell) -> str:
 
 def few_seeds(cell: Cell) -> bool:
     """Whether the cell shows its seeds in place of an interval."""
-    return cell.level == "seed" and len(cell.by_seed) == FEW_SEEDS
+    return cell.level == "seed" and len(cell.by_seed) == 2 and _wide(cell.low, cell.high)
+
+
+def _wide(low: float | None, high: float | None) -> bool:
+    return low is None or high is None or high - low > WIDE
 
 
 def mark(cell: Cell) -> str:
     """What the cell's paired difference to its baseline is, so that no mark contradicts the difference's interval.
 
     ↑ ↓: the interval excludes 0, and so it does after Holm's correction. ↑? ↓?: it excludes 0, and after the correction
-    it does not. ≈: it includes 0. ?: cannot be said, with two seeds also where the interval includes 0: it includes
-    nearly everything. In brackets where the difference is over problems: of two checkpoints and not of two methods.
+    it does not. ≈: it includes 0. ?: cannot be said: there is no interval, or one that includes 0 and is wider than 50
+    points. In brackets where the difference is over problems: of two checkpoints and not of two methods.
     """
     if cell.versus is None:
         return ""
@@ -91,7 +94,7 @@ def mark(cell: Cell) -> str:
     if excludes_0:
         sign = ("↑" if cell.versus > 0 else "↓") + ("?" if cell.inside_noise else "")
     else:
-        sign = "?" if cell.versus_level == "seed" and cell.versus_n == FEW_SEEDS else "≈"
+        sign = "?" if _wide(cell.versus_low, cell.versus_high) else "≈"
     return sign if cell.versus_level == "seed" or sign == "?" else f"({sign})"
 
 
@@ -103,6 +106,8 @@ def how(cell: Cell) -> str:
     if cell.versus is None:
         return text
     corrected = "" if cell.versus_p_holm is None else f"; corrected p {cell.versus_p_holm:.2g}"
+    if cell.versus_detectable is not None:
+        corrected += f"; would find {percent(cell.versus_detectable)} in 80 % of repetitions, also after the correction"
     return (
         f"{text}; {percent(cell.versus)} to {cell.baseline} ({cell.versus_level} level: {cell.versus_how}{corrected})"
     )

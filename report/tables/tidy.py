@@ -89,6 +89,9 @@ class Cell(BaseModel):
     versus_level: str | None = None
     versus_how: str | None = None
     versus_n: int | None = None
+    versus_se: float | None = None
+    versus_df: float | None = None  # degrees of freedom of its t test
+    versus_detectable: float | None = None  # smallest true difference found in 80 % of repetitions, after Holm
     inside_noise: bool | None = None  # None where that cannot be said, or is not asked
     collapsed: Words = ()  # runs behind the row that lost their reward: seed<k>:<rollout>/<rollouts planned>
     runs: Words = ()  # checkpoints behind the cell, as paths below the results folder; of a missing one the planned
@@ -104,8 +107,11 @@ class Cell(BaseModel):
 
 
 TIDY = tuple(Cell.model_fields)
-REQUIRED = tuple(name for name in TIDY if name != "by_seed")  # a file of an older version has no `by_seed`
-FEW_SEEDS = 2  # so many seeds have an interval of 12.7 standard errors to each side: their values say more
+NEW = ("by_seed", "versus_se", "versus_df", "versus_detectable")  # not in files of older versions
+REQUIRED = tuple(name for name in TIDY if name not in NEW)
+# An interval wider than 50 points says hardly anything. Two seeds of a method without other rows to share their spread
+# with have one: Student's t with one degree of freedom reaches 12.7 standard errors to each side.
+WIDE = 0.5
 
 
 class Column(NamedTuple):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from evals.stats import compare
 from records import digests
 from records.results_tree import Tree
+from records.scores import read_scores
 from report.tables import fill, render
 from report.tables.tidy import Cell, Table, declaration, read_table, view
 
@@ -19,6 +23,16 @@ def filled(tree: Tree, key: str) -> Table:
 
 def cell(table: Table, row: str, column: str) -> Cell:
     return next(c for c in table.cells if (c.row, c.column) == (row, column))
+
+
+def spread(tree: Tree, step: int, benchmark: str, variant: str | None = None) -> dict[str, Any]:
+    """What the rows of a benchmark share, from scores.csv: arguments of `compare.over_seeds` and `compare_seeds`."""
+    table = read_scores(tree.layout.scores)
+    variants = table.method.str.partition("@")[2]
+    table = table[(table.step == step) & (table.benchmark == benchmark) & (variants == (variant or ""))]
+    rows = {key: dict(zip(group.seed, group.score, strict=True)) for key, group in table.groupby(["model", "method"])}
+    answers = float(table.responses.min()) if len(table) else math.inf
+    return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
 
 
 def write(tree: Tree, key: str) -> None:

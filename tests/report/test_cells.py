@@ -23,7 +23,7 @@ from report.tables.render import markdown
 from report.tables.tidy import Table, percent, read_table, tidy_csv, view
 from tests.report import tables
 from tests.report.finished import rehash
-from tests.report.tables import cell
+from tests.report.tables import cell, spread
 
 
 def fill(tree: Tree) -> Table:
@@ -55,7 +55,8 @@ def test_one_seed_prints_the_score_and_its_interval_over_problems(scored: Tree) 
 def test_several_seeds_print_their_mean_and_the_interval_over_seeds(scored_twice: Tree) -> None:
     table = read_scores(scored_twice.layout.scores)
     chosen = table[(table.method == "tepo") & (table.benchmark == "avg_macro")]
-    expected = compare.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)))
+    shared = spread(scored_twice, 12, "avg_macro")
+    expected = compare.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)), **shared)
     found = cell(fill(scored_twice), "T1.8", "avg_macro")
     assert found.value == pytest.approx(chosen.score.mean(), abs=1e-15)
     assert (found.low, found.high) == (expected.low, expected.high)
@@ -76,7 +77,8 @@ def test_delta_is_tepo_minus_grpo_recomputed(tree: str, request: pytest.FixtureR
 def test_delta_of_two_seeds_is_paired_by_seed(scored_twice: Tree) -> None:
     table = read_scores(scored_twice.layout.scores)
     by_seed = table[table.benchmark == "syn_mul4"].set_index(["method", "seed"]).score
-    expected = compare.compare_seeds(by_seed["tepo"].to_dict(), by_seed["grpo"].to_dict())
+    shared = spread(scored_twice, 12, "syn_mul4")
+    expected = compare.compare_seeds(by_seed["tepo"].to_dict(), by_seed["grpo"].to_dict(), **shared)
     found = cell(fill(scored_twice), "T1.9", "olympiadbench")
     assert (found.low, found.high, found.level) == (expected.low, expected.high, "seed")
 

@@ -7,7 +7,9 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from evals import score
 from evals.stats import compare
@@ -21,7 +23,7 @@ from report.tables import render, spec
 from report.tables.fill import printed_value, printed_whole
 from report.tables.tidy import Cell
 from tests.report.finished import rehash
-from tests.report.tables import cell
+from tests.report.tables import cell, spread
 from tests.report.tables import filled as fill
 
 TABLES = {"1", "2", "3", "4", "hot", "beyond"}
@@ -71,18 +73,35 @@ def test_two_seeds_are_compared_seed_by_seed_with_the_baseline_of_the_block(
     a = by_seed(embedded, "tiny_qwen2", method, step, found.benchmark or "")
     b = by_seed(embedded, "tiny_qwen2", other, at, found.benchmark or "")
     assert len(a) == 2
-    assert compared(found) == as_compared(compare.compare_seeds(a, b))
+    variant = method.partition("@")[2] or None
+    expected = compare.compare_seeds(a, b, **spread(embedded, step, found.benchmark or "", variant))
+    assert compared(found) == as_compared(expected)
     assert found.versus_level == "seed"
 
 
-def test_two_seeds_give_an_interval_of_12_7_standard_errors(embedded: Tree) -> None:
-    a, b = (by_seed(embedded, "tiny_qwen2", method, 8, "syn_add2") for method in ("tepo", "grpo"))
-    one, two = a[1] - b[1], a[2] - b[2]
-    mean, se = (one + two) / 2, abs(one - two) / 2  # sd/sqrt(2) of two numbers
+def test_two_seeds_share_the_spread_of_the_other_rows(embedded: Tree) -> None:
+    """No row with two seeds has an interval from end to end, or none, as Student's t of two numbers has."""
+    for key in ("1", "3", "hot"):
+        for found in fill(embedded, key).cells:
+            if found.level == "seed" and found.kind != "base":
+                assert found.low is not None
+                assert found.high is not None
+                assert found.high - found.low < 1.0
+            if found.versus_level == "seed":
+                assert found.versus_df == 3, "one of its own and two of what all rows say"
+
+
+def test_the_detectable_difference_counts_holm(embedded: Tree) -> None:
     found = cell(fill(embedded, "1"), "T1.8", "amc")
-    assert found.versus == pytest.approx(mean, abs=1e-15)
-    assert found.versus_low == pytest.approx(max(-1.0, mean - 12.706204736 * se), abs=1e-9)
-    assert found.versus_high == pytest.approx(min(1.0, mean + 12.706204736 * se), abs=1e-9)
+    assert found.versus_se is not None
+    assert found.versus_df is not None
+    assert found.versus_tests == 13
+    # found in 80 % of repetitions at the level of Holm's first step, by simulation
+    rng = np.random.default_rng(5)
+    noise = rng.standard_normal(40_000) + (found.versus_detectable or 0) / found.versus_se
+    t = noise / np.sqrt(rng.chisquare(found.versus_df, 40_000) / found.versus_df)
+    p = 2 * stats.t.sf(np.abs(t), found.versus_df)
+    assert np.mean((p < 0.05 / 13) & (t > 0)) == pytest.approx(0.8, abs=0.01)
 
 
 def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
@@ -108,14 +127,17 @@ def test_no_mark_contradicts_the_interval_of_its_difference(embedded: Tree, scor
                 assert (found.versus_low or 0) <= 0 <= (found.versus_high or 0)
             if found.kind == "delta" and mark.startswith(("↑", "↓")):
                 assert not (found.low or 0) <= 0 <= (found.high or 0), "of a row of differences the printed interval"
-    assert seen >= {"", "?", "≈", "↑", "↑?"}
+    assert seen >= {"", "≈", "↑", "↑?"}
 
 
-def test_two_seeds_are_shown_one_by_one_instead_of_an_interval(embedded: Tree) -> None:
-    found, gain = (cell(fill(embedded, "1"), row, "amc") for row in ("T1.8", "T1.9"))
+def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tree) -> None:
+    found = cell(fill(embedded, "1"), "T1.8", "amc")
     values = by_seed(embedded, "tiny_qwen2", "tepo", 8, "syn_add2")
+    one_by_one = f"{100 * values[1]:.1f} / {100 * values[2]:.1f}"
+    for low, high, shown in ((0.0, 0.51, one_by_one), (None, None, one_by_one), (0.2, 0.7, "20.0–70.0")):
+        assert render.interval(found.model_copy(update={"low": low, "high": high})) == shown
+    gain = cell(fill(embedded, "1"), "T1.9", "amc").model_copy(update={"low": -0.3, "high": 0.3})
     baseline = by_seed(embedded, "tiny_qwen2", "grpo", 8, "syn_add2")
-    assert render.interval(found) == f"{100 * values[1]:.1f} / {100 * values[2]:.1f}"
     differences = [100 * (values[seed] - baseline[seed]) for seed in (1, 2)]
     assert render.interval(gain).replace("−", "-") == f"{differences[0]:.1f} / {differences[1]:.1f}"
 
@@ -169,7 +191,9 @@ def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None
     ("p", "difference", "half", "n", "inside", "mark"),
     [
         (0.2, 0.1, 0.11, 3, True, "≈"),
-        (0.2, 0.1, 0.11, 2, True, "?"),  # an interval of two seeds holds nearly everything
+        (0.2, 0.1, 0.11, 2, True, "≈"),
+        (0.2, 0.1, 0.26, 2, True, "?"),  # an interval of more than 50 points holds nearly everything
+        (0.2, 0.1, 0.26, 8, True, "?"),
         (0.05, 0.1, 0.09, 3, True, "↑?"),  # it excludes 0 before the correction, and not after
         (0.05, -0.1, 0.09, 2, True, "↓?"),
         (0.049, 0.1, 0.09, 2, False, "↑"),
@@ -191,7 +215,7 @@ def test_the_mark_and_the_interval_of_the_difference_say_the_same(
     def corrected(values: list[float | None]) -> list[float | None]:
         return [p] * len(values)
 
-    def compare_seeds(*_: object) -> Comparison:
+    def compare_seeds(*_: object, **__: object) -> Comparison:
         interval = (None, None) if half is None else (difference - half, difference + half)
         return Comparison(difference, 0.05, *interval, 0.5, 0.1, "seed", "invented", n)
 

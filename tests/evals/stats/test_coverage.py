@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks import seed_coverage
 from benchmarks.interval_coverage import Row, markdown, table
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "statistics.md"
@@ -60,6 +62,34 @@ def test_the_page_prints_these_tables(rows: list[Row]) -> None:
             assert found, f"docs/statistics.md lacks the row: {line}"
             assert abs(_number(found[0][2]) - _number(coverage)) <= 1, line
             assert abs(_number(found[0][3]) - _number(width)) <= 0.1 + 1e-9, line
+
+
+@pytest.mark.slow
+def test_intervals_over_seeds_cover_91_to_99_percent() -> None:
+    """600 repeats: a standard error of .9 points at 95 %, so single cells get 2.7 points of room and means .5."""
+    rows = [row for row in seed_coverage.scores(600) if row.what == "Wilson-t, spread shared"]
+    assert len(rows) == 9
+    for row in rows:
+        assert min(row.coverage) > 89, row
+        assert 93 <= sum(row.coverage) / len(row.coverage) <= 98.5, row
+    # half as wide as Student's t with two seeds, and no wider with eight
+    student = {(r.seeds, r.spread): r for r in seed_coverage.scores(200) if r.what == "mean +- t SE"}
+    for row in rows:
+        ratio = sum(row.half) / sum(student[row.seeds, row.spread].half)
+        assert ratio < {2: 0.5, 4: 1.0, 8: 1.1}[row.seeds], row
+
+
+@pytest.mark.slow
+def test_the_page_prints_the_tables_of_seeds() -> None:
+    """The rows of the benchmark with fewer repeats: within 3.5 standard errors."""
+    page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
+    for row in [*seed_coverage.scores(600), *seed_coverage.limits(600)]:
+        found = [cells for cells in page if cells[:3] == [row.what, str(row.seeds), row.spread]]
+        assert found, f"docs/statistics.md lacks the row {row[:3]}"
+        for cell, coverage in zip(found[0][3:], row.coverage, strict=True):
+            printed = float(cell.split()[0])
+            room = 350 * math.sqrt(max(printed, 1) / 100 * (1 - min(printed, 99) / 100) / 600)
+            assert abs(printed - coverage) <= room + 0.5, row
 
 
 def _cells(line: str) -> list[str]:
