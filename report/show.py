@@ -27,8 +27,8 @@ from report.tables.tidy import Cell, Row, Table, checked_table
 RUNS = "runs"
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
-    "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, ? cannot be "
-    "said, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
+    "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
+    "? cannot be said, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
     "† a run behind the row collapsed."
 )
 

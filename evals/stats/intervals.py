@@ -216,8 +216,8 @@ def _median(parts: list[Array]) -> Array:
 def moderated(variance: ArrayLike, df: ArrayLike, expected: ArrayLike, shared_df: float) -> tuple[Array, Array]:
     """A row's variance drawn towards the one that the shared spread expects, and its degrees of freedom.
 
-    (PRIOR expected + df variance) / (PRIOR + df), with PRIOR + df degrees of freedom, but no more than all rows together
-    have: alone, a row keeps its own.
+    (PRIOR expected + df variance) / (PRIOR + df), with PRIOR + df degrees of freedom, but no more than all rows have
+    together: alone, a row keeps its own.
     """
     variance, df = np.asarray(variance, float), np.asarray(df, float)
     total = PRIOR + df

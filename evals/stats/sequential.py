@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from evals.stats.intervals import Array, seed_variance
 from records.errors import ConfigError
 
-# The expected size of an effect, in standard deviations of a paired difference, is normal with variance 1/PRIOR: 2 here.
-# Large effects are what this project decides between; a smaller PRIOR decides these a seed earlier and small ones later.
+# The size of an effect, in standard deviations of a paired difference, is expected normal with sd 1/sqrt(PRIOR): 2.
+# Large effects are what this project decides between; a smaller PRIOR decides these earlier and small ones later.
 PRIOR = 0.25
 
 Verdict = Literal["higher", "lower", "equal", "undecided"]
