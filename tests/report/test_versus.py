@@ -50,58 +50,64 @@ def as_compared(comparison: Comparison) -> dict[str, object]:
     return {"versus": comparison.difference} | {column: getattr(comparison, name) for name, column in names.items()}
 
 
-COMPARED = {  # row, table -> method of the row and of its baseline, both at their step
-    ("T1.3", "1"): (("clip_cov+fraction=0.01", 8), ("grpo", 8)),
-    ("T1.8", "1"): (("tepo", 8), ("grpo", 8)),
-    ("T1.9", "1"): (("tepo", 8), ("grpo", 8)),
-    ("T3.5", "3"): (("tepo_kl_all", 8), ("tepo_nokl", 8)),
-    ("T3.10", "3"): (("clip_cov+fraction=0.01", 8), ("tepo_nokl", 8)),
-    ("T3.16", "3"): (("prefix_is", 8), ("grpo", 8)),
-    ("T4.8", "4"): (("grpo", 15), ("grpo", 8)),
-    ("T4.9", "4"): (("tepo", 8), ("grpo", 8)),
-    ("H.gpg-hot", "hot"): (("gpg@hot", 8), ("grpo@hot", 8)),
+COMPARED = {  # row, table -> method and step of the row and of its baseline; steps: None the table's, long the second look
+    ("T1.3", "1"): (("clip_cov+fraction=0.01", None), ("grpo", None)),
+    ("T1.8", "1"): (("tepo", None), ("grpo", None)),
+    ("T1.9", "1"): (("tepo", None), ("grpo", None)),
+    ("T3.5", "3"): (("tepo_kl_all", None), ("tepo_nokl", None)),
+    ("T3.10", "3"): (("clip_cov+fraction=0.01", None), ("tepo_nokl", None)),
+    ("T3.16", "3"): (("prefix_is", None), ("grpo", None)),
+    ("T4.8", "4"): (("grpo", "long"), ("grpo", None)),
+    ("T4.9", "4"): (("tepo", None), ("grpo", None)),
+    ("H.tepo-hot", "hot"): (("tepo@hot", None), ("grpo@hot", None)),
 }
 
 
 @pytest.mark.parametrize(("row", "key"), COMPARED)
 @pytest.mark.parametrize("column", ["amc", "avg_macro"])
-def test_two_seeds_are_compared_seed_by_seed_with_the_baseline_of_the_block(
+def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(
     row: str, key: str, column: str, embedded: Tree
 ) -> None:
-    (method, step), (other, at) = COMPARED[row, key]
+    (method, which), (other, of) = COMPARED[row, key]
+    step, at = embedded.step(which), embedded.step(of)
+    assert step is not None
+    assert at is not None
     found = cell(fill(embedded, key), row, column)
     a = by_seed(embedded, "tiny_qwen2", method, step, found.benchmark or "")
     b = by_seed(embedded, "tiny_qwen2", other, at, found.benchmark or "")
-    assert len(a) == 2
+    a = {seed: a[seed] for seed in found.seeds}  # some rows of Table 4 are about two of the seeds
+    assert len(a) >= 2
     variant = method.partition("@")[2] or None
     expected = compare.compare_seeds(a, b, **spread(embedded, step, found.benchmark or "", variant))
     assert compared(found) == as_compared(expected)
     assert found.versus_level == "seed"
 
 
-def test_two_seeds_share_the_spread_of_the_other_rows(embedded: Tree) -> None:
-    """No row with two seeds has an interval from end to end, or none, as Student's t of two numbers has."""
-    for key in ("1", "3", "hot"):
+def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree) -> None:
+    """No row has an interval from end to end, or none, as Student's t of two numbers has."""
+    for key in ("1", "2", "3", "hot"):
         for found in fill(embedded, key).cells:
             if found.level == "seed" and found.kind != "base":
                 assert found.low is not None
                 assert found.high is not None
-                assert found.high - found.low < 1.0
+                assert found.high - found.low < (2.0 if found.kind == "delta" else 1.0)
             if found.versus_level == "seed":
-                assert found.versus_df == 3, "one of its own and two of what all rows say"
+                assert found.versus_n is not None
+                assert found.versus_df == found.versus_n + 1, "its own and two of what all rows say"
 
 
 def test_the_detectable_difference_counts_holm(embedded: Tree) -> None:
     found = cell(fill(embedded, "1"), "T1.8", "amc")
     assert found.versus_se is not None
     assert found.versus_df is not None
-    assert found.versus_tests == 13
+    assert found.versus_tests is not None
+    assert found.versus_tests > 1
     # found in 80 % of repetitions at the level of Holm's first step, by simulation
     rng = np.random.default_rng(5)
     noise = rng.standard_normal(40_000) + (found.versus_detectable or 0) / found.versus_se
     t = noise / np.sqrt(rng.chisquare(found.versus_df, 40_000) / found.versus_df)
     p = 2 * stats.t.sf(np.abs(t), found.versus_df)
-    assert np.mean((p < 0.05 / 13) & (t > 0)) == pytest.approx(0.8, abs=0.01)
+    assert np.mean((p < 0.05 / found.versus_tests) & (t > 0)) == pytest.approx(0.8, abs=0.01)
 
 
 def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
@@ -131,15 +137,13 @@ def test_no_mark_contradicts_the_interval_of_its_difference(embedded: Tree, scor
 
 
 def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tree) -> None:
-    found = cell(fill(embedded, "1"), "T1.8", "amc")
-    values = by_seed(embedded, "tiny_qwen2", "tepo", 8, "syn_add2")
-    one_by_one = f"{100 * values[1]:.1f} / {100 * values[2]:.1f}"
-    for low, high, shown in ((0.0, 0.51, one_by_one), (None, None, one_by_one), (0.2, 0.7, "20.0–70.0")):
+    found = cell(fill(embedded, "1"), "T1.8", "amc").model_copy(update={"by_seed": ("1:0.5", "2:0.61")})
+    for low, high, shown in ((0.0, 0.51, "50.0 / 61.0"), (None, None, "50.0 / 61.0"), (0.2, 0.7, "20.0–70.0")):
         assert render.interval(found.model_copy(update={"low": low, "high": high})) == shown
-    gain = cell(fill(embedded, "1"), "T1.9", "amc").model_copy(update={"low": -0.3, "high": 0.3})
-    baseline = by_seed(embedded, "tiny_qwen2", "grpo", 8, "syn_add2")
-    differences = [100 * (values[seed] - baseline[seed]) for seed in (1, 2)]
-    assert render.interval(gain).replace("−", "-") == f"{differences[0]:.1f} / {differences[1]:.1f}"
+    gain = cell(fill(embedded, "1"), "T1.9", "amc").model_copy(
+        update={"low": -0.3, "high": 0.3, "by_seed": ("1:-0.02", "2:0.1")}
+    )
+    assert render.interval(gain) == "−2.0 / 10.0"
 
 
 def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
