@@ -2,10 +2,10 @@
 
     python -m benchmarks.false_alarms        prints the tables of docs/statistics.md (about two minutes)
 
-All methods are equal. Seeds move the logit of a method's score on each benchmark, partly in common over methods (the base
-model and the prompts of a seed) and over benchmarks (a run that learns more is better on all). Scores go through the
-functions that tables, sweeps and claims use. A family errs if one of its verdicts or marks is a difference. `alone` is the
-share without any correction: what one gets who looks for the best p.
+All methods are equal. Seeds move the logit of a method's score on each benchmark, partly in common over methods (the
+base model and the prompts of a seed) and over benchmarks (a run that learns more is better on all). Scores go through
+the functions that tables, sweeps and claims use. A family errs if one of its verdicts or marks is a difference.
+`alone` is the share without any correction: what one gets who looks for the best p.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Rate(NamedTuple):
 
 
 def drawn(rng: Generator, methods: int, columns: int, seeds: int, level: float, spreads: Array) -> Array:
-    """(methods, columns, seeds) scores of equal methods at one level; spreads: (methods,) of the logit between seeds."""
+    """(methods, columns, seeds) scores of equal methods. spreads: (methods,) sd of the logit between seeds."""
     effect = np.zeros((methods, columns, seeds))
     for share, of_methods in ((COMMON, 1), (1 - COMMON, methods)):
         for part, of_columns in ((BENCHMARKS, 1), (1 - BENCHMARKS, columns)):
@@ -113,11 +113,12 @@ def tuned(methods: int = 6, rates: int = 5, select: int = 4, test: int = 8, fres
         alarms += any(q is not None and q < ALPHA for q in holm(p))
         alone += any(q is not None and q < ALPHA for q in p)
     seeds = f"chosen on {select} seeds, compared on {f'{test} others' if fresh else 'the same'}"
-    return Rate("best of 5 rates", f"{methods} methods, {seeds}", 100 * alarms / REPEATS, 100 * alone / REPEATS, REPEATS)
+    setting = f"{methods} methods, {seeds}"
+    return Rate("best of 5 rates", setting, 100 * alarms / REPEATS, 100 * alone / REPEATS, REPEATS)
 
 
 def claims(family: int = 6, seeds: int = 8) -> Rate:
-    """Verdicts of a family of claims, each about another method against the same baseline: supported or contradicted."""
+    """Verdicts of a family of claims, each about another method against one baseline: supported or contradicted."""
     rng = np.random.default_rng([3])
     alarms = alone = 0
     for _ in range(REPEATS):

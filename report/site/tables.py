@@ -60,9 +60,7 @@ def sweep(tree: Tree) -> str:
     with written_by(f"python -m report.sweep --results {tree.root}"):
         tree.check_written("sweep/sweep", "sweep/sweep.md", "sweep/sweep.svg")
         text = read_text(tree.root / "sweep/sweep.md", "the sweep's table")
-        picture = inline(
-            tree.root / "sweep/sweep.svg", "sweep", "The methods against the swept value", css_colours()
-        )
+        picture = inline(tree.root / "sweep/sweep.svg", "sweep", "The methods against the swept value", css_colours())
     # one level down: the view has a heading of its own
     return assets.html(re.sub(r"^#", "##", text, flags=re.MULTILINE)) + picture
 

@@ -50,7 +50,7 @@ def as_compared(comparison: Comparison) -> dict[str, object]:
     return {"versus": comparison.difference} | {column: getattr(comparison, name) for name, column in names.items()}
 
 
-COMPARED = {  # row, table -> method and step of the row and of its baseline; steps: None the table's, long the second look
+COMPARED = {  # row, table -> method and step of the row and of its baseline; None: the table's step, long: the later
     ("T1.3", "1"): (("clip_cov+fraction=0.01", None), ("grpo", None)),
     ("T1.8", "1"): (("tepo", None), ("grpo", None)),
     ("T1.9", "1"): (("tepo", None), ("grpo", None)),
