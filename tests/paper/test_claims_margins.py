@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from paper.claims import entries, ledger
 from paper.claims.claims import Margin, read_claims
-from paper.claims.contrast import Contrast, Gap, ratio_of_paired_sds
+from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_paired_sds
 from paper.claims.entries import Entry
 from paper.claims.tests import Outcome
 from tests.paper.claim_trees import MODELS, ROLLOUTS, Figures, both, tree
@@ -146,6 +147,17 @@ def test_an_entry_that_is_equal_has_its_interval_inside(ends: tuple[float | None
             "ours", variant=None, learning_rate=None, reading=None, verdict=EQUAL, estimate=0.0, null=0.0,
             low=ends[0], high=ends[1], margin_low=-0.02, margin_high=0.02, **words,
         )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_a_difference_as_large_as_the_margin_is_rarely_called_equal() -> None:
+    draw, times, margin, called = np.random.default_rng(3), 2000, 0.02, {0.0: 0, margin: 0}
+    for true in called:
+        for _ in range(times):
+            seeds = dict(enumerate((true + 0.01 * draw.normal(size=SEEDS)).tolist()))
+            made = over_runs("x", {"m": seeds}, null=0.0, unit="reward", bounds=(-1.0, 1.0), runs=[])
+            called[true] += replace(made, margin=(-margin, margin)).equal
+    assert called[margin] / times < 0.025 + 3 * math.sqrt(0.025 * 0.975 / times)
+    assert called[0.0] / times > 0.9  # and with this noise, no difference is seen to be none
 
 
 def test_equality_of_several_needs_all_of_them(tmp_path: Path) -> None:
