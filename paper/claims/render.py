@@ -66,8 +66,9 @@ MARGINS
 
 A claim is *equal within the margin* when the 95 % interval of each of its contrasts lies inside it, which is stricter
 than two one-sided tests at 5 %: of differences as large as the margin, at most 2.5 % are called equal. That is per
-claim; Holm corrects what is called supported or contradicted. The entry says if the interval excludes the null as well. A claim whose null is not "no difference" (at most 72/132 of the rollouts; half of the gain)
-has no margin. Printed numbers have none either: the paper claims differences down to .28 points.
+claim; Holm corrects what is called supported or contradicted. The entry says if the interval excludes the null as well.
+A claim whose null is not "no difference" (at most 72/132 of the rollouts; half of the gain) has no margin. Printed
+numbers have none either: the paper claims differences down to .28 points.
 
 **Mechanisms** are tested by intervention, on runs that no printed row has (`arms` in `paper/claims.yaml`). Entropy is
 held where training starts, or brought at once to where it would end ([`tepo_held`](methods.md#tepo_held)): if reward

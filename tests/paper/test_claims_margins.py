@@ -150,7 +150,8 @@ def test_an_entry_that_is_equal_has_its_interval_inside(ends: tuple[float | None
 
 
 def test_a_difference_as_large_as_the_margin_is_rarely_called_equal() -> None:
-    draw, times, margin, called = np.random.default_rng(3), 2000, 0.02, {0.0: 0, margin: 0}
+    draw, times, margin = np.random.default_rng(3), 2000, 0.02
+    called = {0.0: 0, margin: 0}
     for true in called:
         for _ in range(times):
             seeds = dict(enumerate((true + 0.01 * draw.normal(size=SEEDS)).tolist()))
