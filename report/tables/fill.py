@@ -389,8 +389,9 @@ def difference(
 
     values = [{seed: tree.scores[side[seed], benchmark].value for seed in common} for side in (a, b)]
     known = [{seed: value for seed, value in side.items() if value is not None} for side in values]
-    first = a[common[0]]
-    comparison = compare.compare_seeds(*known, **_spread(tree, benchmark, first.run.variant, first.step))
+    # The baseline's settings: an A/A arm has them too, and its variant has no other rows.
+    spread = _spread(tree, benchmark, b[common[0]].run.variant, a[common[0]].step)
+    comparison = compare.compare_seeds(*known, **spread)
     return None if comparison.difference is None else comparison
 
 
@@ -415,7 +416,7 @@ def _difference_of_seeds(cell: Cell, other: Cell, tree: Tree) -> Comparison | No
     """Of two cells by their seeds' values alone; None for a cell and itself, and without a seed in common."""
     from evals.stats import compare
 
-    spread = _spread_of_measure(tree, cell.column, cell.checkpoints[0].run.variant)
+    spread = _spread_of_measure(tree, cell.column, other.checkpoints[0].run.variant)
     comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
     return None if comparison.difference is None or cell.runs == other.runs else comparison
 

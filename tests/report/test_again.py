@@ -11,6 +11,7 @@ import pytest
 
 from evals.stats import compare
 from records.errors import CorruptInputError
+from records.layout import Checkpoint
 from records.results_tree import Tree
 from report.tables import fill, render, tidy
 from tests.paper.claim_trees import tree
@@ -91,7 +92,7 @@ def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> 
 
 
 def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
-    """The same numbers under another method's name get the same difference, interval and p."""
+    """Its spread is shared with the rows that have the same settings, as that of two methods is."""
     found = invented(tmp_path / "t", 0.004)
     arm = {cell.column: cell for cell in filled(found, "1").again[0]}
     again, once = (
@@ -104,7 +105,16 @@ def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
         }
         for m in ("grpo@again", "grpo")
     )
-    expected = compare.compare_seeds(again, once)
+    rows = {
+        ("q7", method): {
+            run.seed: found.scores[Checkpoint(run, 8), "amc"].value for run in found.runs if run.method == method
+        }
+        for method in METHODS
+    }
+    answers = next(iter(found.scores.values())).responses
+    shared = compare.shared_spread(rows, answers=answers)
+    expected = compare.compare_seeds(again, once, answers=answers, shared=shared)
+    assert expected.df > SEEDS - 1
     assert (arm["amc"].versus, arm["amc"].versus_low, arm["amc"].versus_p) == (
         expected.difference,
         expected.low,
