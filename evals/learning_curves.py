@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -155,7 +155,7 @@ class MethodMeasure:
     planned_seeds: int
     collapsed: int  # seeds
     estimate: Estimate
-    comparison: Comparison | None  # None for GRPO/DAPO itself
+    comparison: Comparison | None  # None for GRPO/DAPO itself; its `detectable` counts Holm
     p_holm: float | None  # p corrected over all methods and models of this measure
 
 
@@ -318,7 +318,7 @@ def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
 
 def by_method(runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
     """Every measure of every method on every model, from the figures of all runs."""
-    from evals.stats.compare import holm
+    from evals.stats.compare import detectable_in_family, holm
 
     seeds_of: dict[tuple[str, str], list[RunMeasures]] = {}  # (model, method) -> its runs
     for run in runs:
@@ -332,6 +332,9 @@ def by_method(runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
                 comparisons[model, method] = _compare(seeds, seeds_of[baseline], measure)
         # One family per measure: a reader looks down the column of one measure for the methods that stand out.
         p_holm = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
+        tests = sum(p is not None for p in p_holm.values())
+        for place, c in comparisons.items():
+            comparisons[place] = replace(c, detectable=detectable_in_family(c, tests))
         for (model, method), seeds in seeds_of.items():
             rows.append(
                 MethodMeasure(

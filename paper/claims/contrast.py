@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 MODELS = "model and seed"  # level of a mean over models: other models of this kind, trained with other seeds
 
@@ -37,6 +37,8 @@ class Contrast:
     at_least: bool = False  # the true value may be larger, never smaller
     margin: tuple[float, float] | None = None  # values that make no difference that matters; None: none is declared
     units: tuple[tuple[str, float], ...] = ()  # what was averaged, by seed or model
+    # `detectable` as one of so many tests that Holm's rule corrects together (`evals.stats.compare.detectable`)
+    detectable_of: Callable[[int], float] | None = field(default=None, compare=False)
 
     @property
     def equal(self) -> bool:
@@ -48,12 +50,19 @@ class Contrast:
     def map(self, function: Callable[[float], float], unit: str) -> Contrast:
         """The same evidence in another unit; `function` rises, and no value is too far from the null."""
         value, low, high = (None if x is None else function(x) for x in (self.value, self.low, self.high))
-        detectable = None
+        detectable, of_many, start = None, self.detectable_of, self.null
         if self.detectable is not None:
-            detectable = function(self.null + self.detectable) - function(self.null)
+            detectable = function(start + self.detectable) - function(start)
+
+        def mapped(tests: int) -> float:
+            return math.nan if of_many is None else function(start + of_many(tests)) - function(start)
+
         units = tuple((name, function(x)) for name, x in self.units)
         null = function(self.null)
-        return replace(self, value=value, low=low, high=high, null=null, detectable=detectable, unit=unit, units=units)
+        changed = replace(
+            self, value=value, low=low, high=high, null=null, detectable=detectable, unit=unit, units=units
+        )
+        return replace(changed, detectable_of=None if of_many is None else mapped)
 
 
 def over_runs(
@@ -95,12 +104,19 @@ def over_runs(
         runs=tuple(runs),
         farthest=max(map(abs, bounds)),
         units=tuple((f"seed {seed}", x) for seed, x in units.items()),
+        detectable_of=_detectable_of(comparison.se, comparison.df),
     )
     if len(by_model) == 1:
         return contrast
     several = f"{len(by_model)} models, {sum(map(len, by_model.values()))} runs or pairs of runs"
     how = f"{several} agree exactly: their spread is unknown" if comparison.p is None else f"Student-t over {several}"
     return replace(contrast, level=MODELS, how=how, units=tuple(zip(by_model, units.values(), strict=True)))
+
+
+def _detectable_of(se: float | None, df: float | None) -> Callable[[int], float] | None:
+    from evals.stats.compare import detectable
+
+    return None if se is None or df is None else lambda tests: detectable(se, df, tests)
 
 
 def ratio_of_sds(
@@ -138,6 +154,9 @@ def ratio_of_sds(
         how=f"F with {df_a} and {df_b} degrees of freedom",
         n=df_a + df_b + len(left) + len(right),
         runs=tuple(runs),
+        detectable_of=lambda tests: (
+            1 - math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2 / tests)) / float(fdtri(df_a, df_b, POWER)))
+        ),
     )
 
 
@@ -184,6 +203,7 @@ def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]
         how=f"Pitman-Morgan over {seeds} paired seeds of {len(groups)} model{'s' if len(groups) > 1 else ''}",
         n=seeds,
         runs=tuple(runs),
+        detectable_of=lambda tests: 1 - math.exp(-detectable(math.sqrt(unshared / free), free, tests)),
     )
 
 

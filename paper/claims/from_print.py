@@ -172,4 +172,5 @@ class Prints:
             how=f"{name}: sd {100 * sd:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)",
             n=n,
             runs=runs,
+            detectable_of=lambda tests: detectable(sd, df, tests),
         )

@@ -238,11 +238,16 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
         tests = sum(directions[n].p is not None for n in members)
         verdicts = verdicts_of_family([directions[n] for n in members])
         for n, (verdict, p) in zip(members, verdicts, strict=True):
-            reason = _why_undecided(directions[n]) if verdict == "undecided" else ""
+            contrast = directions[n].contrast
+            if p is not None and contrast.detectable_of is not None:  # as one of the family that Holm corrects
+                contrast = replace(contrast, detectable=contrast.detectable_of(tests))
+            seen = directions[n]._replace(contrast=contrast)
+            reason = _why_undecided(seen, p, tests) if verdict == "undecided" else ""
             if verdict == "equal within the margin":
                 reason = _though_equal(directions[n].contrast, p)
             counted = tests if p is not None else None
             entries[n] = replace(entries[n], verdict=verdict, p_holm=p, tests=counted, reason=reason)
+            entries[n] = replace(entries[n], detectable=contrast.detectable)
             if verdict == "supported":
                 entries[n] = _held_against_placebos(entries[n], cases[n])
     return [entries[n] for n in sorted(entries)]
@@ -322,12 +327,19 @@ def _bound(contrast: Contrast, side: Side) -> str:
     return f"at most {amount(abs(end - contrast.null), contrast.unit)} {contrast.unit} {side} the null"
 
 
-def _why_undecided(seen: Direction) -> str:
-    """What could have been seen, or what is missing for an interval."""
+def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
+    """What could have been seen, or what is missing for an interval. tests: of the family, whose p_holm is the claim's."""
     contrast = seen.contrast
     if contrast.p is None:
         return contrast.how
     reasons = ["exactly at the null"] if seen.claimed is None else []
+    inside = contrast.low is None or contrast.high is None or contrast.low <= contrast.null <= contrast.high
+    if not inside and p_holm is not None and p_holm >= ALPHA:
+        over = [f"the {tests} claims of its family"] if tests > 1 else []
+        over += ["the contrasts of its test"] if seen.p != contrast.p else []
+        reasons.append(
+            f"the interval excludes the null, but not after Holm's correction over {' and '.join(over)}: p {p_holm:.2g}"
+        )
     if bound := _bound(contrast, seen.side):
         reasons.append(bound)
     if contrast.detectable is not None:

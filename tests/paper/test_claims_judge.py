@@ -136,3 +136,33 @@ def test_ratio_of_sds_finds_what_it_says_in_80_percent() -> None:
         made = ratio_of_sds("x", [sides[0].tolist()], [sides[1].tolist()], runs=[])
         found += made.high is not None and made.high < 1
     assert abs(found / 2000 - 0.8) < 4 * math.sqrt(0.16 / 2000)
+
+
+def test_undecided_by_holm_says_so_and_detectable_counts_the_family() -> None:
+    """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
+    from evals.stats.compare import detectable_in_family
+
+    a, b = {1: 0.50, 2: 0.53, 3: 0.515, 4: 0.52}, {1: 0.48, 2: 0.498, 3: 0.507, 4: 0.49}
+    comparison = compare.compare_seeds(a, b)
+    assert comparison.p is not None
+    assert 0.025 < comparison.p < 0.05
+    contrast = over_runs("x", {"m": {s: a[s] - b[s] for s in a}}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
+    assert contrast.low is not None
+    assert contrast.low > 0
+    assert contrast.detectable_of is not None
+    assert contrast.detectable_of(2) == pytest.approx(detectable_in_family(comparison, 2))
+    assert contrast.detectable_of(2) > contrast.detectable_of(1) == pytest.approx(contrast.detectable)
+    seen = ledger.direction(Outcome((contrast,)))
+    ((verdict, p), _) = ledger.verdicts_of_family([seen, seen])
+    assert (verdict, p) == ("undecided", pytest.approx(2 * comparison.p))
+    reason = ledger._why_undecided(seen, p, 2)
+    assert "the interval excludes the null, but not after Holm's correction over the 2 claims of its family" in reason
+
+
+def test_the_same_evidence_in_another_unit_counts_the_family_too() -> None:
+    contrast = over_runs("x", {"m": {1: 0.1, 2: 0.3, 3: 0.2}}, null=0.0, unit="log", bounds=(-9, 9), runs=[])
+    ratio = contrast.map(math.exp, "ratio")
+    assert contrast.detectable_of is not None
+    assert ratio.detectable_of is not None
+    assert ratio.detectable_of(1) == pytest.approx(ratio.detectable)
+    assert ratio.detectable_of(6) == pytest.approx(math.exp(contrast.detectable_of(6)) - 1)
