@@ -328,7 +328,7 @@ def _bound(contrast: Contrast, side: Side) -> str:
 
 
 def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
-    """What could have been seen, or what is missing for an interval. tests: of the family, whose p_holm is the claim's."""
+    """What could have been seen, or what is missing for an interval. p_holm: of the claim, over a family of `tests`."""
     contrast = seen.contrast
     if contrast.p is None:
         return contrast.how
