@@ -4,7 +4,7 @@ sweep/sweep.csv   a row for each model, point of the grid and method: score and 
                   among the methods there, probability of being best there, regret against the method's own best point,
                   runs that failed
 sweep/fresh.csv   on fresh seeds: every method at its chosen value, and at the scale's own (`report.fresh`)
-sweep/sweep.md    both to read, sweep.tex to set; sweep.svg, sweep.png: the figures against the swept value
+sweep/sweep.md    both to read, sweep.tex to set; sweep.svg, .png, .pdf: the figures against the swept value
 sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
 """
 
@@ -223,7 +223,7 @@ def latex(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]])
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write sweep.csv, fresh.csv, sweep.md, .tex, .svg, .png and their hashes; returns the paths."""
+    """Write sweep.csv, fresh.csv, sweep.md, .tex, .svg, .png, .pdf and their hashes; returns the paths."""
     folder, sweep, found = tree.root / FOLDER, of_sweep(tree), selecting(tree)
     rows, compared = table(tree, found), fresh.rows(tree, found)
     tables = list(sections(tree, rows, compared))

@@ -15,7 +15,7 @@ PANELS: Mapping[str, tuple[str, float, str, str]] = {
     "score": ("score", 100, "Avg. (pooled)", "percent"),
     "rank": ("rank", 1, "Rank among the methods", "rank, 1 is best"),
     "best": ("best", 100, "Probability of being best", "percent"),
-    "regret": ("regret", 100, "Below the method's own best value", "percent"),
+    "regret": ("regret", 100, "Below its own best value", "percent"),
 }
 ACROSS = 2
 DODGE = 0.3  # of the distance between two values: methods stand side by side, so that their intervals can be read
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 def draw(
     axis: str, values: Sequence[Any], models: Sequence[Mapping[str, Any]], rows: Sequence[Row]
 ) -> dict[str, bytes]:
-    """SVG and PNG: panels of a model, in each a line for each method (and value of further axes) with 95 % intervals.
+    """SVG, PNG and PDF: panels of a model, in each a line for every method (and value of further axes), 95 % intervals.
 
     A point at which a run failed has no mean: its seeds are drawn as crosses and the line is broken.
     axis: the first one of the sweep, with its `values`; rows: of sweep.csv, their values as numbers.
@@ -34,7 +34,7 @@ def draw(
     import matplotlib
     from matplotlib.figure import Figure
 
-    from report.figures.draw import SETTINGS, WIDTH
+    from report.figures.draw import IN_TEX, SETTINGS, WIDTH
     from report.figures.spec import PAPER
 
     matplotlib.use("agg")
@@ -47,7 +47,8 @@ def draw(
     down = own_rows * len(shown)
     log = numbers and is_geometric([float(v) for v in values])
     with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(WIDTH, 2.3 * down + 0.7), layout="constrained")
+        methods = len({row["title"] for row in rows})  # lines of the legend below, at most
+        figure = Figure(figsize=(WIDTH, 2.3 * down + 0.5 + 0.1 * methods), layout="constrained")
         axes = figure.subplots(down, ACROSS, squeeze=False)
         for line, model in enumerate(shown):
             own = [row for row in rows if row["model"] == model["key"]]
@@ -64,16 +65,21 @@ def draw(
                     panel.invert_yaxis()
                     panel.yaxis.get_major_locator().set_params(integer=True)
                 letter = LETTERS[len(panels) * line + number]
-                panel.set_xlim(*_limits(list(places.values()), log))
+                panel.set_xlim(*limits(list(places.values()), log))
                 panel.set_title(f"({letter}) {title}, {model['title']}", loc="left")
             for empty in range(len(panels), own_rows * ACROSS):
                 axes[own_rows * line + empty // ACROSS][empty % ACROSS].set_axis_off()
         handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, handlelength=3.2)
-        svg, png = io.BytesIO(), io.BytesIO()
+        # Titles of methods are long: three of them side by side are wider than the page.
+        columns = 3 if max(map(len, labels)) < 24 else 2
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3.2)
+        svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
-    return {"svg": svg.getvalue(), "png": png.getvalue()}
+        with matplotlib.rc_context(IN_TEX):
+            origin = {"CreationDate": None, "Creator": None, "Producer": None}
+            figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
+    return {"svg": svg.getvalue(), "png": png.getvalue(), "pdf": pdf.getvalue()}
 
 
 def _fill(panel: Any, rows: Sequence[Row], column: str, factor: float, places: Mapping[Any, float], log: bool) -> None:
@@ -83,7 +89,11 @@ def _fill(panel: Any, rows: Sequence[Row], column: str, factor: float, places: M
     for row in rows:
         rest = row["values"].partition(" ")[2]  # of further axes
         lines.setdefault(row["title"] + (f", {rest}" if rest else ""), []).append(row)
-    styles = looks()
+    # Some looks share colour and dashes and differ in width alone: the first of them is taken.
+    unlike: dict[tuple[str, tuple[float, ...]], float] = {}
+    for colour, dashes, width in looks():
+        unlike.setdefault((colour, dashes), width)
+    styles = [(*look, width) for look, width in unlike.items()]
     for number, (name, own) in enumerate(lines.items()):
         colour, dashes, width = styles[number % len(styles)]
         style: Any = {"color": colour, "linewidth": width, "marker": "o", "markersize": 3, "label": name}
@@ -122,10 +132,10 @@ def _figure(row: Row, column: str, value: float | None, factor: float) -> float:
     return math.nan if broken or value is None else factor * value
 
 
-def _limits(places: Sequence[float], log: bool) -> tuple[float, float]:
-    """The same for every panel, whatever is missing in it."""
-    room = 1.0 / DODGE if len(places) > 1 else 1.0
-    return dodged([min(places)], -room, log)[0], dodged([max(places)], room, log)[0]
+def limits(places: Sequence[float], log: bool) -> tuple[float, float]:
+    """The same for every panel, whatever is missing in it: half a step beyond the values."""
+    room = 0.5 / DODGE
+    return min(dodged(places, -room, log)), max(dodged(places, room, log))
 
 
 def is_geometric(values: Sequence[float]) -> bool:

@@ -144,7 +144,7 @@ def test_the_papers_rows_do_not_average_over_fresh_seeds(swept: Tree) -> None:
 
 def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
     names = {path.name for path in sweep.write(swept)}
-    assert names == {"sweep.csv", "fresh.csv", "sweep.md", "sweep.tex", "sweep.svg", "sweep.png"}
+    assert names == {"sweep.csv", "fresh.csv", "sweep.md", "sweep.tex", "sweep.svg", "sweep.png", "sweep.pdf"}
     with open(swept.root / "sweep/sweep.csv", encoding="utf-8", newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 4
     text = (swept.root / "sweep/sweep.md").read_text()
@@ -269,3 +269,14 @@ def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
 
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         sweep.write(scored)
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_no_point_lies_outside_its_panel(log: bool) -> None:
+    places = [2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4]
+    low, high = drawing.limits(places, log)
+    for share in (-0.5, 0.5):
+        moved = drawing.dodged(places, share, log)
+        assert low < min(moved)
+        assert max(moved) < high
+        assert moved == sorted(moved)

@@ -156,6 +156,7 @@ rule sweep_table:
             ".tex",
             ".svg",
             ".png",
+            ".pdf",
             ".sha256",
         ),
         f"{RESULTS.root}/sweep/fresh.csv",
