@@ -1,0 +1,92 @@
+"""`python -m report.decide --results results/mine`: which methods differ from the baseline, and the seeds left.
+
+Seeds may be added until something is decided: the intervals hold at any number of seeds (`evals.stats.sequential`),
+each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv and prints one line, with the
+seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from records import errors
+from records.errors import MissingInputError, Parser, real, whole
+from records.files import to_csv, write_text
+from records.layout import Checkpoint
+from records.results_tree import Tree, open_tree
+
+MEASURES = ("area", "score")
+SCORE = "avg_pooled"
+HEADER = (
+    "model", "method", "baseline", "by", "alpha", "margin", "verdict", "seeds", "difference", "low", "high", "e",
+    "seeds_left",
+)  # fmt: skip
+
+
+def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[dict[str, Any]]:
+    """One row per model and method without a variant, in the order of the seeds that it shares with the baseline.
+
+    Raises MissingInputError where no model has the baseline and another method.
+    """
+    from evals import learning_curves
+    from evals.stats.compare import ALPHA
+    from evals.stats.sequential import decide
+
+    baseline = str(tree.matrix["baseline"])
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for run, entry in tree.runs.items():
+        if run.variant is None and by == "area":
+            value = learning_curves.measure_run(tree, run).values["area"]
+        else:
+            score = tree.scores.get((Checkpoint(run, max(entry["steps"])), SCORE))
+            value = None if run.variant is not None or score is None else score.value
+        if value is not None:
+            values.setdefault((run.model, run.method), {})[run.seed] = value
+    pairs = [place for place in values if place[1] != baseline and (place[0], baseline) in values]
+    if not pairs:
+        raise MissingInputError(f"{tree.root}: no finished run of {baseline} and of another method on one model")
+    rows = []
+    for model, method in pairs:
+        a, b = values[model, method], values[model, baseline]
+        common = sorted(set(a) & set(b))
+        found = decide([a[seed] - b[seed] for seed in common], alpha=ALPHA / len(pairs), margin=margin)
+        left = max(0, budget - len(common)) if found.verdict == "undecided" else 0
+        row = {"model": model, "method": method, "baseline": baseline, "by": by, "alpha": ALPHA / len(pairs)}
+        rows.append(row | {"margin": margin} | asdict(found) | {"seeds_left": left})
+    return rows
+
+
+def line(rows: list[dict[str, Any]], seeds: list[int], batch: int) -> str:
+    """What is decided, what is not, how many seeds are left, and the next ones. seeds: those of the tree."""
+    decided = [f"{row['method']} {row['verdict']}" for row in rows if row["verdict"] != "undecided"]
+    open_ = [str(row["method"]) for row in rows if row["verdict"] == "undecided"]
+    text = f"{len(decided)} of {len(rows)} decided ({', '.join(decided) or 'none'})"
+    if not open_:
+        return f"{text}; nothing is left to decide"
+    left = max(row["seeds_left"] for row in rows)
+    text += f"; undecided: {', '.join(open_)}; {left} seeds left of the budget"
+    after = list(range(max(seeds) + 1, max(seeds) + 1 + min(batch, left)))
+    return f"{text}; next: --config seeds={','.join(map(str, after))}" if after else text
+
+
+def main() -> None:
+    parser = Parser(description="Decide between methods and the baseline, with seeds added while nothing is decided.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    parser.add_argument("--by", choices=MEASURES, default="area", help="area under the reward curve, or pooled score")
+    parser.add_argument("--budget", type=whole(2, 1000), default=20, help="seeds of a method at most")
+    parser.add_argument("--batch", type=whole(1, 1000), default=4, help="seeds to add at once")
+    parser.add_argument(
+        "--margin", type=real(above=0, most=1), help="equal: the interval lies within +-margin (a fraction)"
+    )
+    args = parser.parse_args()
+    tree = open_tree(args.results)
+    rows = decisions(tree, args.by, args.budget, args.margin)
+    path = tree.root / "decide" / "decide.csv"
+    write_text(path, to_csv(HEADER, rows))
+    print(f"{path}: {line(rows, sorted({run.seed for run in tree.runs}), args.batch)}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

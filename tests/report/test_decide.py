@@ -1,0 +1,49 @@
+"""Seeds are added while something is undecided, and the line says how many are left."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from evals.stats.sequential import decide
+from records.errors import MissingInputError
+from records.results_tree import Tree
+from report import decide as deciding
+
+
+def test_every_method_is_decided_against_the_baseline_from_its_scores(embedded: Tree) -> None:
+    rows = deciding.decisions(embedded, "score", 20, None)
+    assert len(rows) > 10
+    assert {row["baseline"] for row in rows} == {"grpo"}
+    row = next(row for row in rows if (row["model"], row["method"]) == ("tiny_qwen2", "tepo"))
+    scores = {
+        method: {
+            c.run.seed: score.value
+            for (c, key), score in embedded.scores.items()
+            if key == "avg_pooled"
+            and (c.run.model, c.run.method) == ("tiny_qwen2", method)
+            and c.step == max(embedded.runs[c.run]["steps"])
+        }
+        for method in ("tepo", "grpo")
+    }
+    differences = [scores["tepo"][seed] - scores["grpo"][seed] for seed in sorted(scores["tepo"])]  # type: ignore[operator]
+    expected = decide(differences, alpha=0.05 / len(rows))
+    assert (row["verdict"], row["difference"], row["low"]) == (expected.verdict, expected.difference, expected.low)
+
+
+def test_the_line_names_what_is_open_and_the_next_seeds() -> None:
+    done = {"method": "gspo", "verdict": "lower", "seeds_left": 0}
+    rest = {"method": "tepo", "verdict": "undecided", "seeds_left": 3}
+    assert deciding.line([done, rest], [1, 2, 8], 4) == (
+        "1 of 2 decided (gspo lower); undecided: tepo; 3 seeds left of the budget; next: --config seeds=9,10,11"
+    )
+    assert "next" not in deciding.line([rest | {"seeds_left": 0}], [1], 4)
+    assert deciding.line([done], [1], 4) == "1 of 1 decided (gspo lower); nothing is left to decide"
+    assert set(csv.DictReader([",".join(deciding.HEADER)]).fieldnames or ()) >= {"verdict", "low", "high", "e"}
+
+
+def test_without_the_baseline_there_is_nothing_to_decide(embedded: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(embedded.matrix, "baseline", "nobody")
+    with pytest.raises(MissingInputError, match="no finished run of nobody"):
+        deciding.decisions(embedded, "score", 20, None)
