@@ -1,8 +1,8 @@
 """`python -m report.decide --results results/mine`: which methods differ from the baseline, and the seeds left.
 
 Seeds may be added until something is decided: the intervals hold at any number of seeds (`evals.stats.sequential`),
-each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv and prints one line, with the
-seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay.
+each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv and prints one line, with
+the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay.
 """
 
 from __future__ import annotations
