@@ -20,8 +20,9 @@ from records import worker
 from records.provenance import ROOT
 
 COMMAND = "tests.worker_command"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "FOR": "a test"}
-ENVIRONMENT.pop(worker.VARIABLE, None)
+# Without what this process was told about the project: one test lists what a command sees of it.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TEPO_")}
+ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "FOR": "a test"}
 
 
 def until(true: Callable[[], object], seconds: float = 120.0) -> None:
@@ -71,6 +72,14 @@ class Served:
         if self.log.exists():
             until(lambda: gone(self.pid))
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def interrupts() -> Iterator[None]:
+    """A shell starts what it runs in the background with SIGINT ignored, and commands inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
