@@ -64,32 +64,37 @@ def test_the_page_prints_these_tables(rows: list[Row]) -> None:
             assert abs(_number(found[0][3]) - _number(width)) <= 0.1 + 1e-9, line
 
 
+@pytest.fixture(scope="module")
+def over_seeds() -> list[seed_coverage.Row]:
+    """With 400 repeats: a tenth of the page's, which takes half a minute."""
+    return [*seed_coverage.scores(400), *seed_coverage.limits(400)]
+
+
 @pytest.mark.slow
-def test_intervals_over_seeds_cover_91_to_99_percent() -> None:
-    """600 repeats: a standard error of .9 points at 95 %, so single cells get 2.7 points of room and means .5."""
-    rows = [row for row in seed_coverage.scores(600) if row.what == "Wilson-t, spread shared"]
-    assert len(rows) == 9
-    for row in rows:
-        assert min(row.coverage) > 89, row
+def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[seed_coverage.Row]) -> None:
+    """Mean over levels; a single cell has a standard error of 1.3 points at 92 %."""
+    shared = [row for row in over_seeds if row.what == "Wilson-t, spread shared" and len(row.spread) <= 4]
+    assert len(shared) == 9
+    student = {(row.seeds, row.spread): row for row in over_seeds if row.what == "mean +- t SE"}
+    for row in shared:
+        assert min(row.coverage) > 92 - 4 * 1.3, row
         assert 93 <= sum(row.coverage) / len(row.coverage) <= 98.5, row
-    # half as wide as Student's t with two seeds, and no wider with eight
-    student = {(r.seeds, r.spread): r for r in seed_coverage.scores(200) if r.what == "mean +- t SE"}
-    for row in rows:
+        # half as wide as Student's t with two seeds, and no wider with eight
         ratio = sum(row.half) / sum(student[row.seeds, row.spread].half)
         assert ratio < {2: 0.5, 4: 1.0, 8: 1.1}[row.seeds], row
 
 
 @pytest.mark.slow
-def test_the_page_prints_the_tables_of_seeds() -> None:
-    """The rows of the benchmark with fewer repeats: within 3.5 standard errors."""
+def test_the_page_prints_the_tables_of_seeds(over_seeds: list[seed_coverage.Row]) -> None:
+    """Within four standard errors, of 3 % at least: coverage near 100 % is skewed, and the page rounds to a percent."""
     page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
-    for row in [*seed_coverage.scores(600), *seed_coverage.limits(600)]:
+    for row in over_seeds:
         found = [cells for cells in page if cells[:3] == [row.what, str(row.seeds), row.spread]]
         assert found, f"docs/statistics.md lacks the row {row[:3]}"
         for cell, coverage in zip(found[0][3:], row.coverage, strict=True):
             printed = float(cell.split()[0])
-            room = 350 * math.sqrt(max(printed, 1) / 100 * (1 - min(printed, 99) / 100) / 600)
-            assert abs(printed - coverage) <= room + 0.5, row
+            share = min(max(printed, 3), 97) / 100
+            assert abs(printed - coverage) <= 400 * math.sqrt(share * (1 - share) / 400) + 0.5, row
 
 
 def _cells(line: str) -> list[str]:
