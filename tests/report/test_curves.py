@@ -92,6 +92,12 @@ def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
     return rollouts
 
 
+def seeds_of(tree: Tree, line: drawing.Line) -> list[int]:
+    """As the matrix plans them."""
+    runs = tree.matrix["runs"]
+    return sorted(run["seed"] for run in runs if (run["model"], run["method"]) == (line.model, line.method))
+
+
 def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
     """The drawn value of a quantity, written out again without the code under test."""
     numbers = {c: [float(r[c]) for r in rows if r[c]] for c in rows[0]}
@@ -111,15 +117,17 @@ def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
 @pytest.mark.parametrize("key", KEYS)
 def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(key: str, full: Tree) -> None:
     for line in filled(key, full).lines:
-        by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in (1, 2)}
-        assert list(line.by_seed) == [1, 2]
+        seeds = seeds_of(full, line)
+        assert len(seeds) > 1
+        by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in seeds}
+        assert list(line.by_seed) == seeds
         assert [point.rollout for point in line.points] == [1, 2, 3, 4]
         for point in line.points:
-            values = [by_hand(by_seed[seed][point.rollout], line.panel.quantity.key) for seed in (1, 2)]
-            assert [line.by_seed[seed][point.rollout - 1] for seed in (1, 2)] == pytest.approx(values, rel=1e-12)
-            assert point.value == pytest.approx(sum(values) / 2, rel=1e-12)
+            values = [by_hand(by_seed[seed][point.rollout], line.panel.quantity.key) for seed in seeds]
+            assert [line.by_seed[seed][point.rollout - 1] for seed in seeds] == pytest.approx(values, rel=1e-12)
+            assert point.value == pytest.approx(sum(values) / len(seeds), rel=1e-12)
             assert (point.low, point.high) == pytest.approx((min(values), max(values)), rel=1e-12)
-            assert point.seeds == 2
+            assert point.seeds == len(seeds)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -213,7 +221,7 @@ def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree, tmp_path: Path) -
     )
     names = ("panel", "model", "method", "rollout", "value", "low", "high", "seeds")
     assert [tuple(row[name] for name in names) for row in points] == [
-        (line.panel.id, line.model, line.method, str(p.rollout), repr(p.value), repr(p.low), repr(p.high), "2")
+        (line.panel.id, line.model, line.method, *map(repr, (p.rollout, p.value, p.low, p.high, len(line.by_seed))))
         for line in made.lines
         for p in line.points
     ]
@@ -327,12 +335,11 @@ def test_a_panel_named_after_a_line_is_not_drawn_without_it(mine: Tree) -> None:
 
 def test_rows_of_repeated_panels_keep_their_columns_when_one_is_missing(full: Tree, tmp_path: Path) -> None:
     shutil.copytree(full.root, tmp_path / "mine")
-    for seed in (1, 2):
-        (tmp_path / f"mine/runs/tiny_qwen2/gspo/seed{seed}/run.json").unlink()
+    for record in tmp_path.glob("mine/runs/tiny_qwen2/tepo_nokl/seed*/run.json"):
+        record.unlink()
     (block,) = filled("hot", Tree(tmp_path / "mine")).blocks
-    columns = [[cell and cell.title for cell in block.cells[n : n + block.across]] for n in range(0, 30, block.across)]
-    assert columns[0] == ["TEPO", "TEPO without KL", None, "GPG", "CISPO"]
-    assert columns[1] == ["TEPO", "TEPO without KL", "GSPO", "GPG", "CISPO"]
+    columns = [[cell and cell.title for cell in block.cells[n : n + block.across]] for n in (0, block.across)]
+    assert columns == [["TEPO", None, "GSPO"], ["TEPO", "TEPO without KL", "GSPO"]]
 
 
 def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick: Tree, mine: Tree) -> None:
@@ -348,7 +355,7 @@ def test_nothing_left_is_an_error_saying_what_was_wanted_and_what_there_is(quick
 
 @pytest.fixture(scope="module")
 def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """Where one of two seeds of k1 ended after its second rollout."""
+    """Where one seed of k1 ended after its second rollout."""
     root = tmp_path_factory.mktemp("collapsed") / "embedded"
     shutil.copytree(full.root, root)
     run = Run("tiny_qwen2", "tepo_kl_all+beta=1+kl-estimator=k1", 2)
@@ -359,8 +366,11 @@ def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def test_a_collapsed_seed_ends_its_lines_mean_and_is_marked_and_noted(collapsed: Tree) -> None:
     made = filled("panel_a", collapsed)
     line = next(x for x in made.lines if x.spec.name == "k1")
-    assert (line.ended, [len(values) for values in line.by_seed.values()]) == ({2: 2}, [4, 2])
-    assert [(point.value is None, point.seeds) for point in line.points] == [(False, 2)] * 2 + [(True, 1)] * 2
+    seeds = seeds_of(collapsed, line)
+    lengths = {seed: len(values) for seed, values in line.by_seed.items()}
+    assert (line.ended, lengths) == ({2: 2}, dict.fromkeys(seeds, 4) | {2: 2})
+    whole, short = (False, len(seeds)), (True, len(seeds) - 1)
+    assert [(point.value is None, point.seeds) for point in line.points] == [whole, whole, short, short]
     name = "tiny_qwen2/tepo_kl_all+beta=1+kl-estimator=k1/seed2"
     assert made.notes == (f"Collapsed, training stopped there: {name} at rollout 2.",)
 
@@ -414,10 +424,26 @@ def test_the_axis_counts_steps_as_the_papers_does(rendered: Any) -> None:
         assert ">rollout<" not in svg
 
 
-def test_a_figure_says_its_seeds_scale_and_collapses(rendered: Any) -> None:
-    assert b"mean and range of 2 seeds; embedded scale, tiny Qwen2" in rendered["figure2"]["svg"]
-    assert b"mean and range of 2 seeds; embedded scale<" in rendered["models"]["svg"]
-    assert "each of 2 seeds; ×: collapsed; embedded scale".encode() in rendered["panel_a"]["svg"]
+def test_a_figure_says_its_seeds_scale_and_collapses(rendered: Any, full: Tree) -> None:
+    ends = {"figure2": ", tiny Qwen2<", "models": "<", "panel_a": ", tiny Qwen2<"}
+    for key, pictures in rendered.items():
+        counts = {len(seeds_of(full, line)) for line in filled(key, full).lines}
+        seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+        marks = "; ×: collapsed" if key == "panel_a" else ""
+        expected = f">mean and range of {seeds} seeds{marks}; embedded scale{ends[key]}"
+        assert expected in pictures["svg"].decode()
+
+
+def test_a_figure_without_bands_says_that_each_seed_is_a_line(mine: Tree) -> None:
+    """None of `rendered` is one: so many seeds are better seen as a band."""
+    matrix = json.loads(mine.layout.matrix.read_text())
+    second = next(run for run in matrix["runs"] if run["method"] == "tepo") | {"seed": 2}
+    mine.layout.matrix.write_text(json.dumps(matrix | {"runs": [*matrix["runs"], second]}))
+    write_curve(mine.layout, Run("tiny_qwen2", "tepo", 2))
+    declared = spec.figure("2")
+    single = replace(declared, blocks=tuple(replace(block, bands=False) for block in declared.blocks))
+    pictures = draw.render(fill.fill(single, Tree(mine.root)))
+    assert b">each of 1 to 2 seeds; quick scale, tiny Qwen2<" in pictures["svg"]
 
 
 def test_lines_differ_in_colour_and_in_dash_or_width() -> None:

@@ -146,12 +146,13 @@ def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tre
     assert render.interval(gain) == "−2.0 / 10.0"
 
 
-def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(embedded: Tree) -> None:
-    mean, several = (cell(fill(embedded, key), row, "minerva") for key, row in (("4", "T4.9"), ("1", "T1.8")))
+def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(scored_twice: Tree) -> None:
+    """Where the scale has just the two seeds that Table 4 names."""
+    mean, several = (cell(fill(scored_twice, key), row, "minerva") for key, row in (("4", "T4.9"), ("1", "T1.8")))
     assert (mean.value, mean.low, mean.high, mean.level, mean.n, mean.seeds, mean.runs) == (
         several.value, several.low, several.high, several.level, several.n, several.seeds, several.runs
     )  # fmt: skip
-    parts = [cell(fill(embedded, "4"), row, "minerva").value for row in ("T4.5", "T4.6")]
+    parts = [cell(fill(scored_twice, "4"), row, "minerva").value for row in ("T4.5", "T4.6")]
     assert mean.value == pytest.approx(sum(filter(None, parts)) / 2, abs=1e-15)
 
 
@@ -317,21 +318,21 @@ def test_a_collapsed_run_is_marked_and_said_with_seed_and_rollout(embedded: Tree
     collapsed = [row for row in filled.rows if row.collapsed]
     assert [row.id for row in collapsed] == ["T3.2"]
     assert render.label(collapsed[0]) == "w. β = 1 †"
-    note = "† w. β = 1 (tiny Qwen2): seed 2 collapsed at rollout 6 of 16; scored is what was left of the policy."
-    assert note in filled.notes
+    rollouts = embedded.matrix["training"]["rollouts"]
+    collapse = f"seed 2 collapsed at rollout 6 of {rollouts}"
+    assert f"† w. β = 1 (tiny Qwen2): {collapse}; scored is what was left of the policy." in filled.notes
 
 
 def test_a_collapse_after_the_checkpoint_is_said_to_be_later(embedded: Tree, tmp_path: Path) -> None:
     shutil.copytree(embedded.root, tmp_path / "embedded")
     path = tmp_path / "embedded/runs/tiny_qwen2/grpo/seed1/run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"collapsed_at": 12}))
+    early, late = embedded.matrix["table_step"], embedded.matrix["long_step"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"collapsed_at": late}))
     notes = fill(Tree(tmp_path / "embedded"), "4").notes
-    late = [note for note in notes if "collapsed" in note]
-    assert late == [
-        "† GRPO/DAPO (8 steps, seed1) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; scored is rollout 8.",
-        "† GRPO/DAPO (15 steps, seed1) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; "
-        "scored is what was left of the policy.",
-        "† GRPO/DAPO (8 steps, mean) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; scored is rollout 8.",
-        "† GRPO/DAPO (15 steps, mean) (tiny Qwen2): seed 1 collapsed at rollout 12 of 16; "
-        "scored is what was left of the policy.",
+    collapse = f"(tiny Qwen2): seed 1 collapsed at rollout {late} of {embedded.matrix['training']['rollouts']}"
+    assert [note for note in notes if "collapsed" in note] == [
+        f"† GRPO/DAPO ({early} steps, seed1) {collapse}; scored is rollout {early}.",
+        f"† GRPO/DAPO ({late} steps, seed1) {collapse}; scored is what was left of the policy.",
+        f"† GRPO/DAPO ({early} steps, mean) {collapse}; scored is rollout {early}.",
+        f"† GRPO/DAPO ({late} steps, mean) {collapse}; scored is what was left of the policy.",
     ]
