@@ -57,12 +57,12 @@ def _blocks(tree: Tree) -> Iterator[Block]:
         titles = {method: str(tree.methods[method]["title"]) if fresh else _title(method, tree) for method in runs}
         repeated = Counter(titles.values())
         every = tuple(sorted({run.seed for of_method in runs.values() for run in of_method})) if sweep else None
-        rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE, seeds=every)]
+        rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE, numbers=every)]
         for method in runs:
             title = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
             id = f"{model}/{method}/fresh-{fresh}/step{step}" if fresh else f"{model}/{method}/step{step}"
             seeds = tuple(sorted(run.seed for run in runs[method])) if sweep else None
-            rows.append(Row(id=id, label=title, method=method, step=step, seeds=seeds))
+            rows.append(Row(id=id, label=title, method=method, step=step, numbers=seeds))
         if fresh:
             wanted = next((m for m in runs if base_of[model, m] == _baseline(tree, None)), None)
         else:

@@ -38,7 +38,8 @@ class Row(Declared):
     delta: Tuple[str] | None = None  # [row, minus row]
     mean: Tuple[str] | None = None
     when: Literal["run"] | None = None  # run: the row is left out where the scale does not train it
-    seeds: Tuple[int] | None = None  # None: all seeds of the matrix
+    seeds: Tuple[int] | None = None  # places in the rising order of the matrix's seeds, from 1; None: all of them
+    numbers: Tuple[int] | None = None  # of a table made for one tree: its seeds themselves
     step: Step = None
 
     @field_validator("step", mode="before")
@@ -62,7 +63,7 @@ class Row(Declared):
     @property
     def content(self) -> tuple[Any, ...]:
         """Two rows of one block with the same value here would print the same numbers."""
-        return self.method or self.kind, self.of, self.seeds, self.step
+        return self.method or self.kind, self.of, self.seeds, self.numbers, self.step
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Row:
@@ -76,8 +77,8 @@ class Row(Declared):
         for key in ("seeds", "step"):
             if self.of and getattr(self, key) is not None:
                 raise ValueError(f"{row}: {key} belongs to the rows that it is computed from")
-        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
-            raise ValueError(f"{row}: seeds must name one seed or more, each once, got {list(self.seeds)}")
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 1):
+            raise ValueError(f"{row}: seeds must name one place or more, from 1, each once, got {list(self.seeds)}")
         return self
 
 

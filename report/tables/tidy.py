@@ -30,7 +30,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from records.declared import validated
 from records.errors import CorruptInputError, written_by
 from records.files import read_csv, to_csv
-from records.layout import BASE, Checkpoint, split
+from records.layout import BASE, Checkpoint, Run, split
 from records.results_tree import Tree, plain
 from report import captions
 from report.tables import again, runs, spec
@@ -354,20 +354,24 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
         wanted = []
     else:
         runs = [run for run in tree.runs if (run.model, run.method) == (model, method)]
-        wanted = [
-            Checkpoint(run, step)
-            for run in runs
-            if (not tree.is_fresh(run) if row.seeds is None else run.seed in row.seeds)
-        ]
+        seeds = _seeds(row, runs, tree)
+        wanted = [Checkpoint(run, step) for run in runs if run.seed in seeds]
     return [checkpoint for checkpoint in wanted if checkpoint in tree.evaluated]
+
+
+def _seeds(row: spec.Row, runs: Iterable[Run], tree: Tree) -> set[int]:
+    """The seeds of a row. Not the fresh ones of a sweep: a mean over these and others would be of two things."""
+    if row.numbers is not None:
+        return set(row.numbers)
+    own = sorted({run.seed for run in runs if not tree.is_fresh(run)})
+    # Places and not numbers: whoever trains on seeds 11 and 12 has a first and a second seed too.
+    return set(own) if row.seeds is None else {own[place - 1] for place in row.seeds if place <= len(own)}
 
 
 def _bases(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
     """What the model's runs start from: one base, or each seed's own; as of a trained row, not the fresh seeds."""
-    seeds: Iterable[int] = [run.seed for run in tree.runs if run.model == model and not tree.is_fresh(run)]
-    if row.seeds is not None:
-        seeds = row.seeds
-    found = [tree.base(model, seed) for seed in sorted(set(seeds))]
+    seeds = _seeds(row, [run for run in tree.runs if run.model == model], tree)
+    found = [tree.base(model, seed) for seed in sorted(seeds)]
     return list(dict.fromkeys(base for base in found if base is not None))
 
 

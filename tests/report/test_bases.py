@@ -53,6 +53,13 @@ def test_a_base_row_is_a_mean_over_its_seeds_with_an_interval(own: Tree, seeds: 
             assert None not in (cell.low, cell.high)
 
 
+def test_a_row_of_one_seed_is_the_tree_s_first_or_second_whatever_its_number(own: Tree, seeds: tuple[int, ...]) -> None:
+    rows = {cell.row: cell for cell in fill.fill(table("4"), own) if cell.column == "avg_pooled"}
+    first, second, _ = sorted(seeds)
+    assert (rows["T4.1"].seeds, rows["T4.2"].seeds, rows["T4.5"].seeds) == ((first,), (second,), (first,))
+    assert rows["T4.7"].seeds == (first, second)
+
+
 def test_one_base_for_all_seeds_has_its_interval_over_problems(shared: Tree) -> None:
     cell = base_row(shared, "1")["avg_pooled"]
     assert (cell.level, cell.seeds, cell.runs) == ("problem", (), (f"{MODEL}/base/seed0/step0",))

@@ -72,7 +72,7 @@ BROKEN = {
     "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f", "different seeds"),
     "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds belongs to the rows"),
     "seeds are no list": ("seeds: [2]", "seeds: 2", "blocks.1.rows.1.seeds", "must be a list, got 2"),
-    "no seed": ("seeds: [2]", "seeds: []", "row e", "one seed or more"),
+    "no seed": ("seeds: [2]", "seeds: []", "row e", "one place or more"),
     "a seed twice": ("seeds: [2]", "seeds: [2, 2]", "row e", "each once"),
     "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "blocks.1.rows.1.step", "`long`", "'lang'"),
     "step zero": ("seeds: [2]", "seeds: [2], step: 0", "blocks.1.rows.1.step", "number of rollouts"),
