@@ -74,6 +74,10 @@ CASES: dict[str, tuple[str, Any]] = {
         [["low", LINE["low"]], ["high", LINE["high"]], ["mean", LINE["mean"]]],
     ),
     "single seeds": (COLUMNS % "{single: true, width: 1}", [["seed", [1, 2, 3]], ["seed", [3, 4, None]]]),
+    "a collapsed seed": (
+        f"curves.columns({json.dumps(LINE | {'ended': {'2': 2}})}, {{single: false, width: 1}}).map(one => one.role)",
+        ["seed", "seed"],
+    ),
     "smoothed, with what was measured behind": (
         COLUMNS % "{single: false, width: 2}",
         [["raw", LINE["mean"]], ["mean", [2, 2.5, None]]],

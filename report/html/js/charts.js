@@ -12,11 +12,12 @@ const curves = (() => {
     });
   }
 
-  // Columns for the chart: what is drawn for one line under the chosen options, back to front.
+  // Columns for the chart: what is drawn for one line under the chosen options, back to front. Where a seed collapsed, each
+  // is a line of its own, as in the picture: their mean ends with the first.
   function columns(line, { single, width }) {
     const seeds = Object.entries(line.seeds);
     const found = [];
-    if (single && seeds.length > 1) {
+    if ((single || Object.keys(line.ended ?? {}).length > 0) && seeds.length > 1) {
       for (const [seed, values] of seeds) found.push({ name: `${line.title}, seed ${seed}`, values: smooth(values, width), role: "seed" });
       return found;
     }
