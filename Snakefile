@@ -21,6 +21,12 @@ onstart:
     write_asked()
 
 
+onsuccess:
+    if DECIDE and workflow.is_main_process:
+        done = decide.next_round(config, RESULTS, tree.recorded(RESULTS)[0], where)
+        print(done.line(over=True), file=sys.stderr)
+
+
 # They run nothing, or for seconds: as jobs of a cluster they would only wait in its queue.
 localrules:
     all,

@@ -1,19 +1,21 @@
 """`python -m report.decide --results results/mine`: which methods differ from the baseline, and the seeds left.
 
 Seeds may be added until something is decided: the intervals hold at any number of seeds (`evals.stats.sequential`),
-each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv and prints one line, with
-the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay.
+each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv with its hash and prints
+one line, with the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay. With
+`snakemake --config decide=true` every call ends with this, and the same command again adds the seeds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from records import errors
+from records import digests, errors
 from records.errors import MissingInputError, Parser, real, whole
-from records.files import to_csv, write_text
+from records.files import to_csv
 from records.layout import Checkpoint
 from records.results_tree import Tree, open_tree
 
@@ -25,9 +27,12 @@ HEADER = (
 )  # fmt: skip
 
 
-def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[dict[str, Any]]:
+def decisions(
+    tree: Tree, by: str, budget: int, margin: float | None, only: Collection[str] | None = None
+) -> list[dict[str, Any]]:
     """One row per model and method without a variant, in the order of the seeds that it shares with the baseline.
 
+    only: `<model>/<method>` of the methods to compare; None: all. The level is divided among those that are compared.
     Raises MissingInputError where no model has the baseline and another method.
     """
     from evals import learning_curves
@@ -45,6 +50,7 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
         if value is not None:
             values.setdefault((run.model, run.method), {})[run.seed] = value
     pairs = [place for place in values if place[1] != baseline and (place[0], baseline) in values]
+    pairs = [place for place in pairs if only is None or "/".join(place) in only]
     if not pairs:
         raise MissingInputError(f"{tree.root}: no finished run of {baseline} and of another method on one model")
     rows = []
@@ -58,15 +64,24 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     return rows
 
 
+def said(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What is decided and what is not: methods, with their model where there are several."""
+    several = len({row["model"] for row in rows}) > 1
+    names = [f"{row['model']}/{row['method']}" if several else str(row["method"]) for row in rows]
+    pairs = [(name, row["verdict"]) for name, row in zip(names, rows, strict=True)]
+    decided = [f"{name} {verdict}" for name, verdict in pairs if verdict != "undecided"]
+    open_ = [name for name, verdict in pairs if verdict == "undecided"]
+    text = f"{len(decided)} of {len(rows)} decided ({', '.join(decided) or 'none'})"
+    return text + (f"; undecided: {', '.join(open_)}" if open_ else "")
+
+
 def line(rows: list[dict[str, Any]], seeds: list[int], batch: int) -> str:
     """What is decided, what is not, how many seeds are left, and the next ones. seeds: those of the tree."""
-    decided = [f"{row['method']} {row['verdict']}" for row in rows if row["verdict"] != "undecided"]
-    open_ = [str(row["method"]) for row in rows if row["verdict"] == "undecided"]
-    text = f"{len(decided)} of {len(rows)} decided ({', '.join(decided) or 'none'})"
-    if not open_:
+    text = said(rows)
+    if all(row["verdict"] != "undecided" for row in rows):
         return f"{text}; nothing is left to decide"
     left = max(row["seeds_left"] for row in rows)
-    text += f"; undecided: {', '.join(open_)}; {left} seeds left of the budget"
+    text += f"; {left} seeds left of the budget"
     after = list(range(max(seeds) + 1, max(seeds) + 1 + min(batch, left)))
     return f"{text}; next: --config seeds={','.join(map(str, after))}" if after else text
 
@@ -80,11 +95,12 @@ def main() -> None:
     parser.add_argument(
         "--margin", type=real(above=0, most=1), help="equal: the interval lies within +-margin (a fraction)"
     )
+    parser.add_argument("--only", help="<model>/<method>,...: compare these; default: every method of the tree")
     args = parser.parse_args()
     tree = open_tree(args.results)
-    rows = decisions(tree, args.by, args.budget, args.margin)
+    rows = decisions(tree, args.by, args.budget, args.margin, args.only.split(",") if args.only else None)
     path = tree.root / "decide" / "decide.csv"
-    write_text(path, to_csv(HEADER, rows))
+    digests.write(path, to_csv(HEADER, rows))
     print(f"{path}: {line(rows, sorted({run.seed for run in tree.runs}), args.batch)}")
 
 

@@ -46,6 +46,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "tables/*": "table",
     "figures/*": "figure",
     "sweep/*": "sweep",
+    "decide/*": "decisions",
     "claims.*": "claims",
     "paper/*": "audit",
     "report.html": "report",

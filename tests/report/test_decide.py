@@ -33,8 +33,8 @@ def test_every_method_is_decided_against_the_baseline_from_its_scores(embedded: 
 
 
 def test_the_line_names_what_is_open_and_the_next_seeds() -> None:
-    done = {"method": "gspo", "verdict": "lower", "seeds_left": 0}
-    rest = {"method": "tepo", "verdict": "undecided", "seeds_left": 3}
+    done = {"model": "m", "method": "gspo", "verdict": "lower", "seeds_left": 0}
+    rest = {"model": "m", "method": "tepo", "verdict": "undecided", "seeds_left": 3}
     assert deciding.line([done, rest], [1, 2, 8], 4) == (
         "1 of 2 decided (gspo lower); undecided: tepo; 3 seeds left of the budget; next: --config seeds=9,10,11"
     )

@@ -5,7 +5,7 @@ import sys
 from functools import cache
 
 from records import worker
-from records.files import write_text
+from records.files import read_json, write_text
 from records.layout import BASE, Checkpoint, Results
 from records.provenance import sha256_bytes
 from report import captions
@@ -13,6 +13,7 @@ from workflow import (
     code_hashes,
     command_line,
     config as configuration,
+    decide,
     matrix,
     progress,
     resources,
@@ -41,11 +42,23 @@ with command_line.one_line():
     matrix.check_benchmarks(config, where)
     matrix.baseline(config, where)
     RESULTS = Results(Path("results") / config["scale"])
+    LOGS = f"logs/{config['scale']}"
+    # What is asked, for the commands that read it: a configuration with its sweep, and the list of what stays, may be longer
+    # than a command line. Without `log`, which says nothing about what is planned. `onstart` writes them: a dry run does not.
+    ASKED_CONFIG, ASKED_KEPT = f"{LOGS}/asked/config.json", f"{LOGS}/asked/kept.json"
     # What the tree has already stays. A job's own Snakemake reads the same: matrix.json is rewritten with all it had.
     BEFORE, problem = tree.recorded(RESULTS)
     config["matrix"] = matrix.blocks(config, where)
     config.update(models=None, methods=None, seeds=None)
     config.update(sweep.expanded(config, RESULTS, where))
+    DECIDE = None
+    if config["decide"] is not None:
+        if not workflow.is_main_process:
+            # A job plans what its call planned: when it starts, decide.csv may have its next state already.
+            config["matrix"] = read_json(ASKED_CONFIG, "what is asked")["matrix"]
+        DECIDE = decide.next_round(config, RESULTS, BEFORE, where)
+        if workflow.is_main_process:
+            config["matrix"] += DECIDE.blocks
     config["matrix"] += tree.with_steps(config, matrix.plan(config, where), BEFORE)
     PLAN = {
         planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)
@@ -57,6 +70,7 @@ with command_line.one_line():
         tree.check(MATRIX["settings"], BEFORE, KEPT, RESULTS, where)
         notes = configuration.replaced(CONFIG_FILES[:GIVEN])
         notes += [problem] if problem else []
+        notes += [DECIDE.line()] if DECIDE else []
         if lost := tree.gone(BEFORE):
             notes.append(
                 f"{RESULTS.root}: runs of {', '.join(lost)} are in no table: no such model or method any more"
@@ -83,10 +97,6 @@ CACHE = Path("results/cache")
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 CHECKPOINTS = matrix.checkpoints(config)
-LOGS = f"logs/{config['scale']}"
-# What is asked, for the commands that read it: a configuration with its sweep, and the list of what stays, may be longer
-# than a command line. Without `log`, which says nothing about what is planned. `onstart` writes them: a dry run does not.
-ASKED_CONFIG, ASKED_KEPT = f"{LOGS}/asked/config.json", f"{LOGS}/asked/kept.json"
 ASKED = {
     ASKED_CONFIG: json.dumps(
         {key: config[key] for key in config if key != "log"}, sort_keys=True

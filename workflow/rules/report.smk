@@ -29,9 +29,13 @@ if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
 
+ASKED_DECIDE = decide.settings(config)
+
+
 localrules:
     sweep_table,
     sweep_choice,
+    decide,
     audit,
     claims,
     manifest,
@@ -188,6 +192,32 @@ rule sweep_choice:
         "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
 
 
+# Wanted by all only where seeds are added (`decide` in the configuration); as a target it decides in any tree.
+rule decide:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores if ASKED_DECIDE.by == "score" else [],
+        runs=CURVES,
+    output:
+        f"{RESULTS.root}/{decide.FILE}",
+        f"{RESULTS.root}/{decide.FILE}.sha256",
+    log:
+        f"{LOGS}/decide.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        options=" ".join(
+            f"--{key} {value}"
+            for key, value in ASKED_DECIDE.model_dump().items()
+            if value is not None
+        ),
+        only=f"--only {DECIDE.only}" if DECIDE else "",
+        code=lambda wc: code_hashes.command("report.decide"),
+    shell:
+        "python -m report.decide --results {params.root} {params.options} {params.only} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+
+
 rule convergence:
     input:
         matrix=RESULTS.matrix,
@@ -309,6 +339,7 @@ rule report:
 # Last: it lists what all others wrote.
 rule manifest:
     input:
+        rules.decide.output if DECIDE else [],
         rules.report.input,
         rules.report.output,
     output:
