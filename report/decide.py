@@ -42,11 +42,13 @@ def decisions(
     baseline = str(tree.matrix["baseline"])
     values: dict[tuple[str, str], dict[int, float]] = {}
     for run, entry in tree.runs.items():
-        if run.variant is None and by == "area":
+        if run.variant is not None:
+            continue
+        if by == "area":  # read from the curve alone: a tree without an evaluation can be decided
             value = learning_curves.measure_run(tree, run).values["area"]
         else:
             score = tree.scores.get((Checkpoint(run, max(entry["steps"])), SCORE))
-            value = None if run.variant is not None or score is None else score.value
+            value = None if score is None else score.value
         if value is not None:
             values.setdefault((run.model, run.method), {})[run.seed] = value
     pairs = [place for place in values if place[1] != baseline and (place[0], baseline) in values]

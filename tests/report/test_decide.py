@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 
 from evals.stats.sequential import decide
 from records.errors import MissingInputError
+from records.layout import Run
 from records.results_tree import Tree
 from report import decide as deciding
+from tests.report import synthetic
 
 
 def test_every_method_is_decided_against_the_baseline_from_its_scores(embedded: Tree) -> None:
@@ -47,3 +50,18 @@ def test_without_the_baseline_there_is_nothing_to_decide(embedded: Tree, monkeyp
     monkeypatch.setitem(embedded.matrix, "baseline", "nobody")
     with pytest.raises(MissingInputError, match="no finished run of nobody"):
         deciding.decisions(embedded, "score", 20, None)
+
+
+def test_areas_are_read_from_curves_alone_and_are_as_many_as_are_asked_for(tmp_path: Path) -> None:
+    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3)))
+    tree.matrix["baseline"] = "grpo"
+    tree.layout.scores.unlink()
+    again = Run("tiny_qwen2", "grpo@again", 1)  # runs with a variant are no reason to read scores
+    tree.runs[again] = {"steps": [12]}
+    every = deciding.decisions(tree, "area", 20, None)
+    assert len(every) > 1
+    one = deciding.decisions(tree, "area", 20, None, ["/".join((every[0]["model"], every[0]["method"]))])
+    assert [row["method"] for row in one] == [every[0]["method"]]
+    assert one[0]["alpha"] == pytest.approx(len(every) * every[0]["alpha"]), "the level is for those that are asked for"
+    with pytest.raises(MissingInputError, match="scores"):
+        deciding.decisions(tree, "score", 20, None)

@@ -197,7 +197,12 @@ rule decide:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores if ASKED_DECIDE.by == "score" else [],
-        runs=CURVES,
+        runs=[
+            f"{RESULTS.run(planned.run)}/{name}"
+            for planned in PLAN.values()
+            if planned.run.variant is None  # no other is compared
+            for name in ("run.json", "curve.csv")
+        ],
     output:
         f"{RESULTS.root}/{decide.FILE}",
         f"{RESULTS.root}/{decide.FILE}.sha256",
