@@ -177,7 +177,7 @@ def test_the_same_command_again_plans_one_more_batch_and_keeps_the_rest(tmp_path
     first = run_snakemake(copy, "-n", *words)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "decide: nothing is looked at yet" in first.stderr
-    trained = re.findall(r"runs/tiny_qwen2/(\w+)/seed(\d+)/run.json$", first.stdout, re.MULTILINE)
+    trained = re.findall(r"runs/tiny_qwen2/(\w+)/seed(\d+)/run.json", first.stdout)
     assert {seed for _, seed in trained} == {"1", "2"}
     assert f"results/quick/{decide.FILE}" in first.stdout, "a call ends with what is decided"
 
