@@ -93,11 +93,11 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
 def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_value(swept: Tree) -> None:
     blocks = runs.declare(swept).blocks
     fresh = [row for row in blocks[0].rows if row.method != "base"]
-    assert [(row.method, row.seeds) for row in fresh] == [("grpo@high", TEST), ("tepo@high", TEST)]
+    assert [(row.method, row.numbers) for row in fresh] == [("grpo@high", TEST), ("tepo@high", TEST)]
     assert blocks[0].baseline == fresh[0].id
     others = [row for block in blocks[1:] for row in block.rows if row.method != "base"]
-    assert {row.seeds for row in others} == {SELECT}
-    shown = [Run("tiny_qwen2", str(row.method), seed) for row in (*fresh, *others) for seed in row.seeds or ()]
+    assert {row.numbers for row in others} == {SELECT}
+    shown = [Run("tiny_qwen2", str(row.method), seed) for row in (*fresh, *others) for seed in row.numbers or ()]
     assert sorted(shown) == sorted(swept.runs)
     table = filled(swept, "runs")
     assert [row.label for row in table.blocks[0]][1:] == [
