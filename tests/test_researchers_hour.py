@@ -124,8 +124,8 @@ def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path
     assert (checkout / "results/rates/sweep/sweep.svg").is_file()
     snakemake(checkout, *asked)
     found = cells(checkout, "rates")
-    fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh/step3", "avg_pooled"]
-    assert (fresh["seeds"], fresh["baseline"]) == ("2", f"tiny_qwen2/{chosen['grpo']}/fresh/step3")
+    fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh-chosen/step3", "avg_pooled"]
+    assert (fresh["seeds"], fresh["baseline"]) == ("2", f"tiny_qwen2/{chosen['grpo']}/fresh-chosen/step3")
     page = (checkout / "results/rates/report.html").read_text(encoding="utf-8")
     assert "Sweep of training.learning_rate" in page
 
