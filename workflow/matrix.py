@@ -64,9 +64,9 @@ def _anywhere(path: list[Any]) -> str:
 def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str, Any]]:
     """The matrix, with `models`, `methods` and `seeds` of the configuration applied.
 
-    Of each block the models and methods asked for are kept. One that no block has joins the first block (of each model,
-    for a method). A method asked for by its name alone is the matrix's own form of it, where a model has only
-    `tepo+beta=1`: that is the paper's row of this model.
+    Of each block the models and methods asked for are kept; with `methods`, no block of a control. One that no block
+    has joins the first block (of each model, for a method). A method asked for by its name alone is the matrix's own
+    form of it, where a model has only `tepo+beta=1`: that is the paper's row of this model.
     """
     from models import registry
 
@@ -91,6 +91,8 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     single += [first | {"models": [model]} for model in dict.fromkeys(models or []) if model not in listed]
     kept = [block for block in single if models is None or block["models"][0] in models]
     if methods is not None:
+        # Controls belong to the whole matrix: under four placebos a question about two methods is another 27 runs.
+        kept = [block for block in kept if not _is_control(config, block)]
         by_model: dict[str, list[str]] = {}
         for block in kept:
             by_model.setdefault(block["models"][0], []).extend(block["methods"])
@@ -106,6 +108,11 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
             chosen.append(block | {"methods": list(here)})
         kept = [block for block in chosen if block["methods"]]
     return kept if seeds is None else [block | {"seeds": seeds} for block in kept]
+
+
+def _is_control(config: Mapping[str, Any], block: Mapping[str, Any]) -> bool:
+    """Whether a block's variant changes the reward or the stream of samples: it tests the experiment, not a method."""
+    return bool({"reward", "stream"} & config["variants"].get(block.get("variant"), {}).keys())
 
 
 def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:

@@ -118,7 +118,7 @@ MUTATIONS["penalise every token"] = lambda m: mask_changed(m, masks.everywhere()
 @mutation("penalise the other tokens")
 def other_tokens(method: Method) -> Method | None:
     penalty = only_penalty(method)
-    if penalty is None:
+    if penalty is None or penalty.settings["mask"].name == "short_of_entropy":  # a weight, no selection
         return None
     inverted = wrap(penalty.settings["mask"], lambda f: lambda t, **k: t.batch.mask & ~f(t, **k))
     return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": inverted}),))
@@ -140,7 +140,8 @@ def flip_mask(method: Method) -> Method | None:
         return {"advantage": -t.advantage}
 
     penalty, mask = only_penalty(method), method.parts.mask
-    if penalty is not None and penalty.settings["mask"].name != "everywhere":
+    # These two read no A.
+    if penalty is not None and penalty.settings["mask"].name not in ("everywhere", "short_of_entropy"):
         dh = penalty.settings["mask"].settings.get("dh")
         if penalty.settings["mask"].name == "misaligned" and dh is not None and dh.name != "entropy_diff":
             return None  # A dH < 0, and that dH is a multiple of A

@@ -51,6 +51,15 @@ def test_counts(scale: str, runs: int, checkpoints: int, evaluations: int) -> No
     assert len(matrix.checkpoints(CONFIGS[scale])) == evaluations
 
 
+def test_a_question_about_methods_leaves_the_controls_out() -> None:
+    controls = {"coin", "format", "inverted", "shuffled", "again"}
+    whole = CONFIGS["embedded"]
+    assert controls < {p.run.variant for p in matrix.plan(whole)}
+    asked = matrix.plan({**whole, "models": ["tiny_qwen2"], "methods": ["grpo", "tepo"], "seeds": [1, 2, 3]})
+    assert {p.run.variant for p in asked} == {None, "hot"}
+    assert controls < {p.run.variant for p in matrix.plan({**whole, "models": ["tiny_qwen2"], "seeds": [1]})}
+
+
 def test_the_papers_names_have_its_printed_values_and_the_originals_coefficient_a_name_of_its_own() -> None:
     config = CONFIGS["paper"]
     methods = {p.row: catalog.parse(p.run.method) for p in matrix.plan(config)}
