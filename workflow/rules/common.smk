@@ -197,3 +197,14 @@ def specification(wc, input):
 # `snakemake --report` shows these outputs with the words of report/captions: one caption file for all reads this.
 def caption(name):
     return "\n\n".join([*captions.lead(MATRIX)[:1], *captions.paragraphs(name)])
+
+
+# A function, because few jobs need it: the names hold hashes over the recipe's code.
+@cache
+def builds():
+    return matrix.builds(config)
+
+
+def clean_number(wc):
+    clean = f"{wc.model}-clean-{wc.recipe}"
+    return next(build.number for build in builds().values() if build.clean == clean)

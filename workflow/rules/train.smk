@@ -18,17 +18,6 @@ localrules:
     hub_prompts,
 
 
-# A function, because few jobs need it: the names hold hashes over the recipe's code.
-@cache
-def builds():
-    return matrix.builds(config)
-
-
-def clean_number(wc):
-    clean = f"{wc.model}-clean-{wc.recipe}"
-    return next(build.number for build in builds().values() if build.clean == clean)
-
-
 # The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date. So this
 # rule and the next five have no `code` of their own.
 rule clean:
