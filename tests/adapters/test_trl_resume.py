@@ -24,6 +24,8 @@ from tests.adapters.test_trl_run import numbers, weights
 from tests.methods.test_log import scalars
 from tests.records.test_digests import flip
 
+pytestmark = pytest.mark.slow
+
 Train = Callable[..., int]
 SIZES = {"rollouts": 3, "checkpoints": (1, 3)}
 
@@ -74,7 +76,6 @@ def test_stopped_and_resumed_is_bit_equal(
         assert weights(out, step) == weights(undisturbed, step)
 
 
-@pytest.mark.slow
 def test_a_logger_changes_no_number_and_has_each_step_once(
     train: Train, straight: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +178,6 @@ def wait_for_rows(out: Path, process: subprocess.Popen[str], rows: int) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.slow
 def test_killed_anywhere_and_run_again_is_bit_equal(world: Path, tmp_path: Path) -> None:
     """`kill -9` before the first state, in the middle of a rollout, twice; the last process finishes the job."""
     straight = command(world, tmp_path / "straight")
@@ -196,7 +196,6 @@ def test_killed_anywhere_and_run_again_is_bit_equal(world: Path, tmp_path: Path)
         assert weights(out, step) == weights(tmp_path / "straight", step)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signal_saves_and_exits_75(world: Path, tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "run"
