@@ -27,6 +27,7 @@ rule clean:
         "logs/cache/clean-{model}-{recipe}.log",
     wildcard_constraints:
         recipe="[0-9a-f]{12}",
+    priority: 2  # many runs wait for it
     conda:
         "../../environment.yml"
     threads: config["base"]["threads"]
@@ -51,6 +52,7 @@ rule base:
         "logs/cache/base-{model}-{recipe}.log",
     wildcard_constraints:
         recipe="[0-9a-f]{12}",  # and 40 digits are a commit: how this rule and fetch_model share a folder
+    priority: 1
     conda:
         "../../environment.yml"
     threads: config["base"]["threads"]
