@@ -5,7 +5,8 @@ Snakemake's own conversion of its options. It does what no Snakefile can, since 
 
 - a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
 - a missing or damaged `--configfile`, a target that `--configfile` or `--config` took for a value of theirs, a folder
-  that cannot be written, and a cluster profile without conda or Slurm are one line and exit code 2, not a traceback.
+  that cannot be written, and a cluster profile without conda or Slurm are one line and exit code 2, not a traceback;
+- Snakemake's own limit of jobs per second is taken off, because it makes the scheduler wake up ever more often.
 
 Jobs that Snakemake starts get the converted options and read no profile.
 """
@@ -30,6 +31,7 @@ from records.errors import BenchError, ConfigError, MissingInputError, unknown
 from records.files import read_yaml
 
 COMMAND_LINE = "command line"
+JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 TARGETS: list[str] = []  # as typed
@@ -87,6 +89,11 @@ def check_arguments(args: Namespace) -> None:
         read_yaml(path, "configuration")
     if args.config is not None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
+    # With a limit, each job that ends sets a timer, and each timer sets the next one, as long as any job waits
+    # (Snakemake 9.27): after 300 jobs the scheduler takes a whole core. A limit other than the default is the user's.
+    limit = args.max_jobs_per_timespan
+    if limit is not None and (limit.max_jobs, limit.timespan) == JOBS_PER_SECOND:
+        args.max_jobs_per_timespan = None
     _check_cluster(args)
     own = Path(".snakemake")
     for folder in (own if own.exists() else Path.cwd(), Path("results"), Path("logs")):

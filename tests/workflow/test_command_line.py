@@ -3,21 +3,80 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from snakemake.cli import parse_config
+from snakemake.cli import parse_args, parse_config
 from snakemake.logging import LogEvent
 
 from records.errors import BenchError
+from records.provenance import ROOT
 from workflow import command_line, progress
 
 
 def typed(**given: Any) -> Namespace:
     usual: dict[str, Any] = {"targets": [], "configfile": None, "config": None, "executor": "local", "dryrun": False}
-    return Namespace(**usual | {"software_deployment_method": set()} | given)
+    return Namespace(**usual | {"software_deployment_method": set(), "max_jobs_per_timespan": None} | given)
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [([], None), (["--max-jobs-per-timespan", "7/1m"], (7, 60)), (["--max-jobs-per-timespan", "100/1m"], (100, 60))],
+)
+def test_snakemakes_own_limit_of_jobs_is_taken_off_and_a_users_stays(words: list[str], limit: Any) -> None:
+    """Its default is the one that this module knows: a new Snakemake with another one fails here."""
+    _, args = parse_args(["--cores", "2", "--workflow-profile", "none", *words])
+    command_line.check_arguments(args)
+    left = args.max_jobs_per_timespan
+    assert limit == (left and (left.max_jobs, left.timespan))
+
+
+def test_the_scheduler_sets_no_timers(tmp_path: Path) -> None:
+    """Snakemake starts one for each selection of jobs where it has a limit, and none without."""
+    (tmp_path / "Snakefile").write_text(TEN_JOBS, encoding="utf-8")
+    (tmp_path / "count.py").write_text(COUNT, encoding="utf-8")
+    said = {}
+    for attached in (True, False):
+        command = [sys.executable, "count.py", str(ROOT), str(attached), "--cores", "1", "--forceall", "--quiet", "all"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        said[attached] = int(done.stdout.split()[-1])
+    assert said[True] == 0
+    assert said[False] > 10, "Snakemake no longer does this: JOBS_PER_SECOND can go"
+
+
+TEN_JOBS = """
+rule all:
+    input: [f"{i}.txt" for i in range(10)]
+
+rule one:
+    output: "{i}.txt"
+    shell: "sleep .2; echo {wildcards.i} > {output}"
+"""
+COUNT = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+from snakemake import cli
+from snakemake.scheduling.job_scheduler import JobScheduler
+
+from workflow import command_line
+
+if sys.argv[2] == "True":
+    command_line.attach()
+timer, started = JobScheduler._schedule_reevalutation, []
+JobScheduler._schedule_reevalutation = lambda self, delay: (started.append(delay), timer(self, delay))
+sys.argv[:] = ["snakemake", *sys.argv[3:]]
+try:
+    cli.main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(len(started))
+"""
 
 
 @pytest.mark.parametrize(
