@@ -462,9 +462,9 @@ def _become(request: Mapping[str, Any]) -> None:
 
 
 def keep_memory() -> None:
-    """Let glibc keep what torch frees for the next tensor instead of giving it back to the system: half the page faults of
-    a run on a tiny model, 5 % of its time, the same peak. Values in bytes; a MALLOC_ variable of the user's stands."""
-    # The numbers of <malloc.h>: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD (at most 32 MiB).
+    """Let glibc keep what torch frees for the next tensor instead of giving it back to the system. On a tiny model that
+    is half the page faults of a run and 5 % of its time, at the same peak. A MALLOC_ variable of the user's stands."""
+    # The numbers of <malloc.h>: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD (at most 32 MiB); values in bytes.
     if not any(name.startswith("MALLOC_") for name in os.environ):
         with suppress(AttributeError):  # another C library
             for option, value in ((-1, 1 << 30), (-2, 1 << 26), (-3, 1 << 25)):
