@@ -113,6 +113,56 @@ def over_runs(
     return replace(contrast, level=MODELS, how=how, units=tuple(zip(by_model, units.values(), strict=True)))
 
 
+def of_two_samples(
+    what: str,
+    left: Mapping[int, float],
+    right: Mapping[int, float],
+    *,
+    unit: str,
+    reach: float,
+    runs: Sequence[str],
+) -> Contrast:
+    """Mean of `left` minus mean of `right`, values by seed, against 0, by Welch's t.
+
+    Seeds that both have are not paired: where a seed does the same to both, the interval is too wide. reach: how large
+    the difference can be.
+    """
+    from evals.stats import compare, intervals
+
+    value = math.fsum(left.values()) / len(left) - math.fsum(right.values()) / len(right)
+    how = f"Welch's t over {len(left)} and {len(right)} seeds"
+    low = high = p = detectable = se = df = None
+    if min(len(left), len(right)) < 2:
+        how += ": the spread of one seed is unknown"
+    else:
+        (_, a, df_a), (_, b, df_b) = (intervals.seed_variance(list(of.values())) for of in (left, right))
+        total, degrees = intervals.welch([(a / len(left)) ** 0.5, (b / len(right)) ** 0.5], [df_a, df_b])
+        se, df = float(total), float(degrees)
+        if se < compare.ROUNDING:
+            se = df = None
+            how += ": all agree, their spread is unknown"
+        else:
+            half = float(intervals.quantile(df)) * se
+            low, high = max(-reach, value - half), min(reach, value + half)
+            p, detectable = float(intervals.p_value(value, se, df)), compare.detectable(se, df)
+    return Contrast(
+        what=what,
+        value=value,
+        null=0.0,
+        low=low,
+        high=high,
+        p=p,
+        detectable=detectable,
+        unit=unit,
+        level="seed",
+        how=how,
+        n=min(len(left), len(right)),
+        runs=tuple(runs),
+        farthest=reach,
+        detectable_of=_detectable_of(se, df),
+    )
+
+
 def _detectable_of(se: float | None, df: float | None) -> Callable[[int], float] | None:
     from evals.stats.compare import detectable
 

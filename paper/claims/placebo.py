@@ -3,23 +3,24 @@
 A placebo of some settings is a variant that changes the reward besides them, and nothing else. A claim about what is
 learnt, that one side's scores or rewards are above another's, is held against each placebo with runs of both sides: the
 claim's own test must be supported (p below 5 %, interval on the claimed side) for the contrast under the true reward
-minus the same contrast under the placebo, paired by seed, against 0. All placebos must be beaten, so their p need no
-correction. Claims about a loss itself (clipped tokens, gradient norm, entropy) are not asked: they hold or fail under
-any reward.
+minus the same contrast under the placebo, against 0: paired by seed where both have the same seeds, otherwise as two
+samples, which loses no seed. All placebos must be beaten, so their p need no correction. Claims about a loss itself
+(clipped tokens, gradient norm, entropy) are not asked: they hold or fail under any reward.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import fmean
 from typing import Any
 
 from paper.claims.claims import Question
-from paper.claims.contrast import Contrast, Gap, over_runs
+from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs
 from paper.claims.entries import NO_RUN
 from paper.claims.from_runs import ROLLOUTS_UNTIL, Arm, Runs, _paired_runs, folder, unit_and_range
 from paper.claims.tests import KINDS, SCORE, Outcome, Rows
-from records.layout import Run, split
+from records.layout import Run
 from records.results_tree import Tree
 
 REWARD, STREAM = "reward", "stream"  # what controls change: keys of `changes` in matrix.json
@@ -83,7 +84,7 @@ def unbeaten(
 class Excess(Runs):
     """A `Source` whose contrasts are those under the true reward minus those under a placebo, against 0.
 
-    Only models that the placebo was trained on count, on both sides. Raises `Gap` where a run of either is missing.
+    Only models that the placebo was trained on count, with all their seeds. Raises `Gap` where a run is missing.
     """
 
     def __init__(self, true: Runs, placebo: str):
@@ -123,23 +124,29 @@ class Excess(Runs):
         unit: str,
         reach: float,
     ) -> Contrast:
-        pairs = self._pairs(left, right)
-        by_model: dict[str, dict[int, float]] = {}
+        effects: list[
+            dict[str, dict[int, float]]
+        ] = []  # under the true reward and under the placebo, by model and seed
         runs: dict[str, None] = {}
-        for a, run_a, b, run_b in _paired_runs(pairs):
-            true_a, true_b = self._true(run_a), self._true(run_b)
-            effect = figure(self.true, true_a, a) - figure(self.true, true_b, b)
-            under_placebo = figure(self, run_a, a) - figure(self, run_b, b)
-            by_model.setdefault(a.model, {})[run_a.seed] = effect - under_placebo
-            runs |= dict.fromkeys(folder(run) for run in (true_a, true_b, run_a, run_b))
-        titles = " − ".join(str(self.tree.methods[self._true(arm.runs[0]).method]["title"]) for arm in pairs[0])
+        placebo_pairs = self._pairs(left, right)
+        models = {arm.model for arm, _ in placebo_pairs}
+        true_pairs = [pair for pair in self.true._pairs(left, right) if pair[0].model in models]
+        if {arm.model for arm, _ in true_pairs} != models:
+            raise Gap(f"not part of this scale: the true reward of every run of {self.variant}", planned=False)
+        for source, pairs in ((self.true, true_pairs), (self, placebo_pairs)):
+            by_model: dict[str, dict[int, float]] = {}
+            for a, run_a, b, run_b in _paired_runs(pairs):
+                by_model.setdefault(a.model, {})[run_a.seed] = figure(source, run_a, a) - figure(source, run_b, b)
+                runs |= dict.fromkeys(folder(run) for run in (run_a, run_b))
+            effects.append(by_model)
+        true, placebo = effects
+        titles = " − ".join(arm.title for arm in true_pairs[0])
         what = f"{titles}, {name}, the true reward's minus that of {self.variant}"
-        return over_runs(what, by_model, null=0.0, unit=unit, bounds=(-reach, reach), runs=list(runs))
-
-    def _true(self, run: Run) -> Run:
-        """The same run under the true reward."""
-        method = split(run.method)[0] + (f"@{self.true.variant}" if self.true.variant else "")
-        found = Run(run.model, method, run.seed)
-        if found not in self.tree.runs:
-            raise Gap(f"not part of this scale: {folder(found)}", planned=False)
-        return found
+        if len(models) == 1:
+            (model,) = models
+            if true[model].keys() != placebo[model].keys():
+                return of_two_samples(what, true[model], placebo[model], unit=unit, reach=reach, runs=list(runs))
+            excess = {model: {seed: true[model][seed] - placebo[model][seed] for seed in true[model]}}
+        else:  # the unit is the model
+            excess = {model: {0: fmean(true[model].values()) - fmean(placebo[model].values())} for model in models}
+        return over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=list(runs))

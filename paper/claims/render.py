@@ -79,9 +79,10 @@ that only comes from clipping less is no longer there.
 
 **Placebo rewards.** A supported claim about what is learnt (scores, reward, rollouts until a reward) is held against
 every placebo reward under which both sides were trained ([configuration](../config/README.md)): its own test must also
-be supported, at 5 %, for the contrast under the true reward minus the same contrast under the placebo, paired by seed,
-against 0. If one placebo is not exceeded the claim is `undecided`, and the entry names it. Where none was trained the
-verdict reads `supported (no placebo run)`. Claims about a loss itself (clipped tokens, gradient norm, entropy) are not
+be supported, at 5 %, for the contrast under the true reward minus the same contrast under the placebo, against 0,
+paired by seed where both have the same seeds and otherwise as two samples (Welch's t). If one placebo is not exceeded
+the claim is `undecided`, and the entry names it. Where none was trained the verdict reads `supported (no placebo run)`.
+Claims about a loss itself (clipped tokens, gradient norm, entropy) are not
 held against placebos.
 
 **Printed.** There are two estimates of chance, and the wider interval counts. (1) Generation alone, from the counts
