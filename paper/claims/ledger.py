@@ -340,6 +340,11 @@ def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
         reasons.append(
             f"the interval excludes the null, but not after Holm's correction over {' and '.join(over)}: p {p_holm:.2g}"
         )
+    if not inside and contrast.at_least and contrast.value is not None and contrast.value < contrast.null:
+        reasons.append(
+            "the interval is that of a lower bound, since runs that never get there count as one rollout after their "
+            "last: the truth may lie above the null"
+        )
     if bound := _bound(contrast, seen.side):
         reasons.append(bound)
     if contrast.detectable is not None:

@@ -126,8 +126,12 @@ def test_a_verdict_never_contradicts_its_interval() -> None:
             )  # fmt: skip
         side = DRAW.choice(["above", "below"])
         direction = ledger.direction(Outcome(tuple(contrasts), side))
-        ((verdict, _),) = ledger.verdicts_of_family([direction])
+        ((verdict, p_holm),) = ledger.verdicts_of_family([direction])
         seen.add(verdict)
+        decisive = direction.contrast
+        if verdict == "undecided" and not decisive.low <= decisive.null <= decisive.high:  # type: ignore[operator]
+            reason = ledger._why_undecided(direction, p_holm, 1)
+            assert "the interval excludes the null, but" in reason or "the interval is that of a lower bound" in reason
         inside = [c.margin is not None and c.margin[0] <= c.low and c.high <= c.margin[1] for c in contrasts]  # type: ignore[operator]
         assert (verdict == EQUAL) == (all(inside) and not any(c.at_least for c in contrasts))
         sign = 1 if side == "above" else -1
