@@ -26,7 +26,7 @@ from paper import printed, sentences, versions
 from paper.claims import claims, entries
 from records import digests, lock
 from records.errors import BenchError
-from records.files import read_growing_csv, read_json, read_jsonl, read_yaml
+from records.files import content, read_growing_csv, read_json, read_jsonl, read_yaml
 from records.layout import Checkpoint, Run
 from records.provenance import ROOT, sha256_file
 from records.results_tree import Tree, read_manifest
@@ -74,8 +74,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     (root / "items.jsonl").write_text('{"problem": "1+1", "answer": "2", "level": 3}\n' * 3, encoding="utf-8")
     (root / "lock").write_text(json.dumps({"host": "h", "pid": 1, "slurm_job_id": None}), encoding="utf-8")
     (root / "sums.sha256").write_text(f"{'a' * 64}  spec.json\n", encoding="utf-8")
-    for name in ("manifest.json", "claims.csv"):
-        shutil.copyfile(REFERENCE / name, root / name)
+    (root / "claims.csv").write_bytes(content(REFERENCE / "claims.csv"))
+    (root / "manifest.json").write_text(json.dumps(read_manifest(REFERENCE)), encoding="utf-8")  # in one file
     made = Tree(root)
     tables.write(made, "1")
     figure_command.write(figure_spec.figure("figure2"), made)
