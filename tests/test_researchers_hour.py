@@ -127,7 +127,7 @@ def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path
     fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh-chosen/step3", "avg_pooled"]
     assert (fresh["seeds"], fresh["baseline"]) == ("2", f"tiny_qwen2/{chosen['grpo']}/fresh-chosen/step3")
     page = (checkout / "results/rates/report.html").read_text(encoding="utf-8")
-    assert "Sweep of training.learning_rate" in page
+    assert "Sweep of learning rate" in page
 
 
 def test_a_folder_of_ones_own_is_trained_and_shown(checkout: Path) -> None:

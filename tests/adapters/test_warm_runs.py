@@ -74,10 +74,10 @@ def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
     """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
     running = {name: run(served, world, tmp_path / name, *one) for name, one in BLOCK.items()}
+    wait_for_rows(tmp_path / "b", running["b"], 1)  # at once: it may end while the other one is waited for
+    running["b"].send_signal(signal.SIGTERM)
     wait_for_rows(tmp_path / "a", running["a"], 9)
     os.kill(child_of(tmp_path / "a"), signal.SIGKILL)
-    wait_for_rows(tmp_path / "b", running["b"], 9)
-    running["b"].send_signal(signal.SIGTERM)
     found = {name: ended(process) for name, process in running.items()}
     assert not [name for name, (_, _, err) in found.items() if "by itself" in err]
     assert {name: code for name, (code, _, _) in found.items()} == {"a": -signal.SIGKILL, "b": STOPPED, "c": 0}
