@@ -129,6 +129,7 @@ def snakemake(words: list[str]) -> None:
     args = parser.parse_args(words)
     args.executor = args.profile or "local"
     args.dryrun = False
+    args.max_jobs_per_timespan = None
     # As profiles/slurm says, unless the command line does.
     conda = args.profile is not None and args.sdm is None
     args.software_deployment_method = {_Method("CONDA")} if conda else set()

@@ -91,7 +91,7 @@ def check_arguments(args: Namespace) -> None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
     # With a limit, each job that ends sets a timer, and each timer sets the next one, as long as any job waits
     # (Snakemake 9.27): after 300 jobs the scheduler takes a whole core. A limit other than the default is the user's.
-    limit = getattr(args, "max_jobs_per_timespan", None)  # not an option of every version
+    limit = args.max_jobs_per_timespan
     if limit is not None and (limit.max_jobs, limit.timespan) == JOBS_PER_SECOND:
         args.max_jobs_per_timespan = None
     _check_cluster(args)
