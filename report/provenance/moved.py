@@ -24,6 +24,7 @@ from records.errors import ConfigError, MissingInputError
 from records.files import read_csv
 from records.layout import BASE, Checkpoint, Run
 from records.results_tree import Score, Tree
+from records.scores import AVERAGES
 from report.provenance.seed_noise import EQUAL, Arm, Cell, Series, corrected, seed_cells
 
 TIMES = "seconds_"  # columns of a curve that may differ between two runs of one seed
@@ -47,12 +48,16 @@ CURVE = {
 
 @dataclass(frozen=True)
 class Overlap:
-    """Finished runs and scored checkpoints of two trees, in the first one's order."""
+    """Finished runs and scored checkpoints of two trees, in the first one's order.
+
+    figures: the benchmarks that both have; and the averages, where both average over the same benchmarks.
+    """
 
     a: Tree
     b: Tree
     runs: tuple[Run, ...]
     checkpoints: tuple[Checkpoint, ...]
+    figures: tuple[str, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
 
@@ -72,7 +77,7 @@ class Overlap:
         return weights is not None and weights == _weights(self.b, checkpoint)
 
     def same_scores(self, checkpoint: Checkpoint) -> bool:
-        a, b = ({key: score for (c, key), score in tree.scores.items() if c == checkpoint} for tree in self.trees)
+        a, b = ({key: tree.scores.get((checkpoint, key)) for key in self.figures} for tree in self.trees)
         return a == b
 
     def changed_settings(self) -> list[str]:
@@ -100,25 +105,33 @@ class Overlap:
 
 
 def overlap(a: Tree, b: Tree) -> Overlap:
-    """Raises ConfigError, naming the obstacle, when the figures of the two trees do not mean the same."""
+    """What can be compared: curves of the runs and scores on the benchmarks that both trees have.
+
+    Raises ConfigError when a name does not mean the same in both (the scale, the problems of a benchmark), and
+    MissingInputError when the trees have neither a finished run nor a score in common.
+    """
     if a.scale != b.scale:
         raise ConfigError(f"cannot be compared: {a.root} is of scale {a.scale}, {b.root} of scale {b.scale}")
     sizes_a, sizes_b = ({e["key"]: f"{e['items']} problems x {e['samples']}" for e in t.benchmarks} for t in (a, b))
-    for key in sorted(set(sizes_a) | set(sizes_b)):
-        one, two = sizes_a.get(key, "none"), sizes_b.get(key, "none")
-        if one != two:
-            raise ConfigError(f"cannot be compared: benchmark {key}: {a.root} has {one}, {b.root} has {two}")
+    shared = [key for key in sizes_a if key in sizes_b]
+    for key in shared:
+        if sizes_a[key] != sizes_b[key]:
+            raise ConfigError(
+                f"cannot be compared: benchmark {key}: {a.root} has {sizes_a[key]}, {b.root} has {sizes_b[key]}"
+            )
+    figures = tuple(shared) + AVERAGES * (sizes_a.keys() == sizes_b.keys())
     runs_a, runs_b = ({run for run in tree.runs if tree.record(run) is not None} for tree in (a, b))
-    scored_a, scored_b = ({checkpoint for checkpoint, _ in tree.scores} for tree in (a, b))
-    if not scored_a & scored_b:
-        raise MissingInputError(f"cannot be compared: {a.root} and {b.root} have no scored checkpoint in common")
+    scored_a, scored_b = ({checkpoint for checkpoint, key in tree.scores if key in figures} for tree in (a, b))
+    if not (runs_a & runs_b or scored_a & scored_b):
+        raise MissingInputError(f"cannot be compared: {a.root} and {b.root} have neither a run nor a score in common")
     return Overlap(
         a,
         b,
         runs=tuple(run for run in a.runs if run in runs_a & runs_b),
         checkpoints=tuple(checkpoint for checkpoint in a.checkpoints if checkpoint in scored_a & scored_b),
-        only_a=tuple(_names(runs_a - runs_b, scored_a - scored_b)),
-        only_b=tuple(_names(runs_b - runs_a, scored_b - scored_a)),
+        figures=figures,
+        only_a=(*_names(runs_a - runs_b, scored_a - scored_b), *sorted(sizes_a.keys() - sizes_b.keys())),
+        only_b=(*_names(runs_b - runs_a, scored_b - scored_a), *sorted(sizes_b.keys() - sizes_a.keys())),
     )
 
 
@@ -160,7 +173,7 @@ def cells(common: Overlap) -> list[Cell]:
 def _scores(common: Overlap) -> Iterable[Cell]:
     changed = {_arm(c) for c in common.checkpoints if c.run.method != BASE and not common.same_weights(c)}
     by_problem: dict[Checkpoint, Mapping[str, Comparison] | None] = {}
-    for key in dict.fromkeys(key for _, key in common.a.scores):
+    for key in common.figures:
         a, b = (_series_of_scores(tree, common.checkpoints, key) for tree in common.trees)
         at_seeds = seed_cells(key, a, b, changed, relative=False)
         yield from at_seeds.values()
@@ -198,7 +211,7 @@ def _curves(common: Overlap) -> Iterable[Cell]:
 
 def _paired(common: Overlap, checkpoint: Checkpoint) -> Mapping[str, Comparison] | None:
     """b - a for one checkpoint on the same problems; None unless both trees keep grades and samples."""
-    keys = [str(benchmark["key"]) for benchmark in common.a.benchmarks]
+    keys = [key for key in common.figures if key not in AVERAGES]
     folders = [folder(checkpoint) for tree in common.trees for folder in (tree.layout.grades, tree.layout.samples)]
     if not all((folder / f"{key}.parquet").is_file() for folder in folders for key in keys):
         return None

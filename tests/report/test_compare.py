@@ -152,10 +152,6 @@ def test_one_seed_cannot_know_the_noise_of_training(one: Tree, other: Tree, comm
 
 CANNOT = {
     "another scale": (lambda t: edit(t.layout.matrix, scale="embedded"), r"is of scale quick, .* of scale embedded"),
-    "another benchmark": (
-        lambda t: replace(t.layout.matrix, '"syn_seq1"', '"syn_seq2"'),
-        "benchmark syn_seq1: .* has 100 problems x 1, .* has none",
-    ),
     "other problems": (
         lambda t: replace(t.layout.matrix, r'"items": 100', '"items": 50'),
         "benchmark syn_as3: .* has 100 problems x 1, .* has 50 problems x 1",
@@ -164,8 +160,9 @@ CANNOT = {
         lambda t: (
             replace(t.layout.scores, "(?s)tiny_qwen2,.*", lambda m: m[0].replace("tiny_qwen2,", "tiny_other,")),
             rehash(t.root),
+            [(t.layout.run(run) / "run.json").unlink() for run in t.runs],
         ),
-        "have no scored checkpoint in common",
+        "have neither a run nor a score in common",
     ),
     "no scores": (lambda t: t.layout.scores.unlink(), r"scores\.csv: table of scores is missing"),
 }
@@ -179,6 +176,26 @@ def test_what_cannot_be_compared_is_named(case: str, one: Tree, other: Tree, com
     assert code == 2
     assert err.count("\n") == 1
     assert re.search(expected, err), err
+
+
+def test_trees_with_other_benchmarks_are_compared_where_they_overlap(one: Tree, other: Tree, command: Command) -> None:
+    """On the benchmarks of both. An average over others is another figure, whether or not it has the same value."""
+    replace(other.layout.matrix, '"syn_seq1"', '"syn_seq2"')
+    grade_anew(other, TEPO, "syn_as3", 60)
+    code, out, _ = command(compare.main, one.root, other.root, "--largest", 99)
+    assert code == 1
+    assert "only in A (1): syn_seq1" in out
+    assert "only in B (1): syn_seq2" in out
+    assert re.findall(r"^tiny_qwen2/tepo/seed1/step12 +(\S+)", out, re.M) == ["syn_as3"]
+
+
+def test_trees_without_a_common_benchmark_are_compared_by_their_curves(one: Tree, other: Tree) -> None:
+    for entry in synthetic.BENCHMARKS:
+        replace(other.layout.matrix, f'"{entry["key"]}"', f'"{entry["key"]}_other"')
+    retrain(other, [TEPO.run], lambda row: row | {"grad_norm": "99.0"})
+    common = moved.overlap(Tree(one.root), Tree(other.root))
+    assert (common.figures, common.checkpoints, len(common.runs)) == ((), (), 4)
+    assert {cell.figure for cell in moved.cells(common)} == {"gradient norm"}
 
 
 def test_other_settings_and_what_only_one_side_has_are_listed(two: Tree, others: Tree, command: Command) -> None:
