@@ -48,7 +48,9 @@ def command(
     line = [sys.executable, *program, "--spec", json.dumps(spec), "--out", str(out)]
     home = Path(f"{out}.home")
     home.mkdir(exist_ok=True)
-    variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), "OMP_NUM_THREADS": "1", **environment}
+    # By itself a run that stalls ends after four hours. The slowest wait here takes a minute.
+    patience = {"TEPO_VERL_WAIT_SECONDS": "600", "OMP_NUM_THREADS": "1"}
+    variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), **patience, **environment}
     with open(f"{out}.log", "a", encoding="utf-8") as log:  # not a pipe: workers that outlive the driver would hold it
         return subprocess.Popen(line, cwd=ROOT, env=variables, stdout=log, stderr=log, text=True)
 

@@ -20,7 +20,7 @@ from report.tables import tidy
 from tests.report import synthetic, tables
 
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDDED, PAPER = ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"
+EMBEDDED, BEYOND, PAPER = (ROOT / "config" / name for name in ("embedded.yaml", "beyond.yaml", "paper.yaml"))
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
 
@@ -70,6 +70,12 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """Invented scores for everything that config/embedded.yaml plans; one run is said to have collapsed."""
     root = tmp_path_factory.mktemp("planned") / "embedded"
     return Tree(synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6}))
+
+
+@pytest.fixture(scope="session")
+def beyond(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The same for config/beyond.yaml."""
+    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "beyond", EMBEDDED, BEYOND))
 
 
 @pytest.fixture(scope="session")

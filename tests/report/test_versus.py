@@ -26,7 +26,7 @@ from tests.report.finished import rehash
 from tests.report.tables import cell, spread
 from tests.report.tables import filled as fill
 
-TABLES = {"1", "2", "3", "4", "hot", "beyond"}
+TABLES = {"1", "2", "3", "4", "hot"}
 
 
 @cache
@@ -266,7 +266,7 @@ def test_nothing_embedded_is_comparable_with_the_paper(key: str, embedded: Tree)
     assert not any(c.comparable for c in fill(embedded, key).cells)
 
 
-@pytest.mark.parametrize("key", sorted(TABLES - {"hot", "beyond"}))
+@pytest.mark.parametrize("key", sorted(TABLES - {"hot"}))
 def test_the_papers_models_and_benchmarks_are(key: str, paper: Tree) -> None:
     for found in fill(paper, key).cells:
         if found.printed is not None and found.state == "measured":

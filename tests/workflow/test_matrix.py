@@ -42,7 +42,7 @@ def slot(config: dict[str, Any], name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 368, 384, 408), ("paper", 42, 46, 51)]
+    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 334, 350, 374), ("paper", 42, 46, 51)]
 )
 def test_counts(scale: str, runs: int, checkpoints: int, evaluations: int) -> None:
     planned = matrix.plan(CONFIGS[scale])
