@@ -84,7 +84,7 @@ def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
     text = "\n".join(plan.lines(of, 2)[0])
     assert "260 unique runs (0 done)" in text
     assert "a second round (the same command again): at most 208 runs, 208 evaluations" in text, "chosen and own rates"
-    hours = 208 * (12 * 2.0 + of.responses * 15 / 4000) / 3600  # by hand, from throughput.yaml
+    hours = 208 * (12 * 1.4 + of.responses * 20 / 18000) / 3600  # by hand, from throughput.yaml
     assert f"  {hours:.1f} core-hours on top" in text
 
 
