@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def command(
     home = Path(f"{out}.home")
     home.mkdir(exist_ok=True)
     # By itself a run that stalls ends after four hours. The slowest wait here takes a minute.
-    patience = {"TEPO_VERL_WAIT_SECONDS": "600", "OMP_NUM_THREADS": "1"}
+    patience = {"TEPO_VERL_WAIT_SECONDS": "600", "PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1"}
     variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), **patience, **environment}
     with open(f"{out}.log", "a", encoding="utf-8") as log:  # not a pipe: workers that outlive the driver would hold it
         return subprocess.Popen(line, cwd=ROOT, env=variables, stdout=log, stderr=log, text=True)
@@ -184,7 +185,12 @@ def test_killed_resumed_and_evaluated(tmp_path: Path, no_stray_processes: list[s
     logged: set[tuple[str, str]] = set()
     queue: set[int] = set()  # ports of the transfer queue
     with planted.told_by_arguments(second.pid) as in_arguments:
+        deadline = time.monotonic() + 900
         while second.poll() is None:
+            if time.monotonic() > deadline:  # the traceback of every thread goes to its log
+                second.send_signal(signal.SIGABRT)
+                second.wait()
+                raise AssertionError(said(out)[-9000:])
             own |= {child.pid: child for child in descendants(second)}
             for process in [psutil.Process(second.pid), *own.values()]:
                 listening |= sockets(process)
