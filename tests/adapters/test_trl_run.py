@@ -17,6 +17,8 @@ from records.files import read_growing_csv
 from records.provenance import sha256_file, sha256_tree
 from tests.adapters import worlds
 
+pytestmark = pytest.mark.slow
+
 Train = Callable[..., int]
 
 
@@ -115,7 +117,6 @@ def test_run_json_records_what_was_done(runs: dict[str, Path]) -> None:
 BEYOND = [key for key, entry in catalog.entries().items() if not entry.paper_rows]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", BEYOND)
 def test_every_method_beyond_the_paper_trains(key: str, runs: dict[str, Path], train: Train, tmp_path: Path) -> None:
     """Two rollouts, as long as GRPO/DAPO's from the same samples; other weights, so that it is not GRPO/DAPO's loss."""
@@ -199,7 +200,6 @@ def test_sampling_does_not_depend_on_the_generators_state(
     assert numbers(tmp_path / "run") == numbers(runs["tepo"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", ["grpo", "dr_grpo", "reinforce_pp"])  # another divisor; statistics over all rows
 def test_gradient_accumulation_is_the_same_update(key: str, train: Train, tmp_path: Path) -> None:
     """C2, live: two micro-batches with exact denominators against one minibatch."""
@@ -212,7 +212,6 @@ def test_gradient_accumulation_is_the_same_update(key: str, train: Train, tmp_pa
     assert [(a["tokens"], a["sequences"]) for a in one] == [(b["tokens"], b["sequences"]) for b in two]
 
 
-@pytest.mark.slow
 def test_own_sampling_and_generate_train_the_same_run(
     train: Train,
     runs: dict[str, Path],
@@ -233,7 +232,6 @@ def test_own_sampling_and_generate_train_the_same_run(
 FILTERS = {"mask": 4, "none": 4, "oversample": 6}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("filtering", FILTERS)
 def test_filter_decides_what_is_drawn_and_kept(train: Train, tmp_path: Path, filtering: str) -> None:
     out = tmp_path / "run"
@@ -250,7 +248,6 @@ def test_filter_decides_what_is_drawn_and_kept(train: Train, tmp_path: Path, fil
     assert per_rollout == [4 * int(rows[i]["groups_kept"]) for i in (0, 4)]
 
 
-@pytest.mark.slow
 def test_empty_minibatches_do_not_move_the_weights(train: Train, tmp_path: Path, world: Path) -> None:
     out = tmp_path / "run"
     assert train(out, "grpo", reward="tests.adapters.worlds:never") == 0
@@ -261,7 +258,6 @@ def test_empty_minibatches_do_not_move_the_weights(train: Train, tmp_path: Path,
     assert all(bool((before[name] == after[name]).all()) for name in before)
 
 
-@pytest.mark.slow
 def test_refill_draws_until_the_rollout_is_full(train: Train, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert train(out, "grpo", filter="refill", reward="tests.adapters.worlds:rarely", refill_rounds=8) == 0
@@ -270,7 +266,6 @@ def test_refill_draws_until_the_rollout_is_full(train: Train, tmp_path: Path) ->
     assert all(int(r["groups_sampled"]) > 4 for r in rows)
 
 
-@pytest.mark.slow
 def test_refill_draws_so_many_times_the_prompts_at_first(train: Train, tmp_path: Path) -> None:
     """Half of all rewards are 1, so that twice the prompts leave nothing missing; without oversampling something is."""
     sampled: dict[float, list[int]] = {}

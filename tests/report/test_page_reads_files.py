@@ -17,6 +17,8 @@ from report import build, show
 from report.provenance import manifest
 from tests.report.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
     "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",

@@ -30,6 +30,8 @@ from tests.report import synthetic, tables
 from tests.report.conftest import write_files
 from tests.report.finished import COMMIT, edit, finish, rehash, replace
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -91,7 +93,6 @@ def test_runs_read_as_in_the_tree(whole: Tree, made: Path) -> None:
         read_curve(tree.layout.run(other) / "curve.csv")
 
 
-@pytest.mark.slow
 def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
     """Figures, measures of the curves, claims, and tables as far as they compare over seeds: between two checkpoints
     without seeds the intervals come from grades, which a reference has not."""

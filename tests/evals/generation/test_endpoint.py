@@ -21,6 +21,8 @@ from records.provenance import ROOT
 from tests import planted
 from tests.evals.generation.conftest import few, read_responses
 
+pytestmark = pytest.mark.slow
+
 SERVER = "tests.evals.generation.server"
 NAME = "served-tiny"
 SAMPLES = 5

@@ -19,6 +19,8 @@ from records.errors import BenchError
 from records.provenance import ROOT
 from tests import planted
 
+pytestmark = pytest.mark.slow
+
 FRAGILE = "tests.evals.grading.fragile_worker"
 GOLD = gold("7")
 
