@@ -1,6 +1,7 @@
 """The table of all runs: declared from matrix.json where the paper's are declared in tables.yaml.
 
-Every planned run stands in it: any method, model, variant and checkpoint. A block holds what was trained under the same
+Every checkpoint that is evaluated stands in it: any method, model, variant and step. Runs that are
+trained for their curves alone stand in figures/convergence_methods.csv. A block holds what was trained under the same
 settings and evaluated at the same step, so that its rows differ in nothing but the method.
 """
 

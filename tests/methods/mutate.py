@@ -22,8 +22,7 @@ from tests.methods.mutations_of_parts import MUTATIONS
 
 
 def value(key: str) -> None:
-    for seed, shape in test_reference.SHAPES:
-        test_reference.test_loss_equals_the_reference(key, seed, shape)
+    test_reference.test_loss_equals_the_reference(key)
 
 
 def split(key: str) -> None:
@@ -36,8 +35,7 @@ def split(key: str) -> None:
 
 
 def properties(key: str) -> None:
-    for name in test_properties.PROPERTIES:
-        test_properties.test_property(name, key)
+    test_properties.test_every_property(key)
 
 
 def totals(key: str) -> None:

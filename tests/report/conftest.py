@@ -20,7 +20,9 @@ from report.tables import tidy
 from tests.report import synthetic, tables
 
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDDED, BEYOND, PAPER = (ROOT / "config" / name for name in ("embedded.yaml", "beyond.yaml", "paper.yaml"))
+EMBEDDED, READINGS, BEYOND, PAPER = (
+    ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "beyond", "paper")
+)
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
 
@@ -70,6 +72,18 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """Invented scores for everything that config/embedded.yaml plans; one run is said to have collapsed."""
     root = tmp_path_factory.mktemp("planned") / "embedded"
     return Tree(synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6}))
+
+
+@pytest.fixture(scope="session")
+def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The same for config/readings.yaml, which trains at twice the learning rate too."""
+    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS))
+
+
+@pytest.fixture
+def planned(key: str, embedded: Tree, readings: Tree) -> Tree:
+    """The tree of the scale that has the table `key`, which is the test's own parameter."""
+    return readings if key == "hot" else embedded
 
 
 @pytest.fixture(scope="session")

@@ -129,7 +129,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
     layout.matrix.write_text(json.dumps(value, indent=1))
     checkpoints = [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in value["checkpoints"]]
     write(layout.scores, [row for c in checkpoints for row in _invented(c, value["benchmarks"])])
-    for run in dict.fromkeys(c.run for c in checkpoints if c.run.method != BASE):
+    for run in (Run(r["model"], r["method"], r["seed"]) for r in value["runs"]):
         record = {"spec": {"training": value["training"]}, "collapsed_at": collapsed.get(run)}
         (layout.run(run)).mkdir(parents=True)
         (layout.run(run) / "run.json").write_text(json.dumps(record))

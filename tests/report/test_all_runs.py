@@ -64,7 +64,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return own_tree(tmp_path_factory.mktemp("mine") / "mine")
 
 
-def test_every_run_of_the_plan_stands_in_it(mine: Tree, embedded_runs: Tree) -> None:
+def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded_runs: Tree) -> None:
     for tree in (mine, embedded_runs):
         table = tidy.view(declared := runs.declare(tree), tree, [])
         assert table.rows == ()
@@ -75,7 +75,7 @@ def test_every_run_of_the_plan_stands_in_it(mine: Tree, embedded_runs: Tree) -> 
             for checkpoint in tidy.planned(row, next(b.model for b in declared.blocks if row in b.rows), tree)
         ]
         assert len(planned) == len(set(planned))
-        assert set(planned) == {(run, step) for run, entry in tree.runs.items() for step in entry["steps"]}
+        assert set(planned) == {(c.run, c.step) for c in tree.evaluated if c.run.method != BASE}
         assert len({row.id for row in declared.rows}) == len(declared.rows)
 
 

@@ -75,7 +75,7 @@ def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_cop
     assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 115
 
 
-@pytest.mark.parametrize("key", ["2", "3", "4", "hot"])
+@pytest.mark.parametrize("key", ["2", "3", "4", "controls"])
 def test_show_prints_any_table(key: str, embedded: Tree, tmp_path: Path, command: Command) -> None:
     shutil.copytree(embedded.root, tmp_path / "embedded")
     tables.write(Tree(tmp_path / "embedded"), key)

@@ -65,8 +65,10 @@ def write_tree(root: Path, *configs: str, curves_too: bool = True, **changes: An
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The embedded matrix."""
-    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml")
+    """The embedded matrix with that of readings.yaml: every figure has something to draw."""
+    names = ("embedded.yaml", "readings.yaml")
+    matrix = [block for used in (names[:1], names) for block in load([CONFIG / name for name in used])["matrix"]]
+    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml", matrix=matrix)
 
 
 @pytest.fixture(scope="module")

@@ -55,8 +55,8 @@ def named(filled: Table, name: str) -> Table:
 
 
 @pytest.mark.parametrize("key", TABLES)
-def test_the_tidy_table_holds_every_cell_with_its_comparison(key: str, embedded: Tree) -> None:
-    filled = fill(embedded, key)
+def test_the_tidy_table_holds_every_cell_with_its_comparison(key: str, planned: Tree) -> None:
+    filled = fill(planned, key)
     lines = {(line["row"], line["column"]): line for line in tidy(filled)}
     assert len(lines) == len(filled.cells)
     for cell in filled.cells:
@@ -96,8 +96,8 @@ def csv_rows(filled: Table) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("key", TABLES)
-def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, embedded: Tree) -> None:
-    filled = fill(embedded, key)
+def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, planned: Tree) -> None:
+    filled = fill(planned, key)
     plain = [text for line in csv_rows(filled) for text in line[2:]]
     assert [number.lstrip("+") for number in numbers(filled)] == plain
     for text in (render.markdown(filled), render.latex(filled), render.html(filled)):
@@ -107,8 +107,8 @@ def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, embedd
 
 
 @pytest.mark.parametrize("key", TABLES)
-def test_best_and_mark_stand_in_every_rendering(key: str, embedded: Tree) -> None:
-    filled = fill(embedded, key)
+def test_best_and_mark_stand_in_every_rendering(key: str, planned: Tree) -> None:
+    filled = fill(planned, key)
     best, marked = (sum(bool(cell[what]) for cell in words(filled)) for what in ("best", "mark"))
     assert best >= len(filled.columns)
     assert marked > 0
@@ -194,7 +194,7 @@ def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("key", TABLES)
-@pytest.mark.parametrize("scale", ["embedded", "scored"])
+@pytest.mark.parametrize("scale", ["planned", "scored"])
 def test_latex_compiles(key: str, scale: str, pdflatex: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     log = compile_latex(pdflatex, tmp_path, render.latex(fill(request.getfixturevalue(scale), key)))
     assert "undefined references" not in log
@@ -238,15 +238,15 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("key", TABLES)
-def test_the_html_fragment_stands_alone(key: str, embedded: Tree) -> None:
-    parsed = Elements(render.html(fill(embedded, key)))
+def test_the_html_fragment_stands_alone(key: str, planned: Tree) -> None:
+    parsed = Elements(render.html(fill(planned, key)))
     assert {tag for tag, _ in parsed.tags} <= {
         "style", "div", "section", "h2", "table", "caption", "thead", "tbody", "tr", "th", "td", "b", "small", "a", "p"
     }  # fmt: skip
     ids = list(parsed.attributes("id"))
     assert len(ids) == len(set(ids))
     for link in parsed.attributes("href"):
-        assert link == f"table{key}.tidy.csv" or (embedded.layout.tables / link).resolve().is_file(), link
+        assert link == f"table{key}.tidy.csv" or (planned.layout.tables / link).resolve().is_file(), link
 
 
 def test_html_keeps_outside_text_as_text(embedded: Tree) -> None:

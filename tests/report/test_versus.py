@@ -66,27 +66,27 @@ COMPARED = {  # row, table -> method and step of the row and of its baseline; No
 @pytest.mark.parametrize(("row", "key"), COMPARED)
 @pytest.mark.parametrize("column", ["amc", "avg_macro"])
 def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(
-    row: str, key: str, column: str, embedded: Tree
+    row: str, key: str, column: str, planned: Tree
 ) -> None:
     (method, which), (other, of) = COMPARED[row, key]
-    step, at = embedded.step(which), embedded.step(of)
+    step, at = planned.step(which), planned.step(of)
     assert step is not None
     assert at is not None
-    found = cell(fill(embedded, key), row, column)
-    a = by_seed(embedded, "tiny_qwen2", method, step, found.benchmark or "")
-    b = by_seed(embedded, "tiny_qwen2", other, at, found.benchmark or "")
+    found = cell(fill(planned, key), row, column)
+    a = by_seed(planned, "tiny_qwen2", method, step, found.benchmark or "")
+    b = by_seed(planned, "tiny_qwen2", other, at, found.benchmark or "")
     a = {seed: a[seed] for seed in found.seeds}  # some rows of Table 4 are about two of the seeds
     assert len(a) >= 2
     variant = method.partition("@")[2] or None
-    expected = compare.compare_seeds(a, b, **spread(embedded, step, found.benchmark or "", variant))
+    expected = compare.compare_seeds(a, b, **spread(planned, step, found.benchmark or "", variant))
     assert compared(found) == as_compared(expected)
     assert found.versus_level == "seed"
 
 
-def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree) -> None:
+def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree, readings: Tree) -> None:
     """No row has an interval from end to end, or none, as Student's t of two numbers has."""
-    for key in ("1", "2", "3", "hot"):
-        for found in fill(embedded, key).cells:
+    for tree, key in ((embedded, "1"), (embedded, "2"), (embedded, "3"), (readings, "hot")):
+        for found in fill(tree, key).cells:
             if found.level == "seed" and found.kind != "base":
                 assert found.low is not None
                 assert found.high is not None
@@ -167,8 +167,8 @@ def test_base_models_baselines_and_their_own_runs_are_not_compared(key: str, row
 
 
 @pytest.mark.parametrize("key", sorted(TABLES))
-def test_p_is_corrected_once_per_column_over_distinct_comparisons(key: str, embedded: Tree) -> None:
-    filled = fill(embedded, key)
+def test_p_is_corrected_once_per_column_over_distinct_comparisons(key: str, planned: Tree) -> None:
+    filled = fill(planned, key)
     for column in filled.columns:
         family: dict[object, Cell] = {}
         for row in filled.rows:
@@ -262,8 +262,8 @@ def test_the_printed_value_stands_in_the_papers_rows_only(embedded: Tree) -> Non
 
 
 @pytest.mark.parametrize("key", sorted(TABLES))
-def test_nothing_embedded_is_comparable_with_the_paper(key: str, embedded: Tree) -> None:
-    assert not any(c.comparable for c in fill(embedded, key).cells)
+def test_nothing_embedded_is_comparable_with_the_paper(key: str, planned: Tree) -> None:
+    assert not any(c.comparable for c in fill(planned, key).cells)
 
 
 @pytest.mark.parametrize("key", sorted(TABLES - {"hot"}))
