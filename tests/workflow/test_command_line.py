@@ -35,6 +35,7 @@ def test_snakemakes_own_limit_of_jobs_is_taken_off_and_a_users_stays(words: list
     assert limit == (left and (left.max_jobs, left.timespan))
 
 
+@pytest.mark.slow
 def test_the_scheduler_sets_no_timers(tmp_path: Path) -> None:
     """Snakemake starts one for each selection of jobs where it has a limit, and none without."""
     (tmp_path / "Snakefile").write_text(TEN_JOBS, encoding="utf-8")
