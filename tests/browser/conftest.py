@@ -36,7 +36,9 @@ class Watched:
     outside: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
+# For a file and not the session: as long as Playwright runs, its event loop runs in this process, for tests of other
+# files too, and what they call cannot start one.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     program = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
     if program is None:
