@@ -1,29 +1,37 @@
 """How often the 95 % intervals over training seeds hold the truth, by simulation: by seeds and by level of the score.
 
-    python -m benchmarks.seed_coverage        prints the tables of docs/statistics.md (two minutes)
+    python -m benchmarks.seed_coverage        prints the tables of docs/statistics.md (three minutes)
 
 A benchmark has 22 rows. A seed moves the logit of a row's score by a normal amount, 70 % of whose variance all rows
 have in common, as runs on one base model with one order of prompts do. Its standard deviation differs between rows like
 a Smyth prior with 3 degrees of freedom: the middle half spans a factor of 1.8. The score is a share of 400 binomial
 answers. True is the mean score over all seeds. The intervals are the functions that the tables use.
+
+`kept` does the same for the cells of a kept tree: its rows, with the levels, the spread and the seeds that they have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from evals.stats import intervals
 from evals.stats.intervals import Array, Bounds
+from records.provenance import ROOT
 
 REPEATS = 4000
 ROWS, ANSWERS, COMMON, HETEROGENEITY = 22, 400, 0.7, 3
 SEEDS, LEVELS = (2, 4, 8), (0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.98)
 # Of the logit. .25 and .5 are 6 and 12 points at 50 %; the kept runs of two seeds lie between .25 and .8.
 SPREADS = (0.25, 0.5, 0.8)
+KEPT = ROOT / "results" / "reference" / "embedded"
+BANDS = (0.0, 0.05, 0.2, 0.8, 0.95, 1.0)  # levels of a kept row's score, by which its cells are shown
 NODE, WEIGHT = np.polynomial.hermite_e.hermegauss(40)  # expectations over a normal seed, without simulation noise
 
 
@@ -66,9 +74,7 @@ def differences(repeats: int = REPEATS) -> Iterator[Row]:
                 truth = truth_R[:, 0] - truth_R[:, 1]
                 student = _student(value_RS[:, 0] - value_RS[:, 1])
                 columns.setdefault("paired t", []).append(_coverage(student, truth))
-                mean = intervals.seed_difference(value_RS[:, 0], value_RS[:, 1], ANSWERS, shared)
-                half = intervals.quantile(mean.df) * mean.se
-                bounds = Bounds(mean.value - half, mean.value + half)
+                bounds = _difference(value_RS[:, 0], value_RS[:, 1], ANSWERS, shared)
                 columns.setdefault("paired t, spread shared", []).append(_coverage(bounds, truth))
             for name, cells in columns.items():
                 yield _row(name, seeds, f"{spread:g}", cells)
@@ -92,6 +98,76 @@ def limits(repeats: int = REPEATS) -> Iterator[Row]:
             yield _row("Wilson-t, spread shared", seeds, name, cells)
 
 
+class Cells(NamedTuple):
+    """One line of the table of kept cells; coverage in percent."""
+
+    what: str  # score, or difference to the baseline
+    seeds: int
+    level: str
+    cells: int
+    coverage: float  # mean over the cells
+    lowest: float
+    highest: float
+    half: float  # points
+
+
+def kept(repeats: int = REPEATS, folder: Path = KEPT, baseline: str = "grpo") -> list[Cells]:
+    """Of a kept tree's cells: all rows of a benchmark, rollout and variant, drawn together as `_population` finds them.
+
+    The interval of each row's score, and that of its paired difference to the baseline's row of its model, with the
+    spread shared among all rows as the tables share it. Rows of one seed have no interval.
+    """
+    scores = pd.read_csv(folder / "scores.csv.gz")
+    scores = scores[scores["step"] > 0]
+    scores[["method", "variant"]] = scores["method"].str.split("@", n=1, expand=True).fillna("")
+    found: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
+    for number, (_, column) in enumerate(scores.groupby(["benchmark", "step", "variant"])):
+        answers = int(column["responses"].min())
+        rows, logit_R, sd_R, there_RS = _population(column, answers)
+        rng = np.random.default_rng([4, number])
+        value_RS, truth_R = _moved(rng, repeats, logit_R, sd_R, there_RS.shape[1], answers)
+        value_RS[:, ~there_RS] = np.nan
+        shared = intervals.spread(value_RS, answers)
+        for row, (level, (model, method)) in enumerate(zip(sigmoid(logit_R[0]), rows, strict=True)):
+            key = int(there_RS[row].sum()), int(np.searchsorted(BANDS, level, side="right")) - 1
+            if key[0] < 2:
+                continue
+            bounds = intervals.seed_score(value_RS[:, row], answers, shared)[1]
+            found.setdefault(("score", *key), []).append(_coverage(bounds, truth_R[:, row]))
+            if method != baseline and (model, baseline) in rows:
+                first = rows.index((model, baseline))
+                bounds = _difference(value_RS[:, row], value_RS[:, first], answers, shared)
+                found.setdefault(("difference", *key), []).append(
+                    _coverage(bounds, truth_R[:, row] - truth_R[:, first])
+                )
+    lines = []
+    for what, seeds, band in sorted(found, key=lambda key: (key[0] != "score", *key[1:])):
+        coverage, half = zip(*found[what, seeds, band], strict=True)
+        level = f"{100 * BANDS[band]:g} to {100 * BANDS[band + 1]:g} %"
+        mean = sum(coverage) / len(coverage)
+        lines.append(Cells(what, seeds, level, len(half), mean, min(coverage), max(coverage), sum(half) / len(half)))
+    return lines
+
+
+def _population(column: pd.DataFrame, answers: int) -> tuple[list[tuple[str, str]], Array, Array, NDArray[np.bool_]]:
+    """Model and method of each row of a column, their mean logits (1, R), the standard deviation of a seed's effect on
+    them (1, R), and which bases each has (R, S).
+
+    Rows of one model have one standard deviation: the mean of their variances, without what so many answers add. Those
+    of the kept tree's main model differ by no more than estimates from eight seeds do.
+    """
+    share = (column["correct"] + 0.5) / (column["responses"] + 1)
+    base = column["model"] + " " + column["seed"].astype(str)  # equal seeds of two models are two bases
+    share_RS = column.assign(share=share, base=base).pivot(index=["model", "method"], columns="base", values="share")
+    logit_RS = np.log(share_RS / (1 - share_RS))
+    noise_R = (1 / (answers * share_RS * (1 - share_RS))).mean(axis=1)
+    variance_R = (logit_RS.var(axis=1) - noise_R).groupby(level="model").transform("mean")
+    logit_R = logit_RS.mean(axis=1).to_numpy()[None]
+    # as above at most 3; rows of one seed have no variance
+    sd_R = np.sqrt(variance_R.clip(0, 9).fillna(0)).to_numpy()[None]
+    return list(share_RS.index), logit_R, sd_R, share_RS.notna().to_numpy()
+
+
 def drawn(
     rng: Generator, repeats: int, seeds: int, spread: float, level: float, *, same: bool = False, times: float = 1.0
 ) -> tuple[Array, Array]:
@@ -103,9 +179,15 @@ def drawn(
     # at most 3: beyond it every seed is all right or all wrong
     sd_R = np.minimum(spread * np.sqrt(HETEROGENEITY / rng.chisquare(HETEROGENEITY, (repeats, ROWS))), 3.0)
     sd_R[:, 0] *= times
-    common, own = rng.standard_normal((repeats, 1, seeds)), rng.standard_normal((repeats, ROWS, seeds))
+    return _moved(rng, repeats, logit_R, sd_R, seeds, ANSWERS)
+
+
+def _moved(rng: Generator, repeats: int, logit_R: Array, sd_R: Array, seeds: int, answers: int) -> tuple[Array, Array]:
+    """(repeats, R, S) scores of rows whose logits, (1 or repeats, R), seeds move, and their means over all seeds."""
+    rows = logit_R.shape[-1]
+    common, own = rng.standard_normal((repeats, 1, seeds)), rng.standard_normal((repeats, rows, seeds))
     moved = np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * own
-    value = rng.binomial(ANSWERS, sigmoid(logit_R[..., None] + sd_R[..., None] * moved)) / ANSWERS
+    value = rng.binomial(answers, sigmoid(logit_R[..., None] + sd_R[..., None] * moved)) / answers
     truth = sum(w * sigmoid(logit_R + x * sd_R) for x, w in zip(NODE, WEIGHT / WEIGHT.sum(), strict=True))
     return value, np.asarray(truth)
 
@@ -118,6 +200,12 @@ def _student(value_S: Array) -> Bounds:
     mean, variance, df = intervals.seed_variance(value_S)
     half = intervals.quantile(df) * np.sqrt(variance / (df + 1))
     return Bounds(mean - half, mean + half)
+
+
+def _difference(a_S: Array, b_S: Array, answers: int, shared: intervals.Spread) -> Bounds:
+    mean = intervals.seed_difference(a_S, b_S, answers, shared)
+    half = intervals.quantile(mean.df) * mean.se
+    return Bounds(mean.value - half, mean.value + half)
 
 
 def _coverage(bounds: Bounds, truth: Array) -> tuple[float, float]:
@@ -140,7 +228,18 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def cells_markdown(lines: list[Cells]) -> str:
+    """Coverage of the kept tree's cells."""
+    header = ["interval of", "seeds", "level", "cells", "coverage, mean", "lowest to highest cell", "half the width"]
+    table = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for x in lines:
+        span = f"{x.lowest:.0f} to {x.highest:.0f} %"
+        table.append(f"| {x.what} | {x.seeds} | {x.level} | {x.cells} | {x.coverage:.1f} % | {span} | {x.half:.1f} |")
+    return "\n".join(table)
+
+
 def main() -> None:
+    print(f"kept\n\n{cells_markdown(kept())}\n")
     for title, rows in (("scores", scores()), ("differences", differences()), ("limits", limits())):
         print(f"{title}\n\n{markdown(list(rows))}\n")
 

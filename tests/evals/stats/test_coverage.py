@@ -6,9 +6,10 @@ import math
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from benchmarks import seed_coverage
+from benchmarks import seed_coverage, two_trees
 from benchmarks.interval_coverage import Row, markdown, table
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "statistics.md"
@@ -95,6 +96,56 @@ def test_the_page_prints_the_tables_of_seeds(over_seeds: list[seed_coverage.Row]
             printed = float(cell.split()[0])
             share = min(max(printed, 3), 97) / 100
             assert abs(printed - coverage) <= 400 * math.sqrt(share * (1 - share) / 400) + 0.5, row
+
+
+@pytest.fixture(scope="module")
+def kept() -> list[seed_coverage.Cells]:
+    """With 400 repeats: a single cell then has a standard error of 1.1 points."""
+    return seed_coverage.kept(400)
+
+
+@pytest.mark.slow
+def test_intervals_of_the_kept_reference_cover_93_to_97_percent(kept: list[seed_coverage.Cells]) -> None:
+    for what in ("score", "difference"):
+        for seeds, (least, most) in {8: (93, 97), 4: (93, 99)}.items():
+            lines = [line for line in kept if (line.what, line.seeds) == (what, seeds)]
+            cells = sum(line.cells for line in lines)
+            assert cells > 100
+            assert least <= sum(line.cells * line.coverage for line in lines) / cells <= most
+    assert {line.seeds for line in kept} == {2, 4, 8}
+
+
+@pytest.mark.slow
+def test_the_page_prints_the_table_of_kept_cells(kept: list[seed_coverage.Cells]) -> None:
+    page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
+    for line in kept:
+        found = [cells for cells in page if cells[:3] == [line.what, str(line.seeds), line.level]]
+        assert found, f"docs/statistics.md lacks the row {line[:3]}"
+        assert int(found[0][3]) == line.cells
+        assert abs(_number(found[0][4]) - line.coverage) <= 4 * 1.1, line
+
+
+@pytest.mark.slow
+def test_the_page_prints_how_the_two_kept_trees_agree() -> None:
+    """Of two means drawn alike 83 % lie in the other's interval: so do the differences, and the main model's scores."""
+    reference = PAGE.parents[1] / "results" / "reference"
+    lines = two_trees.agreement(reference / "embedded", reference / "embedded_amd")
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(line in page for line in two_trees.markdown(lines))
+    assert all(line.inside > 0.8 for line in lines if line.what == "difference" or line.model == "tiny_qwen2")
+
+
+@pytest.mark.slow
+def test_a_tree_agrees_with_itself_and_not_with_one_that_is_20_points_lower(tmp_path: Path) -> None:
+    kept = PAGE.parents[1] / "results" / "reference" / "embedded"
+    same = two_trees.agreement(kept, kept)
+    assert all((line.inside, line.apart, line.beyond) == (1.0, 0.0, 0.0) for line in same)
+    scores = pd.read_csv(kept / "scores.csv.gz")
+    scores["score"] = (scores["score"] - 0.2).clip(lower=0)
+    scores.to_csv(tmp_path / "scores.csv", index=False)
+    lower = {(line.what, line.model): line for line in two_trees.agreement(kept, tmp_path)}
+    assert lower["score", "tiny_qwen2"].beyond > 0.9
+    assert lower["difference", "tiny_qwen2"].beyond < 0.05
 
 
 def _cells(line: str) -> list[str]:
