@@ -4,7 +4,9 @@
 it goes on computing rows that have ended. Here mask, positions and cache are made once, equal prompts are read once,
 and ended rows leave the batch. The layers are the model's own modules. Random numbers are consumed as by
 `torch.multinomial` over the whole batch, so that one seed gives the tokens that it gives in `generate`
-(tests/methods/test_sampling.py holds them against each other).
+(tests/methods/test_sampling.py holds them against each other). Log-probs are those of `generate` bit for bit on Intel
+processors. MKL's kernels for others round by where in memory a matrix lies: a prompt that is read once lies elsewhere
+than in `generate`'s batch, and a log-prob may differ in its last bit or two.
 
 Not for every model and request: `unsupported` says why not, and the caller then asks `generate`.
 """
