@@ -125,10 +125,6 @@ shell.prefix(
     " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 MPLCONFIGDIR=${{MPLCONFIGDIR:-.snakemake/matplotlib}} PYTHONPATH=.; "
 )
 
-# For building tiny models, before the command: glibc keeps what torch frees for the next tensor, as in the worker
-# (records/worker.py: keep_memory); a clean model takes 4 % less, on shared cores a fifth less. Not for larger models, whose jobs would hold the memory of their largest moment.
-KEEP_MEMORY = "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864"
-
 
 # One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it. On a
 # cluster (with a number of nodes) jobs run elsewhere, in processes of their own.

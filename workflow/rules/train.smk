@@ -36,7 +36,7 @@ rule clean:
         seed=clean_number,
         folder=subpath(output[0], parent=True),
     shell:
-        "{KEEP_MEMORY} python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -61,7 +61,7 @@ rule base:
         seed=lambda wc: builds()[f"{wc.model}-{wc.recipe}"].seed,
         folder=subpath(output[0], parent=True),
     shell:
-        "{KEEP_MEMORY} python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
