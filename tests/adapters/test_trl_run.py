@@ -223,7 +223,7 @@ def test_own_sampling_and_generate_train_the_same_run(
     """Curve and weights bit for bit, the sampler's log-probs too; and why `generate` was asked is said once.
 
     Where a row's logits depend on its place in the batch, the sampler's log-probs are compared to rounding: a prompt
-    is read once has another place than in `generate`'s batch.
+    that is read once has another place than in `generate`'s batch.
     """
     from methods import sampling
 

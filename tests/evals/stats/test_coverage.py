@@ -105,7 +105,9 @@ def kept() -> list[seed_coverage.Cells]:
 
 
 @pytest.mark.slow
-def test_intervals_of_the_kept_reference_cover_93_to_97_percent(kept: list[seed_coverage.Cells]) -> None:
+def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_eight_seeds_and_more_with_four(
+    kept: list[seed_coverage.Cells],
+) -> None:
     for what in ("score", "difference"):
         for seeds, (least, most) in {8: (93, 97), 4: (93, 99)}.items():
             lines = [line for line in kept if (line.what, line.seeds) == (what, seeds)]
