@@ -1,0 +1,217 @@
+"""`python -m report.difference tepo cispo --results results/embedded`: one method minus another, any two of a tree.
+
+Over the seeds that both have, model by model: area under the reward curve, final reward, and the pooled score after
+each rollout that is evaluated. Of several trees of one configuration, made with other bases (another machine), the
+seeds of all count together. `--compared chosen` takes, of a sweep, each method at the value that its tree chose for it,
+on the seeds that chose nothing; `--compared own` at the scale's own value.
+
+Mean, 95 % interval and p are Student's t over the pairs' own differences, as in the claims; the tables share the spread
+between seeds with other rows. p is of this question alone: who asks several corrects for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from records import errors
+from records.errors import ConfigError, MissingInputError, Parser, unknown
+from records.files import read_csv, stored, to_csv, write_text
+from records.layout import Checkpoint, Run
+from records.results_tree import Tree, open_tree
+from report.fresh import COMPARED
+
+if TYPE_CHECKING:
+    from evals.stats.estimate import Comparison
+
+CURVE = {"area": "area under the reward curve", "final": "final reward"}
+SCORE = "avg_pooled"
+HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "mean_a", "mean_b", "difference", "low", "high", "p",
+          "detectable")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs of one model and seed, in one tree."""
+
+    tree: Tree
+    a: Run
+    b: Run
+
+    def values(self, measure: str) -> tuple[float, float] | None:
+        """Of both runs; None where one of them has none. measure: a key of CURVE, or the rollouts before a score."""
+        from evals import learning_curves
+
+        found = []
+        for run in (self.a, self.b):
+            if measure in CURVE:
+                found.append(learning_curves.measure_run(self.tree, run).values[measure])
+            else:
+                score = self.tree.scores.get((Checkpoint(run, int(measure)), SCORE))
+                found.append(None if score is None else score.value)
+        a, b = found
+        return None if a is None or b is None else (a, b)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measure on one model."""
+
+    model: str
+    measure: str
+    by_tree: Mapping[str, int]  # pairs
+    mean_a: float
+    mean_b: float
+    comparison: Comparison
+
+
+def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) -> tuple[list[Pair], int]:
+    """The finished pairs of all trees, and how many were left out as no seed of their own: a base that an earlier tree
+    has for the same model and seed.
+
+    compared: None, or which comparison of a sweep names the methods' values (`report.fresh.COMPARED`); without it the
+    fresh seeds of a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or trees of
+    other settings. MissingInputError: no finished pair.
+    """
+    found: dict[tuple[str, int, str], Pair] = {}
+    again = 0
+    for tree in trees:
+        _same_settings(trees[0], tree)
+        key_a, key_b = (_key(tree, name, compared) for name in (a, b))
+        if key_a == key_b:
+            raise ConfigError(f"{tree.root}: {a} and {b} are one method there, {key_a}")
+        for run in tree.runs:
+            other = Run(run.model, key_b, run.seed)
+            if run.method != key_a or other not in tree.runs or tree.is_fresh(run) != (compared is not None):
+                continue
+            record = tree.record(run)
+            if record is None or tree.record(other) is None:
+                continue
+            base = (run.model, run.seed, str(record["inputs"].get("base")))
+            again += base in found
+            found.setdefault(base, Pair(tree, run, other))
+    if not found:
+        raise MissingInputError(f"{', '.join(str(tree.root) for tree in trees)}: no finished seed of both {a} and {b}")
+    return list(found.values()), again
+
+
+def _key(tree: Tree, name: str, compared: str | None) -> str:
+    """The method that a tree calls `name`: by its key or its name in the configuration; of a sweep, at its value."""
+    if compared is None:
+        if (key := tree.method_for(name)) is None:
+            raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
+        return key
+    table = stored(tree.root / "sweep" / "fresh.csv") or tree.root / "sweep" / "fresh.csv"
+    rows = read_csv(table, "the comparison on fresh seeds", ("compared", "row", "method"))
+    by_row = {row["row"]: row["method"] for row in rows if row["compared"] == compared}
+    if name not in by_row:
+        raise unknown(str(table), f"row, compared {compared}", name, by_row)
+    return by_row[name]
+
+
+def _same_settings(first: Tree, tree: Tree) -> None:
+    """Of training; what is evaluated may differ."""
+    ours, theirs = (side.matrix.get("settings") or {} for side in (first, tree))
+    # What one of them does not record came with a newer version of this project.
+    for key in sorted(ours.keys() & theirs.keys()):
+        if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
+            raise ConfigError(
+                f"{tree.layout.matrix}: settings: {key}: {theirs[key]}, but {first.root} has {ours[key]}: "
+                "their seeds are not of one experiment"
+            )
+
+
+def lines(found: Sequence[Pair]) -> list[Line]:
+    """Model by model, every measure that at least one pair has; two pairs or more have an interval."""
+    from evals.stats import compare
+
+    out = []
+    for model in dict.fromkeys(pair.a.model for pair in found):
+        own = [pair for pair in found if pair.a.model == model]
+        steps = {
+            str(checkpoint.step)
+            for pair in own
+            for checkpoint, benchmark in pair.tree.scores
+            if benchmark == SCORE and checkpoint.run == pair.a
+        }
+        for measure in [*CURVE, *sorted(steps, key=int)]:
+            values = {place: both for place, pair in enumerate(own) if (both := pair.values(measure)) is not None}
+            if not values:
+                continue
+            a, b = ({place: both[side] for place, both in values.items()} for side in (0, 1))
+            by_tree = Counter(str(own[place].tree.root) for place in values)
+            mean_a, mean_b = (math.fsum(side.values()) / len(side) for side in (a, b))
+            out.append(Line(model, measure, by_tree, mean_a, mean_b, compare.compare_seeds(a, b)))
+    return out
+
+
+def heading(measure: str) -> str:
+    """How a measure is called."""
+    return CURVE.get(measure) or f"score after {measure}, percent"
+
+
+def text(a: str, b: str, found: Sequence[Line], again: int) -> str:
+    """A table in Markdown, and what it is a table of."""
+    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
+    out += [
+        f"| model | measure | pairs | {a} | {b} | difference | p | found in 80 % |",
+        "|---|---|---:|---:|---:|---|---:|---:|",
+    ]
+    for line in found:
+        times, digits = (1, 3) if line.measure in CURVE else (100, 1)
+        c = line.comparison
+        pairs = str(c.n) + (f" ({' + '.join(map(str, line.by_tree.values()))})" if len(line.by_tree) > 1 else "")
+        shown = [f"{times * value:.{digits}f}" for value in (line.mean_a, line.mean_b)]
+        interval = (
+            "" if c.low is None or c.high is None else f" [{times * c.low:+.{digits}f}, {times * c.high:+.{digits}f}]"
+        )
+        assert c.difference is not None
+        difference = f"{times * c.difference:+.{digits}f}{interval}"
+        p = "" if c.p is None else f"{c.p:.2g}"
+        power = "" if c.detectable is None else f"{times * c.detectable:.{digits}f}"
+        cells = [line.model, heading(line.measure), pairs, *shown, difference, p, power]
+        out.append(f"| {' | '.join(cells)} |")
+    if again:
+        out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
+    return "\n".join(out)
+
+
+def csv_text(a: str, b: str, found: Sequence[Line]) -> str:
+    """One row per model and measure; scores are fractions."""
+    rows = []
+    for line in found:
+        c = line.comparison
+        rows.append({
+            "model": line.model, "measure": line.measure if line.measure in CURVE else f"score after {line.measure}",
+            "a": a, "b": b, "pairs": c.n, "by_tree": "; ".join(f"{tree}: {n}" for tree, n in line.by_tree.items()),
+            "mean_a": line.mean_a, "mean_b": line.mean_b, "difference": c.difference, "low": c.low, "high": c.high,
+            "p": c.p, "detectable": c.detectable,
+        })  # fmt: skip
+    return to_csv(HEADER, rows)
+
+
+def main() -> None:
+    parser = Parser(description="One method minus another over the seeds that both have.")
+    parser.add_argument("a", help="a method: its key or its name in the configuration")
+    parser.add_argument("b", help="the method that is subtracted")
+    parser.add_argument(
+        "--results", required=True, nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several"
+    )
+    parser.add_argument(
+        "--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the lines there too")
+    args = parser.parse_args()
+    found, again = pairs([open_tree(root) for root in args.results], args.a, args.b, args.compared)
+    measured = lines(found)
+    print(text(args.a, args.b, measured, again))
+    if args.csv:
+        write_text(args.csv, csv_text(args.a, args.b, measured))
+
+
+if __name__ == "__main__":
+    errors.run(main)
