@@ -257,6 +257,20 @@ class Tree:
         return [run for run in self.runs if not self.is_fresh(run)]
 
     @cached_property
+    def chosen(self) -> dict[tuple[str, str], str]:
+        """By model and method (its name in the configuration, or its key without the sweep) its key at the value that a
+        sweep chose for it, with which it is on the fresh seeds. Empty without a sweep and before its second round."""
+        sweep = self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
+        found: dict[tuple[str, str], str] = {}
+        for point in sweep["points"]:
+            model, method, base = point["model"], point["method"], point["base"]
+            fresh = any(Run(model, method, seed) in self.runs for seed in sweep["test_seeds"])
+            # The scale's own value may be there beside the chosen one, for what the single value costs.
+            if fresh and (method != base or (model, base) not in found):
+                found |= {(model, base): method, (model, point["row"]): method}
+        return found
+
+    @cached_property
     def _swept(self) -> frozenset[tuple[str, str]]:
         return frozenset((point["model"], point["method"]) for point in self.matrix["sweep"]["points"])
 

@@ -28,8 +28,10 @@ from report.tables.tidy import (
     NOT_RUN,
     Cell,
     Column,
+    at_value,
     columns_of,
     is_part_of,
+    method_of,
     model_of,
     planned,
     stand_in,
@@ -72,7 +74,8 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     for block in table.blocks:
         model = model_of(tree, table, block.model)
         if model is not None:
-            own_model = stand_in(str(model["title"]), table.models[block.model]) is None
+            # What a sweep chose for each method is not what the paper printed.
+            own_model = stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
             rows |= _fill_block(block, model, columns, tree, own_model=own_model)
     # Only now: the baseline of a block may stand in another one.
     for block in table.blocks:
@@ -174,10 +177,12 @@ def _fill_row(
         contents = {c.slot: _mean([part[c.slot] for part in parts], c, tree) for c in columns}
         checkpoints = [Checkpoint.parse(run) for content in contents.values() for run in content.get("runs", ())]
     else:
-        method = tree.method_for(row.method or "")
+        method = method_of(row, str(model["key"]), tree)
         checkpoints = planned(row, str(model["key"]), tree)
         contents = {c.slot: _score(checkpoints, c, tree) for c in columns}
     name = row.label if row.method is None or method is None else with_options(row.label, row.method, method)
+    if tree.chosen and row.numbers is None and method is not None:
+        name = at_value(name, str(model["key"]), method, tree)
     label = name.replace("{model}", str(model["title"])).replace("{step}", str(tree.step(step) or "more"))
     collapsed = _collapses(checkpoints, tree)  # reads run records: once per row and not once per cell
     return {

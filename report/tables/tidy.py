@@ -347,7 +347,7 @@ def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
 
 def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
     """The checkpoints of a row of kind base or run that matrix.json plans for `model`, in its order."""
-    method, step = tree.method_for(row.method or ""), tree.step(row.step)
+    method, step = method_of(row, model, tree), tree.step(row.step)
     if method == BASE:
         wanted = _bases(row, model, tree)
     elif step is None:  # the scale takes no second look
@@ -359,17 +359,25 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
     return [checkpoint for checkpoint in wanted if checkpoint in tree.evaluated]
 
 
+def method_of(row: spec.Row, model: str, tree: Tree) -> str | None:
+    """Canonical key of a row's method; None where the scale does not train it. Once a sweep has its second round, that
+    of the value chosen for it."""
+    name = row.method or ""
+    return (None if row.numbers else tree.chosen.get((model, name))) or tree.method_for(name)
+
+
 def _seeds(row: spec.Row, runs: Iterable[Run], tree: Tree) -> set[int]:
-    """The seeds of a row. Not the fresh ones of a sweep: a mean over these and others would be of two things."""
+    """The seeds of a row: of a sweep the fresh ones, once they are planned, before that those that choose. A mean over
+    both would be of two things."""
     if row.numbers is not None:
         return set(row.numbers)
-    own = sorted({run.seed for run in runs if not tree.is_fresh(run)})
+    own = sorted({run.seed for run in runs if tree.is_fresh(run) == bool(tree.chosen)})
     # Places and not numbers: whoever trains on seeds 11 and 12 has a first and a second seed too.
     return set(own) if row.seeds is None else {own[place - 1] for place in row.seeds if place <= len(own)}
 
 
 def _bases(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
-    """What the model's runs start from: one base, or each seed's own; as of a trained row, not the fresh seeds."""
+    """What the model's runs start from: one base, or each seed's own."""
     seeds = _seeds(row, [run for run in tree.runs if run.model == model], tree)
     found = [tree.base(model, seed) for seed in sorted(seeds)]
     return list(dict.fromkeys(base for base in found if base is not None))
@@ -389,8 +397,16 @@ def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: It
     for block in declared.blocks:
         if declared.generated and block.baseline is None:
             yield f"{block.title}: no run of the baseline under these settings; nothing is compared."
+    if tree.chosen and not declared.generated:
+        select, test = (", ".join(map(str, tree.matrix["sweep"][key])) for key in ("select_seeds", "test_seeds"))
+        yield (
+            f"Each method at the value that was best for it on seeds {select}; what is shown is over seeds {test}, "
+            "which chose nothing. What chose, and all methods at one value: sweep/sweep.md."
+        )
     for row in rows:
         declared_as, run_as = row.declared.method, row.method
+        if run_as and run_as in tree.chosen.values():
+            run_as = split(run_as)[0]  # the label names what the sweep chose
         # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not tell.
         # Where the catalog's name differs as well, the declared one is only another name of the method.
         if declared_as and run_as and run_as != declared_as and _name(run_as) == _name(declared_as):
@@ -414,6 +430,16 @@ def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: It
         if without:
             what = "no scores" if len(without) == len(benchmarks) else f"no score of {', '.join(without)}"
             yield f"Missing: {checkpoint.path.as_posix()} has {what}."
+
+
+def at_value(label: str, model: str, method: str, tree: Tree) -> str:
+    """`label` with the settings of training that a sweep chose; options of the method are `with_options`'."""
+    points = (tree.matrix.get("sweep") or {}).get("points", ())
+    values: Mapping[str, Any] = next((p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {})
+    chosen = [
+        f"{a.removeprefix('training.').replace('_', ' ')} {v:g}" for a, v in values.items() if a.startswith("training.")
+    ]
+    return f"{label}, {', '.join(chosen)}" if chosen else label
 
 
 def with_options(label: str, declared: str, method: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evals import learning_curves
-from records.layout import Run
+from records.layout import Checkpoint, Run
 from records.results_tree import Tree
 from report import convergence, fresh, sweep
 from report.figures import spec as figures
@@ -129,17 +129,48 @@ def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
     assert "grpo" not in {row.method for block in runs.declare(tree).blocks for row in block.rows}
 
 
-def test_the_papers_rows_do_not_average_over_fresh_seeds(swept: Tree) -> None:
-    tree = Tree(swept.root)
-    # As when the scale's own value was chosen: the plain runs are on fresh seeds too.
-    more = [{"model": "tiny_qwen2", "method": "tepo", "row": "tepo", "seed": seed, "steps": [12]} for seed in TEST]
-    tree.matrix = swept.matrix | {
-        "runs": swept.matrix["runs"] + more,
-        "checkpoints": swept.matrix["checkpoints"]
-        + [{"model": "tiny_qwen2", "method": "tepo", "seed": seed, "step": 12} for seed in TEST],
-    }
+def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
     (row,) = (row for row in spec.table("1").rows if row.id == "T1.8")
-    assert {checkpoint.run.seed for checkpoint in tidy.planned(row, "tiny_qwen2", tree)} == set(SELECT)
+
+    def behind(tree: Tree, name: str = "tepo") -> set[tuple[str, int]]:
+        planned = tidy.planned(row.model_copy(update={"method": name}), "tiny_qwen2", tree)
+        return {(checkpoint.run.method, checkpoint.run.seed) for checkpoint in planned}
+
+    assert behind(swept) == {("tepo@high", seed) for seed in TEST}
+    both = Tree(swept.root)  # the scale's own value is on fresh seeds too, for what the single value costs
+    more = [{"model": "tiny_qwen2", "method": "tepo", "row": "tepo", "seed": seed, "steps": [12]} for seed in TEST]
+    points = [{"model": "tiny_qwen2", "method": "tepo", "seed": seed, "step": 12} for seed in TEST]
+    both.matrix = swept.matrix | {
+        "runs": swept.matrix["runs"] + more, "checkpoints": swept.matrix["checkpoints"] + points
+    }  # fmt: skip
+    assert behind(both) == {("tepo@high", seed) for seed in TEST}
+    own = Tree(swept.root)  # the scale's own value was chosen
+    kept = [r for r in both.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
+    own.matrix = both.matrix | {"runs": kept}
+    assert behind(own) == {("tepo", seed) for seed in TEST}
+    first = Tree(swept.root)  # before the second round
+    first.matrix = swept.matrix | {"runs": [r for r in swept.matrix["runs"] if r["seed"] in SELECT]}
+    assert behind(first) == {("tepo", seed) for seed in SELECT}
+    assert behind(swept, "base") == {("base", 0)}
+
+
+def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree) -> None:
+    table = filled(swept, "1")
+    rows = {row.declared.method: row for row in table.rows if row.measured and row.kind == "run"}
+    assert rows["tepo"].label == "TEPO, learning rate 0.0002"
+    assert rows["tepo"].seeds == list(TEST)
+    cell = rows["tepo"].cells["avg_pooled"]
+    scores = {
+        method: [swept.scores[Checkpoint(Run("tiny_qwen2", method, seed), 12), "avg_pooled"].value for seed in TEST]
+        for method in ("tepo@high", "grpo@high")
+    }
+    means = {method: sum(filter(None, values)) / len(TEST) for method, values in scores.items()}
+    assert cell.value == pytest.approx(means["tepo@high"])
+    assert cell.versus == pytest.approx(means["tepo@high"] - means["grpo@high"])
+    (note,) = (note for note in table.notes if "best for it on seeds" in note)
+    assert "seeds 1, 2;" in note
+    assert "over seeds 3, 4," in note
+    assert not any("is run as" in note for note in table.notes), "the label says it"
 
 
 def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
