@@ -51,13 +51,20 @@ class EvaluationRate(Declared):
     source: str
 
 
+class BuildRate(Declared):
+    ladder: str  # of the problems that a model made here learns
+    stage: str  # clean or base
+    seconds: Positive
+    source: str
+
+
 class Parameters(Declared):
     parameters: Positive
     source: str
 
 
 class Bytes(Declared):
-    per: str  # parameter or response
+    per: str  # parameter, response, or token of one
     value: Positive
     source: str
 
@@ -73,6 +80,7 @@ class Throughput(Declared):
     gpus: dict[str, Card]
     sizes: dict[str, Parameters]
     bytes: dict[str, Bytes]
+    build: Tuple[BuildRate]
     rollout: Tuple[RolloutRate]
     evaluation: Tuple[EvaluationRate]
 
@@ -160,6 +168,13 @@ class World:
             raise unknown(str(THROUGHPUT), f"sizes (for {model})", size, self.throughput.sizes)
         return self.throughput.sizes[size].parameters * self.throughput.bytes[what].value
 
+    def response_bytes(self, model: str) -> float:
+        """Of one response, stored and graded. Of a size without a length of its own the longest known is taken."""
+        rates = self.throughput.evaluation
+        own = [rate.response_tokens for rate in rates if (rate.gpu, rate.size) == (self.gpu, self.size(model))]
+        tokens = max(own or [rate.response_tokens for rate in rates])
+        return self.throughput.bytes["row"].value + tokens * self.throughput.bytes["sample"].value
+
 
 def train(world: World) -> list[Job]:
     """A job per run. Seconds grow with the sequences of a rollout and shrink with the GPUs."""
@@ -203,6 +218,20 @@ def _measured_rollouts(world: World) -> dict[str, list[float]]:
         if rollouts:
             measured.setdefault(planned.run.model, []).append(total / len(rollouts))
     return measured
+
+
+def build(world: World) -> list[Job]:
+    """A job per clean model and per base that is made here."""
+    rates = {(rate.ladder, rate.stage): rate for rate in world.throughput.build}
+    stages = [("clean", name) for name in sorted({build.clean for build in world.builds.values()})]
+    stages += [("base", name) for name in world.builds]
+    jobs = []
+    for stage, name in stages:
+        rate = rates.get((world.config["base"]["ladder"], stage))
+        done = (world.cache / "models" / name / f"{stage}.json").is_file()
+        seconds, source = (None, None) if rate is None else (rate.seconds, f"{stage}: {rate.source}")
+        jobs.append(Job(name, "base models", 1, seconds, done, source))
+    return jobs
 
 
 def generate(world: World) -> list[Job]:
@@ -262,7 +291,7 @@ def disk(world: World, trains: Sequence[Job], gpus: int) -> dict[str, float]:
         "base models": sum(downloads(world).values()),
         "checkpoints": sum(world.bytes(checkpoint.run.model, "checkpoint") for checkpoint in unsaved),
         "states to resume from, at most": _states(world, trains, gpus),
-        "samples": len(unanswered) * world.responses * world.throughput.bytes["sample"].value,
+        "samples": sum(world.response_bytes(checkpoint.run.model) * world.responses for checkpoint in unanswered),
     }
 
 

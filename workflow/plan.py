@@ -37,11 +37,17 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
     text += [f"  {kind:<26} {count:>4} {left:>6}" for kind, (count, left) in estimate.counts(world).items()]
 
     text.append(f"{unit}-hours, and how many are still to do:")
-    for jobs in (trains, generates):
+    kinds = [jobs for jobs in (estimate.build(world), trains, generates) if jobs]
+    for jobs in kinds:
         left_hours = _hours([job for job in jobs if not job.done])
         text.append(f"  {jobs[0].kind:<26} {_hours(jobs):>8} {left_hours:>8}")
         sources = Counter(job.source for job in jobs if job.source)
         text += [f"    {count:>4} from: {source}" for source, count in sources.items()]
+
+    left = [job for jobs in kinds for job in jobs if not job.done]
+    if left and all(job.seconds is not None for job in left):
+        total = sum((job.seconds or 0.0) * job.gpus for job in left)
+        text.append(f"  what is to do takes {_time(total / gpus)} on {gpus} {unit}s, if none is ever idle")
 
     text.append("Disk still to be written:")
     text += [f"  {what:<32} {_size(size):>10}" for what, size in estimate.disk(world, trains, gpus).items()]
@@ -82,6 +88,10 @@ def _hours(jobs: Sequence[Job]) -> str:
             return "unknown"
         total += job.seconds * job.gpus
     return f"{total / 3600:,.1f}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:,.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
 
 
 def _size(count: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import re
@@ -86,6 +87,39 @@ def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
     assert "a second round (the same command again): at most 208 runs, 208 evaluations" in text, "chosen and own rates"
     hours = 208 * (12 * 1.4 + of.responses * 20 / 18000) / 3600  # by hand, from throughput.yaml
     assert f"  {hours:.1f} core-hours on top" in text
+
+
+def test_models_made_here_are_counted_and_what_is_there_is_done(tmp_path: Path) -> None:
+    of = world(tmp_path, EMBEDDED)
+    found = {job.name: job for job in estimate.build(of)}
+    assert set(found) == {*of.builds, *(build.clean for build in of.builds.values())}
+    seconds = {rate.stage: rate.seconds for rate in TABLE.build if rate.ladder == "wide"}
+    first = next(iter(of.builds))
+    assert (found[first].seconds, found[of.builds[first].clean].seconds) == (seconds["base"], seconds["clean"])
+    write_json(of.cache / "models" / first / "base.json", {})
+    assert [job.name for job in estimate.build(of) if job.done] == [first]
+    hours = (9 * seconds["clean"] + 24 * seconds["base"]) / 3600
+    left = hours - seconds["base"] / 3600
+    text = "\n".join(plan.lines(of, 2)[0])
+    assert f"  {'base models':<26} {hours:>8,.1f} {left:>8,.1f}" in text
+    every = [*estimate.build(of), *estimate.train(of), *estimate.generate(of)]
+    minutes = sum(job.seconds or 0 for job in every if not job.done) / 2 / 60
+    assert f"takes {minutes:.0f} minutes on 2 cores" in text
+
+
+def test_an_unknown_ladder_has_no_time_and_neither_has_the_whole(tmp_path: Path) -> None:
+    of = dataclasses.replace(world(tmp_path, EMBEDDED), throughput=TABLE.model_copy(update={"build": ()}))
+    assert {job.seconds for job in estimate.build(of)} == {None}
+    text = "\n".join(plan.lines(of, 2)[0])
+    assert f"  {'base models':<26} {'unknown':>8} {'unknown':>8}" in text
+    assert "what is to do takes" not in text
+
+
+def test_responses_take_the_room_of_their_length(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    row, token = (TABLE.bytes[name].value for name in ("row", "sample"))
+    assert of.response_bytes("qwen3_14b") == row + 1500 * token
+    assert world(tmp_path, EMBEDDED).response_bytes("tiny_qwen2") == row + 20 * token
 
 
 def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
