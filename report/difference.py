@@ -50,6 +50,8 @@ class Pair:
         for run in (self.a, self.b):
             if measure in CURVE:
                 found.append(learning_curves.measure_run(self.tree, run).values[measure])
+            elif not stored(self.tree.layout.scores):
+                found.append(None)
             else:
                 score = self.tree.scores.get((Checkpoint(run, int(measure)), SCORE))
                 found.append(None if score is None else score.value)
@@ -81,12 +83,14 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     again = 0
     for tree in trees:
         _same_settings(trees[0], tree)
-        key_a, key_b = (_key(tree, name, compared) for name in (a, b))
-        if key_a == key_b:
-            raise ConfigError(f"{tree.root}: {a} and {b} are one method there, {key_a}")
+        keys_a, keys_b = (_keys(tree, name, compared) for name in (a, b))
+        if same := [key for model, key in keys_a.items() if keys_b.get(model) == key]:
+            raise ConfigError(f"{tree.root}: {a} and {b} are one method there, {same[0]}")
         for run in tree.runs:
-            other = Run(run.model, key_b, run.seed)
-            if run.method != key_a or other not in tree.runs or tree.is_fresh(run) != (compared is not None):
+            if run.method != keys_a.get(run.model) or tree.is_fresh(run) != (compared is not None):
+                continue
+            other = Run(run.model, keys_b.get(run.model, run.method), run.seed)
+            if other == run or other not in tree.runs:
                 continue
             record = tree.record(run)
             if record is None or tree.record(other) is None:
@@ -99,18 +103,20 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     return list(found.values()), again
 
 
-def _key(tree: Tree, name: str, compared: str | None) -> str:
-    """The method that a tree calls `name`: by its key or its name in the configuration; of a sweep, at its value."""
+def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
+    """By model the method that a tree calls `name`, by its key or its name in the configuration; of a sweep at its
+    value, which may be another one for each model."""
     if compared is None:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
-        return key
+        return {str(model["key"]): key for model in tree.models}
     table = stored(tree.root / "sweep" / "fresh.csv") or tree.root / "sweep" / "fresh.csv"
-    rows = read_csv(table, "the comparison on fresh seeds", ("compared", "row", "method"))
-    by_row = {row["row"]: row["method"] for row in rows if row["compared"] == compared}
-    if name not in by_row:
-        raise unknown(str(table), f"row, compared {compared}", name, by_row)
-    return by_row[name]
+    rows = read_csv(table, "the comparison on fresh seeds", ("compared", "model", "row", "method"))
+    rows = [row for row in rows if row["compared"] == compared]
+    found = {row["model"]: row["method"] for row in rows if row["row"] == name}
+    if not found:
+        raise unknown(str(table), f"row, compared {compared}", name, {row["row"]: None for row in rows})
+    return found
 
 
 def _same_settings(first: Tree, tree: Tree) -> None:
@@ -132,12 +138,9 @@ def lines(found: Sequence[Pair]) -> list[Line]:
     out = []
     for model in dict.fromkeys(pair.a.model for pair in found):
         own = [pair for pair in found if pair.a.model == model]
-        steps = {
-            str(checkpoint.step)
-            for pair in own
-            for checkpoint, benchmark in pair.tree.scores
-            if benchmark == SCORE and checkpoint.run == pair.a
-        }
+        # Curves say enough where nothing is evaluated, or not yet.
+        scored = [pair for pair in own if stored(pair.tree.layout.scores)]
+        steps = {str(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]}
         for measure in [*CURVE, *sorted(steps, key=int)]:
             values = {place: both for place, pair in enumerate(own) if (both := pair.values(measure)) is not None}
             if not values:

@@ -85,6 +85,22 @@ def test_without_a_finished_pair_there_is_no_table(tmp_path: Path) -> None:
         difference.pairs([tree], "tepo", "grpo")
 
 
+def test_curves_say_enough_where_nothing_is_scored_yet(tmp_path: Path) -> None:
+    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2)))
+    tree.layout.scores.unlink()
+    found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
+    assert [line.measure for line in found] == list(difference.CURVE)
+
+
+def test_each_model_of_a_sweep_has_its_own_value(tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    lines = ["compared,model,row,method", "chosen,m,tepo,tepo", "chosen,n,tepo,tepo@high", "own,n,tepo,tepo"]
+    (tmp_path / "sweep" / "fresh.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert difference._keys(Tree(tmp_path), "tepo", "chosen") == {"m": "tepo", "n": "tepo@high"}
+    with pytest.raises(ConfigError, match=r"fresh.csv: row, compared own: .*'grpo'"):
+        difference._keys(Tree(tmp_path), "grpo", "own")
+
+
 def test_scores_are_percent_in_the_table_and_fractions_in_the_csv(tmp_path: Path) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3)))
     found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
