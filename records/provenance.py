@@ -63,12 +63,21 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _cpu_model() -> str | None:
+def _cpu() -> str | None:
+    """The processor's name with family and model: cloud machines call several generations by one name, and libraries
+    choose their kernels by generation, so that sums round otherwise."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor() or None
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)
+    facts: dict[str, str] = {}
+    for name, _, value in (line.partition(":") for line in lines):
+        facts.setdefault(name.strip(), value.strip())  # of the first core
+    parts = [
+        facts.get("model name"),
+        *(f"{key.split()[-1]} {facts[key]}" for key in ("cpu family", "model") if key in facts),
+    ]
+    return ", ".join(filter(None, parts)) or None
 
 
 def environment() -> dict[str, Any]:
@@ -80,7 +89,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "platform": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": _cpu(),
         "cores": os.cpu_count(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }

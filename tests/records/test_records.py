@@ -92,6 +92,19 @@ def test_environment_says_none_for_what_it_does_not_know() -> None:
     json.dumps(environment, allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("cpuinfo", "said"),
+    [
+        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nmodel\t\t: 18\n", "AMD EPYC, family 25, model 17"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", None),
+    ],
+)
+def test_a_processor_is_named_with_its_generation(monkeypatch: pytest.MonkeyPatch, cpuinfo: str, said: str) -> None:
+    """Two AMD EPYC of different generations rounded differently, and their records called them alike."""
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path, **_: cpuinfo)
+    assert provenance._cpu() == said
+
+
 def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress("job", 3, every=1e9)
     for done in (1, 2, 3):
