@@ -34,7 +34,11 @@ def arms(tree: Tree) -> list[Arm]:
         if variant in streams and (model, key) in trained:
             label = f"{tree.methods[key]['title']} under two names, {{model}}"
             again = spec.Row(id=f"{ID} {model} {method}", label=label, method=method)
-            found.append(Arm(model, again, spec.Row(id=key, label=label, method=key)))
+            # With its seeds, since a sweep would put the row at the value that it chose.
+            seeds = {
+                run.seed for run in tree.runs if (run.model, run.method) == (model, key) and not tree.is_fresh(run)
+            }
+            found.append(Arm(model, again, spec.Row(id=key, label=label, method=key, numbers=tuple(sorted(seeds)))))
     return found
 
 

@@ -354,7 +354,7 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
         wanted = []
     else:
         runs = [run for run in tree.runs if (run.model, run.method) == (model, method)]
-        seeds = _seeds(row, runs, tree)
+        seeds = _seeds(row, runs, tree, fresh=_chosen(row, model, tree) is not None)
         wanted = [Checkpoint(run, step) for run in runs if run.seed in seeds]
     return [checkpoint for checkpoint in wanted if checkpoint in tree.evaluated]
 
@@ -362,23 +362,27 @@ def planned(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
 def method_of(row: spec.Row, model: str, tree: Tree) -> str | None:
     """Canonical key of a row's method; None where the scale does not train it. Once a sweep has its second round, that
     of the value chosen for it."""
-    name = row.method or ""
-    return (None if row.numbers else tree.chosen.get((model, name))) or tree.method_for(name)
+    return _chosen(row, model, tree) or tree.method_for(row.method or "")
 
 
-def _seeds(row: spec.Row, runs: Iterable[Run], tree: Tree) -> set[int]:
-    """The seeds of a row: of a sweep the fresh ones, once they are planned, before that those that choose. A mean over
-    both would be of two things."""
+def _chosen(row: spec.Row, model: str, tree: Tree) -> str | None:
+    """A row with seeds of its own names them and its method itself, as those of the table of all runs do."""
+    return None if row.numbers is not None else tree.chosen.get((model, row.method or ""))
+
+
+def _seeds(row: spec.Row, runs: Iterable[Run], tree: Tree, *, fresh: bool) -> set[int]:
+    """The seeds of a row: of a sweep the fresh ones or the others. A mean over both would be of two things."""
     if row.numbers is not None:
         return set(row.numbers)
-    own = sorted({run.seed for run in runs if tree.is_fresh(run) == bool(tree.chosen)})
+    own = sorted({run.seed for run in runs if tree.is_fresh(run) == fresh})
     # Places and not numbers: whoever trains on seeds 11 and 12 has a first and a second seed too.
     return set(own) if row.seeds is None else {own[place - 1] for place in row.seeds if place <= len(own)}
 
 
 def _bases(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
-    """What the model's runs start from: one base, or each seed's own."""
-    seeds = _seeds(row, [run for run in tree.runs if run.model == model], tree)
+    """What the model's runs start from: one base, or each seed's own; those of the seeds that its rows are over."""
+    fresh = any(chosen == model for chosen, _ in tree.chosen)
+    seeds = _seeds(row, [run for run in tree.runs if run.model == model], tree, fresh=fresh)
     found = [tree.base(model, seed) for seed in sorted(seeds)]
     return list(dict.fromkeys(base for base in found if base is not None))
 

@@ -17,6 +17,7 @@ from report.figures import spec as figures
 from report.figures import sweep as drawing
 from report.sweep_points import Point, measured, selecting
 from report.tables import runs, spec, tidy
+from report.tables.again import arms
 from tests.report import synthetic
 from tests.report.tables import filled
 
@@ -152,6 +153,23 @@ def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of
     first.matrix = swept.matrix | {"runs": [r for r in swept.matrix["runs"] if r["seed"] in SELECT]}
     assert behind(first) == {("tepo", seed) for seed in SELECT}
     assert behind(swept, "base") == {("base", 0)}
+
+
+def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> None:
+    """A control and an A/A arm, which are compared with the method as the scale has it."""
+    tree = Tree(swept.root)
+    again = [{"model": "tiny_qwen2", "method": "tepo@again", "row": "tepo", "seed": s, "steps": [12]} for s in SELECT]
+    points = [{"model": "tiny_qwen2", "method": "tepo@again", "seed": seed, "step": 12} for seed in SELECT]
+    tree.matrix = swept.matrix | {
+        "runs": swept.matrix["runs"] + again,
+        "checkpoints": swept.matrix["checkpoints"] + points,
+        "methods": [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}],
+        "variants": swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}},
+    }
+    (arm,) = arms(tree)
+    for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
+        planned = tidy.planned(row, "tiny_qwen2", tree)
+        assert {(c.run.method, c.run.seed) for c in planned} == {(method, seed) for seed in SELECT}
 
 
 def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree) -> None:
