@@ -440,9 +440,12 @@ def at_value(label: str, model: str, method: str, tree: Tree) -> str:
     """`label` with the settings of training that a sweep chose; options of the method are `with_options`'."""
     points = (tree.matrix.get("sweep") or {}).get("points", ())
     values: Mapping[str, Any] = next((p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {})
-    chosen = [
-        f"{a.removeprefix('training.').replace('_', ' ')} {v:g}" for a, v in values.items() if a.startswith("training.")
-    ]
+    own = {
+        axis.removeprefix("training.").replace("_", " "): v
+        for axis, v in values.items()
+        if axis.startswith("training.")
+    }
+    chosen = [f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in own.items()]
     return f"{label}, {', '.join(chosen)}" if chosen else label
 
 

@@ -185,6 +185,10 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     means = {method: sum(filter(None, values)) / len(TEST) for method, values in scores.items()}
     assert cell.value == pytest.approx(means["tepo@high"])
     assert cell.versus == pytest.approx(means["tepo@high"] - means["grpo@high"])
+    points = [{"model": "m", "method": "tepo", "values": {"training.passes": 2, "training.loss": "sum", "beta": 0.1}}]
+    other = Tree(swept.root)
+    other.matrix = {"sweep": {"points": points}}
+    assert tidy.at_value("TEPO", "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
     (note,) = (note for note in table.notes if "best for it on seeds" in note)
     assert "seeds 1, 2;" in note
     assert "over seeds 3, 4," in note
