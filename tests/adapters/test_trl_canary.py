@@ -87,6 +87,37 @@ def test_a_loader_without_device_moves_nothing() -> None:
     assert "if self.device is not None:" in inspect.getsource(DataLoaderShard.__iter__)
 
 
+def test_a_head_in_a_narrower_buffer_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's head reads its width at each call; log-probs, entropies and every gradient are equal bit for bit."""
+    import torch
+    from trl.trainer import utils
+
+    from methods.adapters.trl.trainer import HEAD_COLUMNS
+    from models import recipe, tokenizer
+
+    model = tokenizer.fresh(recipe.recipe("tiny_qwen2", "wide", 1).start.architecture, seed=0)
+    utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    ids = torch.randint(264, (66, 70), generator=torch.Generator().manual_seed(0))  # more than one tile of positions
+    widths, found = [], []
+    apply = utils._ChunkedLogProbFunction.apply
+
+    def spy(*args: Any) -> Any:
+        widths.append(args[5])
+        return apply(*args)
+
+    monkeypatch.setattr(utils._ChunkedLogProbFunction, "apply", spy)
+    for width in (HEAD_COLUMNS, model.config.vocab_size):
+        monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", width)
+        model.zero_grad()
+        scored = model(input_ids=ids, labels=ids, fused_lm_head=True)
+        (scored.log_probs.sum() + scored.entropy.square().sum()).backward()
+        found.append([scored.log_probs, scored.entropy, *(p.grad for p in model.parameters())])
+    assert widths == [32768, 264]  # TRL's, and the tiny models'
+    for wide, narrow in zip(*found, strict=True):
+        assert wide.any()
+        assert torch.equal(wide, narrow)
+
+
 def test_nobody_divides_the_loss_for_us() -> None:
     from trl import GRPOTrainer
 
@@ -109,6 +140,7 @@ def test_trl_draws_fresh_when_we_think_it_does() -> None:
 def live(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What TRL's own methods return in a real run."""
     from trl import GRPOTrainer
+    from trl.trainer import utils
 
     seen: dict[str, Any] = {"calls": []}
     generate = GRPOTrainer._generate_and_score_completions
@@ -120,6 +152,7 @@ def live(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) ->
 
     def spy_score(self: Any, *args: Any, **kwargs: Any) -> Any:
         found = score(self, *args, **kwargs)
+        seen["columns"] = utils._CHUNKED_LOGPROB_CHUNK_SIZE
         seen["calls"].append(found)
         return found
 
@@ -129,6 +162,10 @@ def live(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) ->
         out: Path = tmp_path_factory.mktemp("live") / "run"
         assert train(out, "tepo+kl-anchor=ref", rollouts=1, checkpoints=(1,)) == 0
     return seen
+
+
+def test_a_run_scores_in_a_buffer_of_its_vocabulary(live: dict[str, Any]) -> None:
+    assert live["columns"] == 264
 
 
 def test_rollout_dictionary(live: dict[str, Any]) -> None:

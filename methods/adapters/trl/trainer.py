@@ -8,6 +8,7 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
   first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped
   (the first update's own pass gives those of its minibatch);
 - responses are drawn by `methods.sampling`, which gives the tokens of `generate` for less, where it can;
+- TRL's head computes a small vocabulary in a buffer of its size, with the same bits;
 - weight decay acts on all parameters;
 - each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
 
@@ -31,6 +32,7 @@ import torch
 import transformers
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import utils as trl_utils
 
 from methods import catalog, sampling
 from methods.adapters import Plan
@@ -54,6 +56,10 @@ from records.errors import ConfigError, CorruptInputError
 
 Reward = Callable[..., list[float]]
 Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
+
+# Columns of the buffer in which TRL's head makes its logits, tile by tile. The rows of a smaller vocabulary lie that
+# far apart in it, each on memory pages of its own: measured on 264 tokens, a tenth of a run's CPU time.
+HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
 class MethodTrainer(GRPOTrainer):
@@ -100,6 +106,9 @@ class MethodTrainer(GRPOTrainer):
             self._skip_old_logp = False
             logits_to_keep = kwargs["logits_to_keep"] if "logits_to_keep" in kwargs else args[1]
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
+        # The same products, in a buffer no wider than the vocabulary. TRL reads its constant at each call.
+        vocabulary = int(self.model.config.get_text_config().vocab_size)
+        trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(HEAD_COLUMNS, vocabulary)
         return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
 
     def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
