@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from evals.arithmetic import Problem, prompt_string, training_problem
+from methods import sampling
 from models.tokenizer import BOX
 
 if TYPE_CHECKING:
@@ -96,19 +97,21 @@ def sample(
     batch = tokenizer(
         [prompt_string(p.prompt) for p in problems], padding=True, padding_side="left", return_tensors="pt"
     )
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    asked = {
+        "max_new_tokens": tokens,
+        "do_sample": True,
+        "temperature": 1.0,
+        "top_k": 0,  # 0 and 1.0 switch the filters off: sample from the model's own distribution
+        "top_p": 1.0,
+    }
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(random.Random(seed).getrandbits(63))
-        both_NT = model.generate(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["attention_mask"],
-            max_new_tokens=tokens,
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,  # 0 and 1.0 switch the filters off: sample from the model's own distribution
-            top_p=1.0,
-        )
-    width = batch["input_ids"].shape[1]
-    return batch["input_ids"], both_NT[:, width:]
+        if sampling.unsupported(model, asked) is None:  # the same tokens for less
+            ends, pad = [tokenizer.eos_token_id], tokenizer.pad_token_id
+            return ids, sampling.sample(model, ids, mask, max_new_tokens=tokens, ends=ends, pad=pad).tokens
+        both_NT = model.generate(input_ids=ids, attention_mask=mask, **asked)
+    return ids, both_NT[:, ids.shape[1] :]
 
 
 def _problems(ladder: str, count: int, seed: str) -> list[Problem]:

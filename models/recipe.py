@@ -232,8 +232,9 @@ def hash_of(recipe: Recipe | Start) -> str:
 
 @cache
 def _code() -> str:
-    """Of what builds a base. Not of this file and the registry: what they say of a model is the recipe itself."""
-    return code_hash(closure("models.build", without=("models.recipe", "models.registry")))
+    """Of what builds a base. Not of this file and the registry: what they say of a model is the recipe itself.
+    Nor of `methods.sampling`, which gives the tokens of `generate` or is not used."""
+    return code_hash(closure("models.build", without=("models.recipe", "models.registry", "methods")))
 
 
 @cache

@@ -13,7 +13,7 @@ FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
     "methods": ("records",),
     "tepo_bench": ("records", "methods"),
     "evals": ("records", "methods"),  # methods.sampling: training and evaluation draw by one loop
-    "models": ("records", "evals"),
+    "models": ("records", "methods", "evals"),  # likewise
     "paper": ("records", "methods", "evals"),
     "report": ("records", "methods", "evals", "paper"),
     "workflow": ("records", "methods", "evals", "models", "paper", "report"),

@@ -14,8 +14,8 @@ import pytest
 
 from evals import arithmetic
 from models import build as builder
+from models import measure, tokenizer
 from models import recipe as cache
-from models import tokenizer
 from models.batches import IGNORED, by_length, clean_pairs, gradients, noisy_pairs, tensors
 from models.measure import correct
 from models.recipe import Aims, BaseRecord, Recipe, recipe
@@ -82,6 +82,16 @@ def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None
     assert (record.seed, record.attempt, record.refused) == (1, 0, ())
     assert record.environment["packages"]["torch"]
     assert not list(folder.parent.glob(".*.building"))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3"])
+def test_a_base_is_measured_on_the_tokens_that_generate_gives(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
+    problems = measure._problems("wide", 24, "prompts") * 2
+    own = measure.sample(model, tokenizer.tokenizer(), problems, tokens=12, seed="draws")
+    monkeypatch.setattr(measure.sampling, "unsupported", lambda *_: "for a test")
+    stock = measure.sample(model, tokenizer.tokenizer(), problems, tokens=12, seed="draws")
+    assert [x.tolist() for x in own] == [x.tolist() for x in stock]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
