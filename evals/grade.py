@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from evals.grading.grader import Grader, Question, grade_by_prime_rules, grader_
 from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
-from records import digests, errors
+from records import digests, errors, worker
 from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
 from records.files import to_csv, write_json, write_text
 from records.progress import Progress
@@ -176,6 +177,12 @@ def disagreements(
     ]
 
 
+def load() -> None:
+    """Import what reading samples takes; a worker (`records.worker`) does so once for many."""
+    for name in ("pandas", "pyarrow.dataset", "pyarrow.parquet"):
+        import_module(name)
+
+
 def main() -> int:
     parser = Parser(prog="python -m evals.grade", description=__doc__.split("\n")[0])
     parser.add_argument("--samples", required=True, type=Path, metavar="DIR", help="folder with samples.json")
@@ -190,6 +197,7 @@ def main() -> int:
         "--cpu-seconds", type=real(above=0, most=86400), default=CPU_SECONDS, help="CPU limit of one comparison"
     )
     args = parser.parse_args()
+    worker.hand_over("evals.grade", "evals.grade")
     grade(
         args.samples,
         args.data,

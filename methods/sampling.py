@@ -45,6 +45,14 @@ class Sampled:
     logp: Tensor  # (N, C) float32, of each token under the temperature and before top_p; 0 on padding
 
 
+def load() -> None:
+    """Import the modules of CLASSES, as transformers does when it is first asked for one; for a worker's `load`."""
+    import transformers
+
+    for name in CLASSES:
+        getattr(transformers, name)
+
+
 def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
     """Why `generate` must be asked instead; None where `sample` gives its tokens. asked: the arguments meant for it."""
     import torch

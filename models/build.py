@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.arithmetic import LADDERS
+from methods import sampling
 from models import measure, tokenizer
 from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
 from models.recipe import (
@@ -39,7 +40,7 @@ from models.recipe import (
     recipe,
     record,
 )
-from records import digests, errors, lock
+from records import digests, errors, lock, worker
 from records.errors import ConfigError, Parser, whole
 from records.files import write_json
 from records.progress import Progress
@@ -358,6 +359,11 @@ def _workplace(out: Path) -> Iterator[Path]:
             shutil.rmtree(work)
 
 
+def load() -> None:
+    """Import what a build takes; a worker (`records.worker`) does so once for many."""
+    sampling.load()
+
+
 def main() -> None:
     parser = Parser(prog="python -m models.build", description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="a key of config/models with made_here")
@@ -374,6 +380,8 @@ def main() -> None:
     if threads is None:
         granted = os.environ.get("OMP_NUM_THREADS", "")  # what a scheduler granted
         threads = int(granted) if granted.isdecimal() and int(granted) else os.cpu_count() or 1
+    if threads == 1:  # the worker's number: it has read it, and refuses another
+        worker.hand_over("models.build", "models.build")
     if args.clean:
         out = args.out or CACHE / name_of_clean(made_by.start)
         clean = build_clean(made_by.start, out, threads=threads)

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
     return digest.hexdigest()
 
 
+@cache
 def version(package: str) -> str | None:
+    """Asked once in a process: what is imported stays what it was."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

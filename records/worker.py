@@ -318,10 +318,18 @@ class Worker:
             return "the code has changed since it was started"
         return None
 
-    def load(self, libraries: str) -> str | None:
+    def load(self, command: str, libraries: str) -> str | None:
         """Import them once; why they cannot be shared."""
+        from records import code_hashes, provenance  # here: the command's side does without
+
         if libraries not in self.loaded:
             self.loaded[libraries] = self._load(libraries)
+            # Read what every child asks about: the code, which is still the one that was there at the start
+            # (`refusal`), and the versions of what is imported.
+            with suppress(ValueError):  # a command of somebody else's
+                code_hashes.code_hash(code_hashes.closure(command, libraries))
+            for package in provenance.PACKAGES:
+                provenance.version(package)
             # No collection in a child touches what is here now: it would copy the pages, and take its time.
             gc.collect()
             gc.freeze()
@@ -349,7 +357,7 @@ class Worker:
             if _uid(connection) != os.getuid():
                 raise EOFError
             request, descriptors = _receive(connection, 3)
-            refused = self.refusal(request) or self.load(request["libraries"])
+            refused = self.refusal(request) or self.load(request["command"], request["libraries"])
             if refused or len(descriptors) != 3:
                 _send(connection, {"refused": refused})
                 raise EOFError

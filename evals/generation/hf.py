@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evals.generation.engine import Engine, Observations
+from methods import sampling
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -60,9 +61,10 @@ def load() -> None:
     """Import what drawing takes; a worker (`records.worker`) does so once for many models."""
     for name in (
         "datasets", "lm_eval.evaluator", "lm_eval.models.huggingface", "lm_eval.tasks", "transformers.modeling_utils",
-        "evals.generation.draw", "evals.store", "methods.sampling",
+        "evals.generation.draw", "evals.store",
     ):  # fmt: skip
         import_module(name)
+    sampling.load()
 
 
 @cache
@@ -72,12 +74,11 @@ def _observed_hflm() -> type[LM]:
     from lm_eval.models.huggingface import HFLM
     from transformers import GenerationConfig
 
-    from methods import sampling
-
     class ObservedHFLM(HFLM):
         def __init__(self, seen: Observations, **arguments: Any):
             super().__init__(**arguments)
             self.seen = seen
+            self.encoded: dict[str, list[int]] = {}  # prompt -> token ids
             own = self.model.generation_config.eos_token_id
             ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id} - {None}
             self.ends = sorted(ends)
@@ -87,6 +88,14 @@ def _observed_hflm() -> type[LM]:
                 pad_token_id=self.tokenizer.pad_token_id,
                 bos_token_id=self.tokenizer.bos_token_id,
             )
+
+        def tok_encode(self, string: Any, *arguments: Any, **named: Any) -> list[int]:
+            """HFLM's, asked once for a prompt: it sorts the requests by length, and every sample is a request."""
+            if arguments or named or not isinstance(string, str):
+                return super().tok_encode(string, *arguments, **named)
+            if string not in self.encoded:
+                self.encoded[string] = super().tok_encode(string)
+            return list(self.encoded[string])
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
             with torch.inference_mode():

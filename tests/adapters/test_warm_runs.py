@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evals import benchmark, fetch, generate
+from evals import benchmark, fetch, generate, grade
 from methods.train import STOPPED
 from tests.adapters import worlds
 from tests.adapters.test_trl_resume import wait_for_rows
@@ -97,7 +97,7 @@ def test_two_runs_at_different_times_in_different_workers_are_the_same(
     same(tmp_path / "c", alone / "c")
 
 
-def test_an_evaluation_in_a_worker_is_the_same_alone(served: Served, tmp_path: Path) -> None:
+def test_an_evaluation_and_its_grades_in_a_worker_are_the_same_alone(served: Served, tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "model", seed=0)
     found = benchmark.select(["syn_as3"])
     fetch.fetch(found[0], tmp_path / "data")
@@ -113,6 +113,25 @@ def test_an_evaluation_in_a_worker_is_the_same_alone(served: Served, tmp_path: P
     assert (code, "by itself" in err) == (0, False)
     name = "syn_as3.parquet"
     assert (tmp_path / "warm" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    grade.grade(tmp_path / "warm", tmp_path / "data", tmp_path / "grades alone")
+    options = ["--samples", str(tmp_path / "warm"), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "grades")]
+    code, _, err = ended(served.run(*options, command="evals.grade"))
+    assert (code, "by itself" in err) == (0, False)
+    for name in ("syn_as3.parquet", "grades.json"):
+        assert (tmp_path / "grades" / name).read_bytes() == (tmp_path / "grades alone" / name).read_bytes()
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_build_on_one_thread_is_handed_over(tmp_path: Path, threads: str) -> None:
+    """On two it is not: the worker has read the number of threads, and would have another for all runs after it."""
+    own = served_by(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()  # refused, where the build itself would begin
+    options = ["--model", "tiny_qwen2", "--ladder", "quick", "--seed", "1", "--clean", "--out", str(tmp_path / "mine")]
+    code, _, err = ended(own.run(*options, "--threads", threads, command="models.build"))
+    assert (code, "by itself" in err, "is not empty" in err) == (2, False, True), err
+    assert own.folder.exists() == (threads == "1")
+    own.close()
 
 
 def test_a_killed_worker_loses_no_run(world: Path, alone: Path, tmp_path: Path) -> None:

@@ -243,6 +243,6 @@ def test_what_would_run_other_code_is_refused(tmp_path: Path) -> None:
 def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     one = made(tmp_path)
     monkeypatch.setattr(worker, "threads", lambda: 1)
-    assert one.load(COMMAND) is None
+    assert one.load(COMMAND, COMMAND) is None
     monkeypatch.setattr(worker, "threads", lambda: 2)
-    assert one.load(COMMAND) == "2 threads after its imports"
+    assert one.load(COMMAND, COMMAND) == "2 threads after its imports"

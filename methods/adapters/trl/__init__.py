@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from methods import catalog
+from methods import catalog, sampling
 from methods.adapters import TRL_VERSION, Outcome, Plan
 from methods.method import Method
 from methods.training import rollouts
@@ -77,6 +77,8 @@ def load() -> None:
     # Set before TRL and the hub client are imported: they read their variables once. Without them TRL sends a ping.
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TRL_EXPERIMENTAL_SILENCE="1")
     import methods.adapters.trl.trainer  # noqa: F401
+
+    sampling.load()
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
