@@ -326,7 +326,7 @@ class Worker:
             self.loaded[libraries] = self._load(libraries)
             # Read what every child asks about: the code, which is still the one that was there at the start
             # (`refusal`), and the versions of what is imported.
-            with suppress(ValueError):  # a command of somebody else's
+            with suppress(Exception):  # no command of ours, or code that cannot be read: the child will say it
                 code_hashes.code_hash(code_hashes.closure(command, libraries))
             for package in provenance.PACKAGES:
                 provenance.version(package)
