@@ -98,12 +98,13 @@ def limits(repeats: int = REPEATS) -> Iterator[Row]:
             yield _row("Wilson-t, spread shared", seeds, name, cells)
 
 
-def columns(folder: Path) -> Iterator[tuple[tuple[str, int, str], pd.DataFrame]]:
-    """Of a tree, kept or not: its trained scores by benchmark, rollout and what follows @ in a method's key."""
+def columns(folder: Path) -> Iterator[tuple[tuple[str, int, str, str], pd.DataFrame]]:
+    """Of a tree, kept or not: its trained scores by benchmark, rollout, what follows @ in a method's key, and model:
+    rows that share a spread."""
     scores = pd.read_csv(next(folder.glob("scores.csv*")))
     scores = scores[scores["step"] > 0]
     scores[["method", "variant"]] = scores["method"].str.split("@", n=1, expand=True).fillna("")
-    yield from scores.groupby(["benchmark", "step", "variant"])
+    yield from scores.groupby(["benchmark", "step", "variant", "model"])
 
 
 class Cells(NamedTuple):
@@ -120,10 +121,10 @@ class Cells(NamedTuple):
 
 
 def kept(repeats: int = REPEATS, folder: Path = KEPT, baseline: str = "grpo") -> list[Cells]:
-    """Of a kept tree's cells: all rows of a benchmark, rollout and variant, drawn together as `_population` finds them.
+    """Of a kept tree's cells: a model's rows of a benchmark, rollout and variant, drawn as `_population` finds them.
 
-    The interval of each row's score, and that of its paired difference to the baseline's row of its model, with the
-    spread shared among all rows as the tables share it. Rows of one seed have no interval.
+    The interval of each row's score, and that of its paired difference to the baseline's row, with the spread shared
+    among those rows as the tables share it. Rows of one seed have no interval.
     """
     found: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
     for number, (_, column) in enumerate(columns(folder)):
@@ -133,14 +134,14 @@ def kept(repeats: int = REPEATS, folder: Path = KEPT, baseline: str = "grpo") ->
         value_RS, truth_R = _moved(rng, repeats, logit_R, sd_R, there_RS.shape[1], answers)
         value_RS[:, ~there_RS] = np.nan
         shared = intervals.spread(value_RS, answers)
-        for row, (level, (model, method)) in enumerate(zip(sigmoid(logit_R[0]), rows, strict=True)):
+        for row, (level, method) in enumerate(zip(sigmoid(logit_R[0]), rows, strict=True)):
             key = int(there_RS[row].sum()), int(np.searchsorted(BANDS, level, side="right")) - 1
             if key[0] < 2:
                 continue
             bounds = intervals.seed_score(value_RS[:, row], answers, shared)[1]
             found.setdefault(("score", *key), []).append(_coverage(bounds, truth_R[:, row]))
-            if method != baseline and (model, baseline) in rows:
-                first = rows.index((model, baseline))
+            if method != baseline and baseline in rows:
+                first = rows.index(baseline)
                 bounds = _difference(value_RS[:, row], value_RS[:, first], answers, shared)
                 found.setdefault(("difference", *key), []).append(
                     _coverage(bounds, truth_R[:, row] - truth_R[:, first])
@@ -154,23 +155,21 @@ def kept(repeats: int = REPEATS, folder: Path = KEPT, baseline: str = "grpo") ->
     return lines
 
 
-def _population(column: pd.DataFrame, answers: int) -> tuple[list[tuple[str, str]], Array, Array, NDArray[np.bool_]]:
-    """Model and method of each row of a column, their mean logits (1, R), the standard deviation of a seed's effect on
-    them (1, R), and which bases each has (R, S).
+def _population(column: pd.DataFrame, answers: int) -> tuple[list[str], Array, Array, NDArray[np.bool_]]:
+    """Method of each row of a column, their mean logits (1, R), the standard deviation of a seed's effect on them, and
+    which seeds each has (R, S).
 
-    Rows of one model have one standard deviation: the mean of their variances, without what so many answers add. Those
-    of the kept tree's main model differ by no more than estimates from eight seeds do.
+    All rows have one standard deviation: the mean of their variances, without what so many answers add. Those of the
+    kept tree's main model differ by no more than estimates from eight seeds do.
     """
     share = (column["correct"] + 0.5) / (column["responses"] + 1)
-    base = column["model"] + " " + column["seed"].astype(str)  # equal seeds of two models are two bases
-    share_RS = column.assign(share=share, base=base).pivot(index=["model", "method"], columns="base", values="share")
+    share_RS = column.assign(share=share).pivot(index="method", columns="seed", values="share")
     logit_RS = np.log(share_RS / (1 - share_RS))
     noise_R = (1 / (answers * share_RS * (1 - share_RS))).mean(axis=1)
-    variance_R = (logit_RS.var(axis=1) - noise_R).groupby(level="model").transform("mean")
-    logit_R = logit_RS.mean(axis=1).to_numpy()[None]
-    # as above at most 3; rows of one seed have no variance
-    sd_R = np.sqrt(variance_R.clip(0, 9).fillna(0)).to_numpy()[None]
-    return list(share_RS.index), logit_R, sd_R, share_RS.notna().to_numpy()
+    variance = float((logit_RS.var(axis=1) - noise_R).mean())  # nan where every row has one seed
+    # as above at most 3
+    sd_R = np.full((1, len(share_RS)), np.sqrt(np.clip(np.nan_to_num(variance), 0, 9)))
+    return list(share_RS.index), logit_RS.mean(axis=1).to_numpy()[None], sd_R, share_RS.notna().to_numpy()
 
 
 def drawn(

@@ -42,17 +42,18 @@ class Agreement(NamedTuple):
 def cells(folder: Path, baseline: str) -> dict[tuple[Column, Cell], Estimate | Comparison]:
     """Scores and paired differences to the baseline, with the intervals of the tables."""
     found: dict[tuple[Column, Cell], Estimate | Comparison] = {}
-    for column, rows in seed_coverage.columns(folder):
-        by_seed: dict[tuple[str, str], Mapping[int, float]] = {
-            pair: dict(zip(row["seed"], row["score"], strict=True)) for pair, row in rows.groupby(["model", "method"])
+    for (*place, model), rows in seed_coverage.columns(folder):
+        column = tuple(place)
+        by_seed: dict[str, Mapping[int, float]] = {
+            method: dict(zip(row["seed"], row["score"], strict=True)) for method, row in rows.groupby("method")
         }
         answers = float(rows["responses"].min())
         shared = compare.shared_spread(by_seed, answers=answers)
-        for (model, method), values in by_seed.items():
+        for method, values in by_seed.items():
             if len(values) < LEAST:
                 continue
             found[column, (model, method, "score")] = compare.over_seeds(values, answers=answers, shared=shared)
-            first = by_seed.get((model, baseline))
+            first = by_seed.get(baseline)
             if first is not None and method != baseline:
                 difference = compare.compare_seeds(values, first, answers=answers, shared=shared)
                 found[column, (model, method, "difference")] = difference

@@ -131,20 +131,16 @@ ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the roundin
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 
-def shared_spread(
-    rows: Mapping[tuple[str, str], Mapping[int, float]], *, answers: float = math.inf
-) -> intervals.Spread | None:
-    """The spread between seeds of all rows of one benchmark, for `over_seeds` and `compare_seeds`; None without rows.
+def shared_spread(rows: Mapping[str, Mapping[int, float]], *, answers: float = math.inf) -> intervals.Spread | None:
+    """The spread between seeds of a model's rows of one benchmark, for `over_seeds` and `compare_seeds`; None without
+    rows.
 
-    rows: scores by (model, method) and seed. Rows of two models share no seed: equal numbers mean other base models.
+    rows: scores by method and seed.
     """
-    columns = {pair: n for n, pair in enumerate(dict.fromkeys((row[0], seed) for row in rows for seed in rows[row]))}
-    if not columns:
+    seeds = dict.fromkeys(seed for by_seed in rows.values() for seed in by_seed)
+    if not seeds:
         return None
-    value_RS = np.full((len(rows), len(columns)), np.nan)
-    for n, ((model, _), by_seed) in enumerate(rows.items()):
-        for seed, value in by_seed.items():
-            value_RS[n, columns[model, seed]] = value
+    value_RS = np.array([[by_seed.get(seed, np.nan) for seed in seeds] for by_seed in rows.values()])
     return intervals.spread(value_RS, answers)
 
 
@@ -157,7 +153,7 @@ def over_seeds(
 ) -> Estimate:
     """A method's score: mean over S seeds; its interval is Wilson's with Student's t (`intervals.seed_score`).
 
-    answers: right-or-wrong answers behind each seed's score. shared: what other rows of the benchmark say about the
+    answers: right-or-wrong answers behind each seed's score. shared: what the model's other rows say about the
     spread between seeds. bounds: the smallest and largest possible value (`math.inf` for no bound); a figure with other
     bounds than 0 and 1 has mean +- t SE, cut to them.
     """

@@ -130,7 +130,7 @@ def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
     return np.sqrt(total), df
 
 
-# Training seeds. S seeds, R rows (methods) of one benchmark.
+# Training seeds. S seeds, R rows (methods) of one model and benchmark.
 #
 # The scores of a row's seeds vary by more than chance answers. The variance over seeds of a score p is taken as
 # w (p(1-p))^1.5 + p(1-p)/m: w is the spread between seeds, and p(1-p)/m is what m right-or-wrong answers a seed add.
@@ -146,7 +146,7 @@ PRIOR = 2.0
 
 
 class Spread(NamedTuple):
-    """The spread w between seeds that the rows of one benchmark share, and its degrees of freedom."""
+    """The spread w between seeds that a model's rows of one benchmark share, and its degrees of freedom."""
 
     score: Array  # of the rows' scores
     score_df: float

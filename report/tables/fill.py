@@ -226,7 +226,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     from evals.stats import compare
 
     first = next(iter(scores))
-    mean = compare.over_seeds(values, **_spread(tree, column.benchmark, first.run.variant, first.step))
+    mean = compare.over_seeds(values, **_spread(tree, column.benchmark, first.run.model, first.run.variant, first.step))
     return _measured(mean.value, mean, mean.n, scores, values)
 
 
@@ -244,36 +244,42 @@ def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     if not measured:
         return {"state": MISSING, "runs": _paths(checkpoints)}
     by_seed = {c.run.seed: value for c, value in measured.items()}
-    mean = compare.over_seeds(by_seed, **_spread_of_measure(tree, key, checkpoints[0].run.variant))
+    run = checkpoints[0].run
+    mean = compare.over_seeds(by_seed, **_spread_of_measure(tree, key, run.model, run.variant))
     return _measured(mean.value, mean, mean.n, measured, by_seed)
 
 
 @cache
-def _spread(tree: Tree, benchmark: str, variant: str | None, step: int) -> dict[str, Any]:
-    """`answers` and `shared` of `evals.stats.compare`, from all runs of the tree under one variant after `step`."""
+def _spread(tree: Tree, benchmark: str, model: str, variant: str | None, step: int) -> dict[str, Any]:
+    """`answers` and `shared` of `evals.stats.compare`, from all runs of a model under one variant after `step`.
+
+    Of that model alone: seeds of two models differ by other amounts, and a spread that all models share covers too
+    often where it is smaller (docs/statistics.md).
+    """
     from evals.stats import compare
 
-    rows: dict[tuple[str, str], dict[int, float]] = {}
+    rows: dict[str, dict[int, float]] = {}
     answers = math.inf
     for (checkpoint, key), score in tree.scores.items():
         run = checkpoint.run
-        like_it = (key, checkpoint.step, run.variant) == (benchmark, step, variant) and run.method != BASE
-        if like_it and score.value is not None:
-            rows.setdefault((run.model, run.method), {})[run.seed] = score.value
+        like_it = (key, checkpoint.step, run.model, run.variant) == (benchmark, step, model, variant)
+        if like_it and run.method != BASE and score.value is not None:
+            rows.setdefault(run.method, {})[run.seed] = score.value
             answers = min(answers, score.responses or math.inf)
     return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
 
 
 @cache
-def _spread_of_measure(tree: Tree, measure: str, variant: str | None) -> dict[str, Any]:
+def _spread_of_measure(tree: Tree, measure: str, model: str, variant: str | None) -> dict[str, Any]:
     """Likewise of a measure of the learning curves, which is no share of so many answers."""
     from evals.stats import compare
 
-    rows: dict[tuple[str, str], dict[int, float]] = {}
+    rows: dict[str, dict[int, float]] = {}
     for run in tree.runs:
-        value = _run_measures(tree, run).values[measure] if run.variant == variant else None
-        if value is not None:
-            rows.setdefault((run.model, run.method), {})[run.seed] = value
+        if (run.model, run.variant) == (model, variant):
+            value = _run_measures(tree, run).values[measure]
+            if value is not None:
+                rows.setdefault(run.method, {})[run.seed] = value
     return {"shared": compare.shared_spread(rows)}
 
 
@@ -395,7 +401,8 @@ def difference(
     values = [{seed: tree.scores[side[seed], benchmark].value for seed in common} for side in (a, b)]
     known = [{seed: value for seed, value in side.items() if value is not None} for side in values]
     # The baseline's settings: an A/A arm has them too, and its variant has no other rows.
-    spread = _spread(tree, benchmark, b[common[0]].run.variant, a[common[0]].step)
+    run = b[common[0]].run
+    spread = _spread(tree, benchmark, run.model, run.variant, a[common[0]].step)
     comparison = compare.compare_seeds(*known, **spread)
     return None if comparison.difference is None else comparison
 

@@ -25,12 +25,15 @@ def cell(table: Table, row: str, column: str) -> Cell:
     return next(c for c in table.cells if (c.row, c.column) == (row, column))
 
 
-def spread(tree: Tree, step: int, benchmark: str, variant: str | None = None) -> dict[str, Any]:
-    """What the rows of a benchmark share, from scores.csv: arguments of `compare.over_seeds` and `compare_seeds`."""
+def spread(
+    tree: Tree, step: int, benchmark: str, variant: str | None = None, model: str = "tiny_qwen2"
+) -> dict[str, Any]:
+    """What a model's rows on a benchmark share, from scores.csv: arguments of `compare.over_seeds`, `compare_seeds`."""
     table = read_scores(tree.layout.scores)
     variants = table.method.str.partition("@")[2]
-    table = table[(table.step == step) & (table.benchmark == benchmark) & (variants == (variant or ""))]
-    rows = {key: dict(zip(group.seed, group.score, strict=True)) for key, group in table.groupby(["model", "method"])}
+    like_it = (table.model == model) & (table.step == step) & (table.benchmark == benchmark)
+    table = table[like_it & (variants == (variant or ""))]
+    rows = {method: dict(zip(group.seed, group.score, strict=True)) for method, group in table.groupby("method")}
     answers = float(table.responses.min()) if len(table) else math.inf
     return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
 

@@ -106,9 +106,7 @@ def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
         for m in ("grpo@again", "grpo")
     )
     rows = {
-        ("q7", method): {
-            run.seed: found.scores[Checkpoint(run, 8), "amc"].value for run in found.runs if run.method == method
-        }
+        method: {run.seed: found.scores[Checkpoint(run, 8), "amc"].value for run in found.runs if run.method == method}
         for method in METHODS
     }
     answers = next(iter(found.scores.values())).responses

@@ -90,7 +90,9 @@ def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree
     own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in (MINE, "grpo"))
     assert (own.state, own.seeds, own.versus) == ("measured", (1, 2), None)
     assert other.baseline == own.row
-    expected = compare.compare_seeds(other.seed_values, own.seed_values, **spread(mine, 12, "avg_pooled"))
+    expected = compare.compare_seeds(
+        other.seed_values, own.seed_values, **spread(mine, 12, "avg_pooled", model="my_model")
+    )
     assert (other.versus, other.versus_low, other.versus_p) == (expected.difference, expected.low, expected.p)
     delta = cell(table, other.row, "delta")
     assert (delta.value, delta.low, delta.high) == (expected.difference, expected.low, expected.high)
