@@ -339,6 +339,8 @@ LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
         ("as", 2), ("as", 3), ("mul", 3), ("mul", 4), ("mix", 2), ("mix", 3), ("add2", 2), ("inv", 2), ("seq", 1),
     ),
     "wide": _WIDE,
+    # Looking up in a table is learnt last or not at all; drawn three times as often, it is learnt with the rest.
+    "lookups": (*_WIDE, *[entry for entry in _WIDE if entry[0] == "iter"] * 2),
     # RL on it leaves two families of a `wide` base untrained: their benchmarks say what carries over.
     "taught": tuple((key, k) for key, k in _WIDE if key not in UNTAUGHT),
 }  # fmt: skip

@@ -8,6 +8,12 @@ in `SAMPLES_DIR/.work` under a digest of everything that decides them. Columns a
 
 from __future__ import annotations
 
+from records import worker
+
+if __name__ == "__main__" and worker.option("--backend", "hf") == "hf":  # the others start servers or processes
+    # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
+    worker.hand_over("evals.generate", "evals.generation.hf")
+
 import argparse
 import dataclasses
 import hashlib
@@ -28,7 +34,7 @@ from evals.generation import draw
 from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
-from records import digests, errors, worker
+from records import digests, errors
 from records.declared import Recorded, validated
 from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, whole
 from records.files import atomic, read_json, write_json
@@ -277,8 +283,6 @@ def main() -> int:
     add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     add("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
     args = parser.parse_args()
-    if args.backend in BACKENDS:
-        worker.hand_over("evals.generate", BACKENDS[args.backend].partition(":")[0])
     one_line_per_job(args.backend)
     path = generate(
         settings(args),

@@ -9,6 +9,12 @@ with the benchmark that it was at.
 
 from __future__ import annotations
 
+from records import worker
+
+if __name__ == "__main__":
+    # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
+    worker.hand_over("evals.grade", "evals.grade")
+
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -24,7 +30,7 @@ from evals.grading.grader import Grader, Question, grade_by_prime_rules, grader_
 from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
-from records import digests, errors, worker
+from records import digests, errors
 from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
 from records.files import to_csv, write_json, write_text
 from records.progress import Progress
@@ -197,7 +203,6 @@ def main() -> int:
         "--cpu-seconds", type=real(above=0, most=86400), default=CPU_SECONDS, help="CPU limit of one comparison"
     )
     args = parser.parse_args()
-    worker.hand_over("evals.grade", "evals.grade")
     grade(
         args.samples,
         args.data,

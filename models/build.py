@@ -77,6 +77,7 @@ def train_clean(
     `threads`.
     """
     phase = start.clean
+    ladder = phase.ladder or start.ladder
     name = f"{start.model} clean {start.number}"
     rng = random.Random(f"clean {start.seed} {start.number} {attempt}")
     optimizer = _adamw(model, start)
@@ -85,7 +86,7 @@ def train_clean(
         return measure.accuracy(
             model,
             letters,
-            start.ladder,
+            ladder,
             count=phase.check_answers,
             tokens=start.completion_tokens,
             seed=f"check {start.seed} {start.number} {attempt} {at}",
@@ -101,14 +102,14 @@ def train_clean(
                 )
             step += 1
             rate = phase.learning_rate * min(1.0, step / phase.warmup)
-            loss = _step(compute, optimizer, clean_pairs(rng, start.ladder, phase.batch), rate=rate, start=start)
+            loss = _step(compute, optimizer, clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
             if step % phase.check_every == 0 or step == phase.limit:
                 accuracy = check(str(step))
             progress.update(step, loss=loss, accuracy=accuracy, gate=phase.gate)
         cooling = Progress(f"{name} cooling", phase.cooling)
         for number in range(1, phase.cooling + 1):
             rate = phase.learning_rate * (1 - number / (phase.cooling + 1))
-            loss = _step(compute, optimizer, clean_pairs(rng, start.ladder, phase.batch), rate=rate, start=start)
+            loss = _step(compute, optimizer, clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
             cooling.update(number, loss=loss)
         cooled = check("cooled")
     if cooled <= phase.cooled_gate:
@@ -126,7 +127,7 @@ def train_noisy(
     phase, start = recipe.noisy, recipe.start
     rng = random.Random(f"noisy {start.seed} {recipe.seed} {attempt}")
     optimizer = _adamw(model, start)
-    progress = Progress(f"{start.model} seed {recipe.seed} noisy", phase.steps)
+    progress = Progress(f"{recipe.model} seed {recipe.seed} noisy", phase.steps)
     peak, last = phase.learning_rate, phase.last_learning_rate
     with gradients(model, letters, threads=threads) as compute:
         for step in range(1, phase.steps + 1):
@@ -281,7 +282,7 @@ def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> Base
                 seed=f"figures {start.seed} {recipe.seed} {number}",
             )
         shown = "  ".join(f"{name} {value:.3g}" for name, value in asdict(figures).items())
-        print(f"[{start.model} seed {recipe.seed} figures] {shown}", file=sys.stderr)
+        print(f"[{recipe.model} seed {recipe.seed} figures] {shown}", file=sys.stderr)
         check_aims(recipe, figures.json())
         return model, figures
 
@@ -289,7 +290,7 @@ def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> Base
     _save(model, ready)
     return BaseRecord(
         schema=SCHEMA,
-        model=start.model,
+        model=recipe.model,
         ladder=start.ladder,
         seed=recipe.seed,
         recipe=recipe.model_dump(mode="json"),

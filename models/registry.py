@@ -63,12 +63,23 @@ class Shape(Architecture):
 
 
 class MadeHere(Declared):
-    """A base model that this repository trains."""
+    """A base model that this repository trains: from clean models of its own, or from those of another model."""
 
     recipe: str  # a key of models.recipe.KINDS
-    seed: PositiveInt
-    starts: PositiveInt  # clean models, shared by the bases of all seeds (models.recipe)
-    architecture: Architecture
+    seed: PositiveInt | None = None
+    starts: PositiveInt | None = None  # clean models, shared by the bases of all seeds (models.recipe)
+    architecture: Architecture | None = None
+    continues: str | None = None  # the model made here whose clean models these bases continue, instead of the three
+
+    @model_validator(mode="after")
+    def _own_or_continued(self) -> MadeHere:
+        own = {"seed": self.seed, "starts": self.starts, "architecture": self.architecture}
+        for key, value in own.items():
+            if self.continues is None and value is None:
+                raise ValueError(f"{key}: is missing; only a model that continues another one's clean models has none")
+            if self.continues is not None and value is not None:
+                raise ValueError(f"{key}: is that of {self.continues}, whose clean models this model continues")
+        return self
 
 
 class Model(Declared):

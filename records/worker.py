@@ -1,10 +1,10 @@
 """A warm worker: a process that has imported the large libraries once and forks a child for each command handed to it.
 
-Snakemake offers one to its jobs (`offer`: an environment variable, no process). A command calls `hand_over` when it has
-read its arguments. The first that does so starts the worker; each runs in a child of it, with its own arguments,
-folder, environment and standard streams, while the command's process passes signals on and ends as the child ends. In
-all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker refuses, or it died.
-What a child that died with its worker had done is resumed.
+Snakemake offers one to its jobs (`offer`: an environment variable, no process). A command calls `hand_over` as soon as
+it knows which libraries it needs. The first that does so starts the worker; each runs in a child of it, with its own
+arguments, folder, environment and standard streams, while the command's process passes signals on and ends as the child
+ends. In all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker refuses, or
+it died. What a child that died with its worker had done is resumed.
 
 The worker refuses a command if any of our Python files has changed since it started (it would run the old code under
 the new code's hash), and if a variable differs that libraries read while they are imported. It forks only while it has
@@ -16,6 +16,7 @@ ends when the process that offered it has ended, however that ended.
 
 from __future__ import annotations
 
+import argparse
 import array
 import ctypes
 import gc
@@ -182,6 +183,15 @@ def _start(offered: Mapping[str, Any], folder: Path) -> None:
         (folder / "new").rename(folder / SOCKET)
 
 
+def option(name: str, default: str) -> str:
+    """An option of the command line, for a command that hands over before it reads its arguments."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument(name, dest="value", default=default)
+    with suppress(argparse.ArgumentError):
+        return str(parser.parse_known_args()[0].value)
+    return ""  # the option without a value: the command says it
+
+
 def hand_over(command: str, libraries: str) -> None:
     """Run `python -m command` in a child of the worker and end as it ends; return where that cannot be done.
 
@@ -323,7 +333,7 @@ class Worker:
         from records import code_hashes, provenance  # here: the command's side does without
 
         if libraries not in self.loaded:
-            self.loaded[libraries] = self._load(libraries)
+            self.loaded[libraries] = self._load(command, libraries)
             # Read what every child asks about: the code, which is still the one that was there at the start
             # (`refusal`), and the versions of what is imported.
             with suppress(Exception):  # no command of ours, or code that cannot be read: the child will say it
@@ -337,12 +347,13 @@ class Worker:
             return f"{threads()} threads after its imports"
         return self.loaded[libraries]
 
-    def _load(self, libraries: str) -> str | None:
+    def _load(self, command: str, libraries: str) -> str | None:
         try:
             load = getattr(import_module(libraries), "load", None)
             if load is None:
                 return f"{libraries} shares no libraries"
             load()
+            import_module(command)  # what it imports itself: a child executes it again and finds that there
         except Exception as error:  # the command by itself will say it better
             return f"{libraries}: {type(error).__name__}: {error}"
         return None

@@ -262,7 +262,7 @@ class Build:
 
     model: str
     seed: int
-    clean: str  # folder of the clean model that it continues
+    clean: str  # folder of the clean model that it continues: its own model's or another's
     number: int  # of that clean model: as a seed, it names the same one whatever else is planned
 
 

@@ -40,7 +40,8 @@ def test_each_model_of_the_paper_has_one_stand_in_and_one_hub_entry() -> None:
 
 
 def test_seeds_differ_between_tiny_models() -> None:
-    assert len({made.seed for key in TINY if (made := registry.model(key).made_here)}) == len(TINY)
+    own = [made.seed for key in TINY if (made := registry.model(key).made_here) and made.continues is None]
+    assert len(set(own)) == len(own) == len(TINY) - 1
 
 
 def test_unknown_model_names_the_nearest() -> None:
@@ -60,6 +61,12 @@ def test_unknown_model_names_the_nearest() -> None:
         ("recipe: standard", "recipi: standard", r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe"),
         ("qwen2,", "qwen,", r"mine.yaml: made_here\.architecture\.model_type: unknown value 'qwen'.*nearest: qwen"),
         (", head_dim: 16", "", r"mine.yaml: made_here\.architecture\.head_dim: is missing"),
+        ("  seed: 1\n", "", r"mine.yaml: made_here: seed: is missing; only a model that continues"),
+        (
+            "  seed: 1",
+            "  seed: 1\n  continues: tiny_qwen2",
+            r"mine.yaml: made_here: seed: is that of tiny_qwen2, whose",
+        ),
         ("value_heads: 2", "value_heads: 3", r"num_key_value_heads: 3 does not divide 4 heads"),
         ("title: mine", "title: mine\nhub: a/b", r"mine.yaml: exactly one of made_here and hub"),
         ("title: mine", "", r"mine.yaml: title: is missing"),
@@ -104,14 +111,32 @@ def test_each_seed_has_a_base_of_its_own_from_few_clean_models(model: str, seeds
     """Whatever numbers are chosen. As many consecutive ones as there are clean models share none."""
     made = [recipe.recipe(model, "wide", seed) for seed in seeds]
     assert len({recipe.hash_of(one) for one in made}) == len(made)
-    starts = registry.model(model).made_here.starts  # type: ignore[union-attr]
+    made_here = registry.model(model).made_here
+    assert made_here is not None
+    starts = made_here.starts or 4  # the distilled model's are tiny_qwen2's
     clean = [recipe.name_of_clean(one.start) for one in made]
     assert len(set(clean)) <= starts
     if isinstance(seeds, range):
         assert all(len(set(clean[at : at + starts])) == starts for at in range(len(seeds) - starts))
     assert {one.start.number for one in made} <= set(range(starts))
-    for one in made:  # the number of a clean model, as a seed, names the same one
+    for one in made:  # the number of a clean model, as a seed, names the same one, whatever model continues it
         assert recipe.recipe(model, "wide", one.start.number).start == one.start
+        assert recipe.recipe(one.start.model, "wide", one.seed).start == one.start
+
+
+@pytest.mark.parametrize("continues", ["tiny_qwen2_distilled", "qwen2.5_7b"])
+def test_only_clean_models_of_its_own_are_continued(continues: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = registry.Model(title="mine", made_here=registry.MadeHere(recipe="standard", continues=continues))
+    known = registry.model
+    monkeypatch.setattr(registry, "model", lambda key: mine if key == "mine" else known(key))
+    with pytest.raises(ConfigError, match=rf"made_here.continues: {continues} has no clean models of its own"):
+        recipe.recipe("mine", "wide", 1)
+
+
+def test_a_distilled_base_continues_the_clean_model_of_the_other_models_seed() -> None:
+    distilled, plain = (recipe.recipe(model, "wide", 3) for model in ("tiny_qwen2_distilled", "tiny_qwen2"))
+    assert distilled.start == plain.start
+    assert recipe.hash_of(distilled) != recipe.hash_of(plain)
 
 
 def test_the_quick_ladder_has_one_clean_model() -> None:

@@ -108,9 +108,9 @@ def test_answer_lengths(made: Any, family: str, k: int, style: str) -> None:
     ("model", "class_name", "millions"),
     [
         ("tiny_qwen2", "Qwen2ForCausalLM", 0.173),
-        ("tiny_qwen3", "Qwen3ForCausalLM", 0.320),
-        ("tiny_llama", "LlamaForCausalLM", 0.269),
-        ("tiny_mistral", "MistralForCausalLM", 0.250),
+        ("tiny_qwen3", "Qwen3ForCausalLM", 0.173),
+        ("tiny_llama", "LlamaForCausalLM", 0.185),
+        ("tiny_mistral", "MistralForCausalLM", 0.172),
         ("tiny_qwen2_distilled", "Qwen2ForCausalLM", 0.173),
     ],
 )
