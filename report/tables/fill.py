@@ -428,7 +428,8 @@ def _difference_of_seeds(cell: Cell, other: Cell, tree: Tree) -> Comparison | No
     """Of two cells by their seeds' values alone; None for a cell and itself, and without a seed in common."""
     from evals.stats import compare
 
-    spread = _spread_of_measure(tree, cell.column, other.checkpoints[0].run.variant)
+    run = other.checkpoints[0].run
+    spread = _spread_of_measure(tree, cell.column, run.model, run.variant)
     comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
     return None if comparison.difference is None or cell.runs == other.runs else comparison
 
