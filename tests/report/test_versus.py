@@ -93,7 +93,7 @@ def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree, readings: 
                 assert found.high - found.low < (2.0 if found.kind == "delta" else 1.0)
             if found.versus_level == "seed":
                 assert found.versus_n is not None
-                # Its own and two of what the model's rows say; the models of Table 2 have two rows, and so one difference.
+                # Its own and two of what the model's rows say; a model of Table 2 has two rows, and so one difference.
                 assert found.versus_df == found.versus_n + (-1 if key == "2" else 1)
 
 
