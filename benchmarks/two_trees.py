@@ -1,6 +1,6 @@
 """Do two trees of one matrix agree as their intervals say? Made with other bases, they are a test of those intervals.
 
-    python -m benchmarks.two_trees results/reference/embedded results/reference/embedded_amd
+    python -m benchmarks.two_trees results/reference/embedded_xeon results/reference/embedded_amd
 
 For each cell of at least four seeds on both sides: does the second tree's mean lie in the first one's 95 % interval,
 and how many standard errors of their difference are the two apart? Of two means drawn alike the second lies in the

@@ -246,3 +246,15 @@ def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch, t
     assert one.load(COMMAND, COMMAND) is None
     monkeypatch.setattr(worker, "threads", lambda: 2)
     assert one.load(COMMAND, COMMAND) == "2 threads after its imports"
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [([], "hf"), (["--backend", "vllm", "--out", "x"], "vllm"), (["--out", "x", "--backend=openai"], "openai"),
+     (["--backend"], "")],
+)  # fmt: skip
+def test_an_option_is_read_before_the_arguments_are(
+    argv: list[str], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evals.generate", *argv])
+    assert worker.option("--backend", "hf") == value

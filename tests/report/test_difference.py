@@ -42,7 +42,7 @@ def test_it_is_the_paired_t_test_of_all_their_seeds(trees: list[str]) -> None:
 
 def test_a_base_counts_once_however_many_trees_have_it() -> None:
     """The tuned tree has the embedded one's bases 1 to 8, and 9 to 12 beside them."""
-    embedded, tuned = open_tree(KEPT / "embedded"), open_tree(KEPT / "tuned")
+    embedded, tuned = open_tree(KEPT / "embedded_xeon"), open_tree(KEPT / "tuned")
     found, again = difference.pairs([embedded, embedded, tuned], "tepo", "grpo")
     assert again == len([run for run in embedded.runs if run.method == "tepo"])
     qwen = [pair.a.seed for pair in found if pair.a.model == "tiny_qwen2"]
@@ -65,7 +65,7 @@ def test_of_a_sweep_each_method_is_taken_at_its_value(compared: str) -> None:
 
 
 def test_what_cannot_be_compared_is_said() -> None:
-    embedded, tuned = open_tree(KEPT / "embedded"), open_tree(KEPT / "tuned")
+    embedded, tuned = open_tree(KEPT / "embedded_xeon"), open_tree(KEPT / "tuned")
     with pytest.raises(ConfigError, match=r"kl_cof.*kl_cov"):
         difference.pairs([embedded], "tepo", "kl_cof")
     with pytest.raises(ConfigError, match="one method there"):

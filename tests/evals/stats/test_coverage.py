@@ -105,16 +105,16 @@ def kept() -> list[seed_coverage.Cells]:
 
 
 @pytest.mark.slow
-def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_eight_seeds_and_more_with_four(
+def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_four_seeds_and_with_eight(
     kept: list[seed_coverage.Cells],
 ) -> None:
     for what in ("score", "difference"):
-        for seeds, (least, most) in {8: (93, 97), 4: (93, 99)}.items():
+        for seeds in (4, 8):
             lines = [line for line in kept if (line.what, line.seeds) == (what, seeds)]
             cells = sum(line.cells for line in lines)
             assert cells > 100
-            assert least <= sum(line.cells * line.coverage for line in lines) / cells <= most
-    assert {line.seeds for line in kept} == {2, 4, 8}
+            assert 93 <= sum(line.cells * line.coverage for line in lines) / cells <= 97
+    assert {line.seeds for line in kept} == {4, 8}
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_the_page_prints_the_table_of_kept_cells(kept: list[seed_coverage.Cells]
 def test_the_page_prints_how_the_two_kept_trees_agree() -> None:
     """Of two means drawn alike 83 % lie in the other's interval: so do the differences, and the main model's scores."""
     reference = PAGE.parents[1] / "results" / "reference"
-    lines = two_trees.agreement(reference / "embedded", reference / "embedded_amd")
+    lines = two_trees.agreement(reference / "embedded_xeon", reference / "embedded_amd")
     page = PAGE.read_text(encoding="utf-8")
     assert all(line in page for line in two_trees.markdown(lines))
     assert all(line.inside > 0.8 for line in lines if line.what == "difference" or line.model == "tiny_qwen2")
