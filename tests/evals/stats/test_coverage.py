@@ -138,15 +138,15 @@ def test_the_page_prints_how_the_two_kept_trees_agree() -> None:
 
 
 @pytest.mark.slow
-def test_a_tree_agrees_with_itself_and_not_with_one_that_is_30_points_lower(tmp_path: Path) -> None:
+def test_a_tree_agrees_with_itself_and_not_with_one_that_is_20_points_lower(tmp_path: Path) -> None:
     kept = PAGE.parents[1] / "results" / "reference" / "embedded"
     same = two_trees.agreement(kept, kept)
     assert all((line.inside, line.apart, line.beyond) == (1.0, 0.0, 0.0) for line in same)
     scores = pd.read_csv(kept / "scores.csv.gz")
-    scores["score"] = (scores["score"] - 0.3).clip(lower=0)
+    scores["score"] = (scores["score"] - 0.2).clip(lower=0)
     scores.to_csv(tmp_path / "scores.csv", index=False)
     lower = {(line.what, line.model): line for line in two_trees.agreement(kept, tmp_path)}
-    assert lower["score", "tiny_qwen2"].beyond > 0.9
+    assert lower["score", "tiny_qwen2"].inside < 0.05
     assert lower["difference", "tiny_qwen2"].beyond < 0.05
 
 
