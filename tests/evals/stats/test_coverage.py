@@ -147,7 +147,7 @@ def test_a_tree_agrees_with_itself_and_not_with_one_that_is_20_points_lower(tmp_
     scores.to_csv(tmp_path / "scores.csv", index=False)
     lower = {(line.what, line.model): line for line in two_trees.agreement(kept, tmp_path)}
     assert lower["score", "tiny_qwen2"].inside < 0.05
-    assert lower["difference", "tiny_qwen2"].beyond < 0.05
+    assert lower["difference", "tiny_qwen2"].inside > 0.95  # not all: a score does not fall below 0
 
 
 def _cells(line: str) -> list[str]:
