@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import atexit
 import ctypes
 import gc
 import hmac
@@ -33,6 +34,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -480,6 +482,25 @@ def _become(request: Mapping[str, Any]) -> None:
     runpy.run_module(request["command"], run_name="__main__", alter_sys=True)
 
 
+def _run(request: Mapping[str, Any]) -> None:
+    """Run the command in this child and end, as the interpreter would but for the last step: it would take apart all
+    that the worker imported, .4 s for each command. The system takes the memory back at once. `multiprocessing` ends
+    its children in this way too."""
+    try:
+        _become(request)
+        status = 0
+    except SystemExit as ending:
+        if not (ending.code is None or isinstance(ending.code, int)):
+            raise  # a text to be printed; other exceptions, too, are for the interpreter to show
+        status = ending.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)  # what libraries print from C
+    os._exit(status)
+
+
 def keep_memory() -> None:
     """Let glibc keep what torch frees for the next tensor instead of giving it back to the system. On a tiny model that
     is half the page faults of a run and 5 % of its time, at the same peak. A MALLOC_ variable of the user's stands."""
@@ -511,7 +532,7 @@ def main() -> int:
         owner, worker.stopping = -1, True
     request = worker.serve(owner)
     if request is not None:
-        _become(request)
+        _run(request)
     return 0
 
 

@@ -1,8 +1,10 @@
 """A command for tests of `records.worker`: it does as its first argument says. `load` takes no time."""
 
+import atexit
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,6 +30,12 @@ def main() -> int:
         raise ValueError("of the command")
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "text":
+        sys.exit("why it ends")
+    if what == "leave":  # what the interpreter does at the end of a process, and a line in a buffer
+        atexit.register(print, "what was registered")
+        threading.Timer(0.2, print, ["a thread"]).start()
+        print("the end of the command")
     if what == "show":  # what a process can see of others
         print(sorted(name for name in os.environ if name.startswith(("TEPO_", "SECRET"))))
         print([link for link in map(_link, Path("/proc/self/fd").iterdir()) if "socket" in link or "pidfd" in link])

@@ -7,7 +7,7 @@ interval without a level. What is unknown is None and `how` says why.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -122,15 +122,12 @@ def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) ->
     >>> maj_at_k([["4", "5"]], [[True, False]]).tolist()
     [0.5]
     """
-    right = np.asarray(right_PK, bool)
+    right = np.asarray(right_PK, bool).tolist()
     scores = np.zeros(len(answers_PK))
     for problem, answers in enumerate(answers_PK):
-        votes: Counter[str] = Counter()
-        hits: defaultdict[str, int] = defaultdict(int)
-        for answer, is_right in zip(answers, right[problem], strict=True):
-            if answer is not None:
-                votes[answer] += 1
-                hits[answer] += int(is_right)
+        votes = Counter(answers)
+        del votes[None]
+        hits = Counter(answer for answer, is_right in zip(answers, right[problem], strict=True) if is_right)
         if votes:
             most = max(votes.values())
             tied = [answer for answer, count in votes.items() if count == most]

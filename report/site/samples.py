@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,24 +164,18 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
         for (id, prompt), of_item in groupby(rows, key=lambda row: (row["item"], row["prompt"])):
             yield Item(id, prompt, tuple(tuple(row[name] for name in RESPONSE) for row in of_item))
         return
-    sampled = _rows(tree.layout.samples(checkpoint), "samples.json", benchmark, SAMPLES)
     path = tree.layout.grades(checkpoint) / f"{benchmark}.parquet"
-    graded = {(row["item_id"], row["sample"]): row for row in _rows(path.parent, "grades.json", benchmark, GRADES)}
+    graded = {(id, sample): grade for id, sample, *grade in _rows(path.parent, "grades.json", benchmark, GRADES)}
+    sampled = _rows(tree.layout.samples(checkpoint), "samples.json", benchmark, SAMPLES)
     if len(graded) != len(sampled):
         raise CorruptInputError(f"{path}: {len(graded)} grades for {len(sampled)} responses")
-    items: dict[str, list[dict[str, Any]]] = {}
-    for row in sampled:
-        items.setdefault(row["item_id"], []).append(row)
-    for key, rows in items.items():
-        responses = []
-        for row in sorted(rows, key=lambda row: row["sample"]):
-            grade = graded.get((key, row["sample"]))
-            if grade is None:
-                raise CorruptInputError(f"{path}: no grade for item {key}, sample {row['sample']}")
-            responses.append(
-                (row["response"], row["stop"], row["tokens"], grade["verdict"], grade["extracted"], grade["rule"])
-            )
-        yield Item(key, rows[0]["prompt"], tuple(responses))
+    items: dict[str, tuple[str, list[tuple[int, Any]]]] = {}
+    for id, sample, prompt, *response in sampled:
+        if (grade := graded.get((id, sample))) is None:
+            raise CorruptInputError(f"{path}: no grade for item {id}, sample {sample}")
+        items.setdefault(id, (prompt, []))[1].append((sample, (*response, *grade)))
+    for id, (prompt, responses) in items.items():
+        yield Item(id, prompt, tuple(response for _, response in sorted(responses, key=itemgetter(0))))
 
 
 # The sample that a reference keeps.
@@ -335,17 +330,17 @@ def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
     ]
 
 
-def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Rows of one benchmark in a folder of samples or grades. What is not UTF-8 is shown as escapes, not refused."""
     import pyarrow as pa
 
     entry = store.entry_of(store.read_record(folder / record), folder / record, benchmark)
     table = store.read_table(folder / f"{benchmark}.parquet", columns, entry)
-    values_of = {}
+    values = []
     for name in columns:
         is_text = pa.types.is_string(table[name].type) or pa.types.is_large_string(table[name].type)
-        values_of[name] = store.texts(table[name], "backslashreplace") if is_text else table[name].to_pylist()
-    return [dict(zip(columns, values, strict=True)) for values in zip(*values_of.values(), strict=True)]
+        values.append(store.texts(table[name], "backslashreplace") if is_text else table[name].to_pylist())
+    return list(zip(*values, strict=True))
 
 
 # The browser of responses: which checkpoints and benchmarks can be looked at.

@@ -116,6 +116,15 @@ def test_it_ends_as_the_command_does_and_the_worker_lives_on(served: Served, wha
     assert len(served.log.read_text(encoding="utf-8").splitlines()) == 1
 
 
+def test_it_ends_as_a_process_does(served: Served) -> None:
+    """A child skips taking apart what the worker imported, and nothing else."""
+    for environment in ({}, {worker.VARIABLE: ""}):
+        inside = ALONE if environment else INSIDE
+        told = "the end of the command\na thread\nwhat was registered\n"
+        assert ended(served.run("leave", **environment)) == (0, f"leave {inside}{told}", "")
+        assert ended(served.run("text", **environment)) == (1, f"text {inside}", "why it ends\n")
+
+
 def waiting(served: Served, path: Path) -> tuple[subprocess.Popen[str], int]:
     process = served.run("wait", str(path))
     until(lambda: path.exists() and path.read_text(encoding="utf-8"))
