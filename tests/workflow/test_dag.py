@@ -133,6 +133,15 @@ def test_any_catalog_key_runs_by_name(copy: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_continues_another_ones_clean_models_runs_alone(copy: Path) -> None:
+    done = run_snakemake(copy, "-n", "--config", "models=tiny_qwen2_distilled")
+    assert done.returncode == 0, done.stdout + done.stderr
+    jobs = planned(done.stdout)
+    assert (jobs["clean"], jobs["base"], jobs["train"]) == (4, 4, 8)
+    assert "models/tiny_qwen2-clean-" in done.stdout
+
+
+@pytest.mark.slow
 def test_numbers_are_set_on_the_command_line(copy: Path) -> None:
     """As a user of other tools types it; the dotted keys are those that Snakemake refuses."""
     options = ("models=tiny_qwen2", "methods=grpo,tepo", "seeds=1,2,3", "training.learning_rate=3e-5")

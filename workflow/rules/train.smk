@@ -26,6 +26,7 @@ rule clean:
     log:
         "logs/cache/clean-{model}-{recipe}.log",
     wildcard_constraints:
+        model="[^/]+",  # also one that nothing is trained from, whose clean models another one continues
         recipe="[0-9a-f]{12}",
     priority: 2  # many runs wait for it
     conda:
