@@ -103,7 +103,7 @@ def columns(folder: Path) -> Iterator[tuple[tuple[str, int, str, str], pd.DataFr
     rows that share a spread."""
     scores = pd.read_csv(next(folder.glob("scores.csv*")))
     scores = scores[scores["step"] > 0]
-    scores[["method", "variant"]] = scores["method"].str.split("@", n=1, expand=True).fillna("")
+    scores[["method", "variant"]] = scores["method"].str.partition("@")[[0, 2]]
     yield from scores.groupby(["benchmark", "step", "variant", "model"])
 
 
