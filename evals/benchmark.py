@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
+from records import code_hashes, registries
 from records.errors import ConfigError, unknown
 
 Row = Mapping[str, Any]
@@ -108,9 +108,6 @@ class KnownBad:
 class Benchmark:
     """One benchmark. Raises ConfigError, on construction, for a value that is not allowed."""
 
-    # Text for people: it decides no number, so a change of it draws no response again (`records.code_hashes`).
-    PROSE: ClassVar = frozenset({"title", "licence", "checked_against", "notes", "meant"})
-
     key: str
     title: str
     source: Source
@@ -156,47 +153,59 @@ class Benchmark:
 # The registry. A file in `evals/tasks/` is registered by being there.
 
 # The paper's seven, in the order of its tables: what `all` means.
+COMMAND_LINE = "command line"
+# Some benchmarks read an upstream answer with a function of the grader. Each pins the sha256 of its items, so a change
+# there cannot pass unseen, and a correction of the grader need not draw all responses again.
+NO_GRADER = {"evals.fetch": ("evals.grading",), "evals.generate": ("evals.grading",)}
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 
 
 @cache
-def _registered() -> dict[str, tuple[Benchmark, str]]:
-    """Key -> entry and the module that defines it."""
+def _entries(module: str) -> dict[str, Benchmark]:
+    """What one file defines, by key."""
+    file = f"{module.replace('.', '/')}.py"
+    task = importlib.import_module(module)
+    own = [*getattr(task, "BENCHMARKS", ()), *([task.BENCHMARK] if hasattr(task, "BENCHMARK") else [])]
+    if not own:
+        raise ConfigError(f"{file}: defines neither BENCHMARK nor BENCHMARKS")
+    return {entry.key: entry for entry in own}
+
+
+@cache
+def keys() -> tuple[str, ...]:
+    """Keys of all benchmarks: the paper's seven in its order, then the others. It imports every file."""
     import evals.tasks
 
-    entries: dict[str, tuple[Benchmark, str]] = {}
-    for module in sorted(pkgutil.iter_modules(evals.tasks.__path__), key=lambda module: module.name):
-        file = f"evals/tasks/{module.name}.py"
-        task = importlib.import_module(f"evals.tasks.{module.name}")
-        own = list(getattr(task, "BENCHMARKS", ()))
-        if hasattr(task, "BENCHMARK"):
-            own.append(task.BENCHMARK)
-        if not own:
-            raise ConfigError(f"{file}: defines neither BENCHMARK nor BENCHMARKS")
-        for entry in own:
-            if entry.key in entries:
-                raise ConfigError(f"{file}: key {entry.key!r} is taken")
-            entries[entry.key] = (entry, task.__name__)
-    others = [key for key in entries if key not in PAPER]
-    return {key: entries[key] for key in (*PAPER, *others)}
+    found: list[str] = []
+    for module in registries.modules("evals.tasks", evals.tasks.__path__):
+        if taken := set(found) & set(_entries(module)):
+            raise ConfigError(f"{module.replace('.', '/')}.py: key {min(taken)!r} is taken")
+        found += _entries(module)
+    return (*PAPER, *(key for key in found if key not in PAPER))
 
 
-def keys() -> tuple[str, ...]:
-    """Keys of all benchmarks: the paper's seven in its order, then the others."""
-    return tuple(_registered())
+@cache
+def modules_of(key: str, where: str = "evals/tasks", name: str = "benchmark") -> tuple[str, ...]:
+    """The files that are imported to find a benchmark; the last one defines it. ConfigError for an unknown key, with
+    the place and the name of what was given."""
+    import evals.tasks
+
+    candidates = registries.declaring("evals.tasks", evals.tasks.__path__, key)
+    for number, module in enumerate(candidates, 1):
+        if key in _entries(module):
+            return candidates[:number]
+    raise unknown(where, name, key, (*(["all"] if where == COMMAND_LINE else []), *keys()))
 
 
 def benchmark(key: str) -> Benchmark:
     """The benchmark `key`; ConfigError with the nearest match for one that is not there."""
-    if key not in _registered():
-        raise unknown("evals/tasks", "benchmark", key, keys())
-    return _registered()[key][0]
+    return _entries(modules_of(key)[-1])[key]
 
 
-def module_of(key: str) -> str:
-    """The module in `evals.tasks` that defines a benchmark."""
-    benchmark(key)
-    return _registered()[key][1]
+def code(module: str, keys: Iterable[str]) -> code_hashes.Code:
+    """The code of the command `module` on these benchmarks."""
+    files = sorted({file for key in keys for file in modules_of(key)})
+    return code_hashes.command(module, *files, unhashed=NO_GRADER.get(module, ()))
 
 
 def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
@@ -205,8 +214,7 @@ def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
     parts = [part.strip() for name in names for part in name.split(",")]
     selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
     for key in selected:
-        if key not in _registered():
-            raise unknown("command line", "--benchmarks", key, ("all", *keys()))
+        modules_of(key, COMMAND_LINE, "--benchmarks")
     if not selected:
         raise ConfigError("benchmarks: none given")
     if twice := sorted({key for key in selected if selected.count(key) > 1}):

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evals import data
-from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
-from records import digests, errors
+from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, code, select
+from records import digests, errors, used_code
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from records.files import read_jsonl
 
@@ -230,9 +230,11 @@ def main() -> int:
         raise ConfigError(
             f"fetch: --from: one file is one benchmark, got {len(benchmarks)}; for several: --mirror FOLDER"
         )
+    used = used_code.start(code("evals.fetch", (benchmark.key for benchmark in benchmarks)))
     for benchmark in benchmarks:
         path = fetch(benchmark, args.data, mirror=args.mirror, file=args.file)
         print(f"{benchmark.key}: {benchmark.n} items in {path}, sha256 as registered")
+    used.check()
     return 0
 
 

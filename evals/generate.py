@@ -29,12 +29,12 @@ from typing import Any
 
 from evals import data as items_of
 from evals import store
-from evals.benchmark import PROMPTS, Benchmark, select
+from evals.benchmark import PROMPTS, Benchmark, code, select
 from evals.generation import draw
 from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
-from records import digests, errors
+from records import digests, errors, used_code
 from records.declared import Recorded, validated
 from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, whole
 from records.files import atomic, read_json, write_json
@@ -139,6 +139,9 @@ def generate(
     prompt_limit: tokens. model: the engine of these settings, where it is there already. Raises MissingInputError,
     CorruptInputError or ConfigError before the model is loaded wherever it can.
     """
+    used = used_code.start(
+        code("evals.generate", (benchmark.key for benchmark in benchmarks)), inputs=(settings.model, data)
+    )
     model = model or engine(backend, settings)
     identity = model.identity()  # before anything is read of a folder that may be damaged
     out = Path(out)
@@ -165,6 +168,7 @@ def generate(
         file = items_of.found_in(data, plan.benchmark)
         entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
         slot.publish(out / f"{plan.benchmark.key}.parquet")
+    used.check()
     target = out / "samples.json"
     record = {
         "schema": SCHEMA,
@@ -174,6 +178,7 @@ def generate(
         "engine": model.describe(),
         "seed": settings.seed,
         "benchmarks": entries,
+        "code": used.hash,
         "environment": environment(),
     }
     write_json(target, digests.with_own(record))

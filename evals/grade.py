@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from evals import data
-from evals.benchmark import Item, benchmark
+from evals.benchmark import Item, benchmark, code
 from evals.grading import prime
 from evals.grading.decide import Gold, gold
 from evals.grading.grader import Grader, Question, grade_by_prime_rules, grader_version, versions
 from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
-from records import digests, errors
+from records import digests, errors, used_code
 from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
 from records.files import to_csv, write_json, write_text
 from records.progress import Progress
@@ -56,6 +56,7 @@ def grade(
     samples_json = samples / "samples.json"
     sampled = read_record(samples_json)
     keys = list(benchmarks or sampled)
+    used = used_code.start(code("evals.grade", keys), inputs=(samples, folder))
     sample_entries = {key: entry_of(sampled, samples_json, key) for key in keys}
     entries = _earlier(out)
     rows: list[Disagreement] = []
@@ -81,7 +82,8 @@ def grade(
                 "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
-            _write_record(out, entries)  # after each benchmark: a killed run keeps those that are finished
+            used.check(last=key == keys[-1])
+            _write_record(out, entries, used.hash)  # after each benchmark: a killed run keeps those that are finished
             counts = Counter(grade.verdict for grade in grades)
             print(f"{key}: " + ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict]))
             if compare:
@@ -129,12 +131,13 @@ def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: di
     )
 
 
-def _write_record(out: Path, entries: dict[str, Any]) -> None:
+def _write_record(out: Path, entries: dict[str, Any], code: str) -> None:
     record = {
         "schema": SCHEMA,
         "grader_version": grader_version(),
         "versions": versions(),
         "benchmarks": entries,
+        "code": code,
     }
     write_json(out / "grades.json", digests.with_own(record))
 

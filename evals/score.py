@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import errors
+from records import errors, used_code
+from records.code_hashes import command
 from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
 from records.layout import Checkpoint, Results
 from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
@@ -310,9 +311,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not colon or not model or not key:
             raise ConfigError(f"--missing: {text!r} is not of the form MODEL:KEY")
         missing.append((model, key))
+    used = used_code.start(command("evals.score"))
     checkpoints = [Checkpoint.parse(path) for path in args.checkpoints]
     table = rows(args.results, checkpoints, args.benchmarks, missing=missing)
-    write_scores(args.out, table)
+    used.check()
+    write_scores(args.out, [{**row, "code": used.hash} for row in table])
     print(f"{args.out}: {len(table)} rows, {len(checkpoints)} checkpoints, {len(args.benchmarks)} benchmarks")
 
 

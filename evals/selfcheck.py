@@ -23,8 +23,10 @@ from evals.grading.verdict import Verdict
 from records import errors
 from records.errors import CorruptInputError, MissingInputError, Parser
 from records.progress import Progress
+from records.provenance import ROOT
 
-FOLDER = Path(__file__).parent / "grading" / "cases"
+DATA = ("evals/grading/cases",)
+FOLDER = ROOT / DATA[0]
 
 Key = tuple[str, str, str]
 """What names a case: set, gold, answer."""

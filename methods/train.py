@@ -79,6 +79,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         return 0
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
+    run.used.processes = not hasattr(adapter, "load")  # who shares no worker starts processes of its own
     plan = adapter.preflight(spec)
     loggers = log.chosen(os.environ.get(log.VARIABLE, ""))
     if plan_only:

@@ -34,13 +34,14 @@ from models.recipe import (
     Start,
     base_name,
     clean_record,
+    code,
     finished,
     hash_of,
     name_of_clean,
     recipe,
     record,
 )
-from records import digests, errors, lock, worker
+from records import digests, errors, lock, used_code, worker
 from records.errors import ConfigError, Parser, whole
 from records.files import write_json
 from records.progress import Progress
@@ -203,11 +204,13 @@ def _place(out: Path, record: str, made_by: Recipe | Start, train: Callable[[Pat
     # folder may be replaced; any other may hold somebody's work.
     if out.exists() and not (out / RECIPE).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out}: is not empty and holds no {record}; give another --out or remove it")
+    used = used_code.start(code(), inputs=[out])
     with _workplace(out) as work:
         ready = work / "ready"
         ready.mkdir()
         write_json(ready / RECIPE, made_by.model_dump(mode="json"))
         made = train(ready)
+        used.check()
         write_json(ready / record, made.model_dump(mode="json", by_alias=True))  # last: its presence means finished
         digests.write_folder(ready)
         if out.exists():  # empty, or a model without its record

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
-from records import digests, errors
+from records import code_hashes, digests, errors, used_code
 from records.errors import ConfigError, MissingInputError, Parser, whole
 from records.files import read_jsonl
 
@@ -59,6 +59,12 @@ def hub_rows(
     return rows
 
 
+def code(source: str) -> code_hashes.Code:
+    """What decides the prompts of a source; those that are generated do not depend on how a data set is read."""
+    unhashed = ("models.training_data",) if source == "arithmetic" else ("evals.grading",)
+    return code_hashes.Code("models.prompts", (code_hashes.closure("models.prompts", without=unhashed),), unhashed)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = Parser(prog="python -m models.prompts", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", default="arithmetic", help="arithmetic (default), dapo_math_17k, math_train")
@@ -70,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
+    used = used_code.start(code(args.source), inputs=filter(None, (args.data, args.model)))
     needed = OPTIONS["arithmetic" if args.source == "arithmetic" else "hub"]
     for name in ("ladder", "data", "model", "max_tokens"):
         if (getattr(args, name) is not None) != (name in needed):
@@ -92,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         digests.check_model(args.model)
         rows = hub_rows(problems, chosen, AutoTokenizer.from_pretrained(args.model), args.max_tokens)
+    used.check()
     digests.write(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     print(f"{args.out}: {len(rows)} prompts of {args.ladder or args.source}, seed {args.seed}")
 

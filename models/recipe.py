@@ -28,7 +28,7 @@ from pydantic import Field
 from models import registry
 from models.registry import Architecture, MadeHere
 from records import digests
-from records.code_hashes import closure, code_hash
+from records.code_hashes import Code, command
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, CorruptInputError, unknown
 from records.files import read_json
@@ -266,15 +266,15 @@ class BaseRecord(Declared):
 
 def hash_of(recipe: Recipe | Start) -> str:
     """12 hex digits over the recipe and the code that decides the weights."""
-    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + _code()
+    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + code().hash
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @cache
-def _code() -> str:
-    """Of what builds a base. Not of this file and the registry: what they say of a model is the recipe itself.
-    Nor of `methods.sampling`, which gives the tokens of `generate` or is not used."""
-    return code_hash(closure("models.build", without=("models.recipe", "models.registry", "methods")))
+def code() -> Code:
+    """What builds a base. Not this file and the registry: what they hold about a model is the recipe itself. Nor
+    `methods.sampling`, which gives the tokens of `generate` or is not used."""
+    return command("models.build", unhashed=("models.recipe", "models.registry", "methods"))
 
 
 @cache

@@ -17,7 +17,8 @@ from records.errors import unknown
 from records.files import read_yaml
 from records.provenance import ROOT
 
-FOLDER = ROOT / "config" / "models"
+DATA = ("config/models",)
+FOLDER = ROOT / DATA[0]
 
 
 class Architecture(Declared):

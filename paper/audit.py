@@ -16,7 +16,7 @@ from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
 from paper.versions import Version, Versions
-from records import digests, errors
+from records import digests, used_code
 from records.errors import Parser
 from records.files import write_text
 
@@ -268,4 +268,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from records.errors import ConfigError, CorruptInputError, unknown
 from records.files import read_csv
+from records.provenance import ROOT
 
 # From a printed percentage back to the count behind it: which k of n prints as 19.16?
 #
@@ -59,7 +60,8 @@ def candidates(percent: str, n: int) -> tuple[int, ...]:
     return tuple(k for k in around if 10000 * k // n == c or abs(2 * (10000 * k - c * n)) <= n)
 
 
-TABLES = Path(__file__).resolve().parent / "tables"
+DATA = ("paper/tables",)
+TABLES = ROOT / DATA[0]
 AVERAGE = "avg"
 HEADINGS = dict(  # column key -> printed heading, in printed order
     zip(

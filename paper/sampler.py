@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from records import errors
 from records.errors import CorruptInputError, MissingInputError, Parser
 from records.files import read_csv, to_csv, write_text
+from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -372,7 +373,8 @@ def rows() -> Iterator[Row]:
 # --- The CSV ----------------------------------------------------------------------------------------------------------
 
 COLUMNS = tuple(field.name for field in fields(Row))
-KEPT = Path(__file__).with_suffix(".csv")  # the claims, docs/sampler.md and its figure are made from it
+DATA = ("paper/sampler.csv",)
+KEPT = ROOT / DATA[0]  # the claims, docs/sampler.md and its figure are made from it
 COMMAND = "python -m paper.sampler"
 
 

@@ -16,6 +16,7 @@ from paper.printed import AVERAGE, COLUMN, HEADINGS, Paper, Row, block, measured
 from records.declared import Declared, Tuple, arguments_model, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
+from records.provenance import ROOT
 
 # What a sentence can say about the tables: one function per kind of check, found by its name in `sentences.yaml`.
 #
@@ -188,7 +189,8 @@ def _number(paper: Paper, cell: str) -> Decimal:
 
 # The declared sentences, and one finding per check.
 
-SENTENCES = Path(__file__).resolve().parent / "sentences.yaml"
+DATA = ("paper/sentences.yaml",)
+SENTENCES = ROOT / DATA[0]
 LONG = 90  # characters of a quote that a finding repeats
 Text = Annotated[str, Field(min_length=1)]
 

@@ -14,8 +14,10 @@ from paper.sentences import cell_of
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
+from records.provenance import ROOT
 
-VERSIONS = Path(__file__).resolve().parent / "versions.yaml"
+DATA = ("paper/versions.yaml",)
+VERSIONS = ROOT / DATA[0]
 UNKNOWN = "unknown"
 _NUMBER = re.compile(r"\d{1,3}\.\d\d")
 

@@ -1,20 +1,14 @@
-"""Hashes of the code behind a result, derived from import statements, so that nobody keeps lists of files.
+"""The project files behind a result and their hash, derived from the code, so that nobody keeps lists.
 
-`closure` follows the imports of an entry module; `code_hash` hashes the files it finds. What cannot change a number is
-left out of the hash:
+`closure` follows imports from an entry module and `code_hash` hashes the files that it finds, each whole: which of its
+functions a command calls is not known before it runs. Comments, docstrings and formatting are left out, unless a file
+reads documentation or source as data. `records.used_code` compares what a command did use with what was hashed here.
 
-- comments, docstrings, formatting, the arguments of `raise`, imports for type checkers only;
-- prose: a class may declare `PROSE: ClassVar = frozenset({"title", ...})`, and these arguments are left out of calls
-  that make it (of a mapping such as {label: meaning} the labels still count). `prose=True`, for pages that print them,
-  keeps them;
+A module depends on what it imports anywhere in the file, on a module that it names in a text ("evals.grading.worker"),
+and on the data files of its `DATA`: a tuple of files and folders, from the root. Two kinds are not followed:
+
 - modules that declare `DECIDES_NO_NUMBER = "<reason>"`, such as the run lock;
-- in the folders of `FORMULAS`, functions whose name no other code of the hash mentions: a formula that is new there, or
-  that only another method uses. A name counts wherever it stands (as a name, an attribute, an import or a whole text),
-  so that at worst too much is hashed.
-
-Beyond `import`, a module depends on a module that it names in a string ("evals.grading.worker") and on the data files
-that it locates by `__file__` or `ROOT`. Found by name at run time and therefore not followed: the catalog's files, the
-benchmarks' files, the trainer and the reward of a run. `workflow.code_hashes` names those for each stage.
+- the files of a registry, such as the catalog: they are found by name when a command runs, which then names them.
 """
 
 from __future__ import annotations
@@ -22,52 +16,87 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import TypeAlias
 
-from records.provenance import ROOT, sha256_file
+from records import registries
+from records.errors import ConfigError
+from records.provenance import ROOT, sha256_bytes, sha256_file
 
 DECIDES_NO_NUMBER = "its own result, the hash, changes when it matters"
-OUTPUTS = ("results", "docs", "logs")  # folders that the project writes: no input, though found by ROOT
-FORMULAS = ("methods/parts/",)  # collections of functions, of which each method uses some
-ROOMS = ("records", "methods", "evals", "models", "paper", "report", "workflow")
 
-PATH = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)*")  # a text that may name something in a module
-
-Word: TypeAlias = "str | list[Word]"
-
-
-@dataclass(frozen=True)
-class Prose:
-    """The arguments of a call that are text for people."""
-
-    fields: tuple[str, ...]  # names of positional arguments
-    names: frozenset[str]
+REGISTRIES = ("methods.catalog", "evals.tasks")
+# Who mentions one of these may read what the hash leaves out: then all files beside it count byte for byte.
+READS_TEXT = frozenset(
+    {
+        "__doc__",
+        "__file__",
+        "getdoc",
+        "getsource",
+        "getsourcelines",
+        "getcomments",
+        "getfile",
+        "get_source",
+        "linecache",
+    }
+)
+ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:\w+)?")  # "package.module" or "package.module:name"
+QUESTIONS = frozenset({"closure", "command"})  # calls that name a module and do not use it
 
 
 @dataclass(frozen=True)
 class Source:
     """What one file of Python depends on, and the digest of its code."""
 
-    modules: tuple[str, ...]  # project modules it imports or names
-    data: tuple[str, ...]  # data files it locates
-    code: str  # digest without prose
-    code_and_prose: str
-    names: frozenset[str]  # that its code mentions
+    modules: tuple[str, ...]  # project modules that it imports or names
+    data: tuple[str, ...]  # entries of its DATA
+    code: str
+    names: frozenset[str]  # that it mentions
     counts: bool  # False: it declares DECIDES_NO_NUMBER
+
+
+@dataclass(frozen=True)
+class Code:
+    """The project files that a command may use."""
+
+    command: str  # `python -m` this
+    parts: tuple[tuple[str, ...], ...]  # each has a hash of its own
+    unhashed: tuple[str, ...] = ()  # modules and packages that it may use besides
+    own: frozenset[str] = frozenset()  # files that a user adds: what these read must be hashed too, wherever it lies
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Of each part."""
+        return tuple(map(code_hash, self.parts))
+
+    @property
+    def hash(self) -> str:
+        return "-".join(self.hashes)
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset().union(*self.parts)
+
+
+def command(module: str, *named: str, unhashed: Iterable[str] = ()) -> Code:
+    """The code of `python -m MODULE`. named: the modules of registries that it uses; without any, it may use all."""
+    files = closure(module, *named, without=unhashed)
+    if not named:
+        reached = [package for package in REGISTRIES if f"{package.replace('.', '/')}/__init__.py" in files]
+        files = closure(module, *(name for package in reached for name in submodules(package)), without=unhashed)
+    return Code(module, (files,), tuple(unhashed))
 
 
 def closure(*modules: str, without: Iterable[str] = ()) -> tuple[str, ...]:
     """The project files that `modules` depend on at any depth, sorted, relative to the repository root.
 
-    Imports in functions count. A package's `__init__` counts with its modules, since Python runs it. Modules and
-    packages in `without` are not followed. `ValueError` for an entry that is no module of this project.
+    A package's `__init__` counts with its modules, since Python runs it. Modules and packages in `without` are not
+    followed. `ValueError` for an entry that is no module of this project, `ConfigError` for a DATA that names nothing.
     """
     for module in modules:
-        if _file_of(module) is None:
+        if file_of(module) is None:
             raise ValueError(f"code_hashes: {module} is no module of this project")
     files: set[str] = set()
     left_out = tuple(f"{name}." for name in without)
@@ -75,267 +104,152 @@ def closure(*modules: str, without: Iterable[str] = ()) -> tuple[str, ...]:
     todo = list(modules)
     while todo:
         module = todo.pop()
-        file = _file_of(module)
+        file = file_of(module)
         if module in seen or file is None or f"{module}.".startswith(left_out):
             continue
         seen.add(module)
-        source = _source(file)
-        if source.counts:
-            files.update([file, *source.data])
-            todo += source.modules
+        found = source(file)
+        if found.counts:
+            files.update([file, *(data for entry in found.data for data in _data_files(entry, file))])
+            todo += found.modules
             if "." in module:
                 todo.append(module.rpartition(".")[0])  # the package, whose `__init__` runs first
     return tuple(sorted(files))
 
 
-def submodules(package: str) -> tuple[str, ...]:
-    """The modules in a package's folder: those that a catalog registers because they are there."""
-    folder = ROOT / package.replace(".", "/")
-    return tuple(f"{package}.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__")
-
-
-def code_hash(files: Iterable[str], *, prose: bool = False) -> str:
+def code_hash(files: Iterable[str]) -> str:
     """12 hex digits over the code in `files` (relative to the root); data files count by their content."""
     digest = hashlib.sha256()
     files = sorted(set(files))
-    mentioned = _mentioned(files)
+    whole = any(READS_TEXT & source(file).names for file in files if file.endswith(".py"))
     for file in files:
-        if file.startswith(FORMULAS) and file.endswith(".py"):
-            parts = [part for name, part in _formulas(file) if name is None or name in mentioned]
-            content = " ".join(part.code_and_prose if prose else part.code for part in parts)
-        elif file.endswith(".py"):
-            source = _source(file)
-            content = source.code_and_prose if prose else source.code
-        else:
-            content = sha256_file(ROOT / file)
+        content = source(file).code if file.endswith(".py") and not whole else sha256_file(ROOT / file)
         digest.update(f"{file}\0{content}\n".encode())
     return digest.hexdigest()[:12]
 
 
-def _mentioned(files: Iterable[str]) -> set[str]:
-    """Names that the code of the files mentions; of a collection of formulas, what is mentioned of it mentions more."""
-    python = [file for file in files if file.endswith(".py")]
-    mentioned = {name for file in python if not file.startswith(FORMULAS) for name in _source(file).names}
-    todo = [entry for file in python if file.startswith(FORMULAS) for entry in _formulas(file)]
-    while found := [entry for entry in todo if entry[0] is None or entry[0] in mentioned]:
-        mentioned.update(*(part.names for _, part in found))
-        todo = [entry for entry in todo if entry not in found]
-    return mentioned
+def submodules(package: str) -> tuple[str, ...]:
+    """The modules of a registry."""
+    return registries.modules(package, [str(ROOT / package.replace(".", "/"))])
+
+
+def check_environment(files: Iterable[str]) -> None:
+    """ConfigError for a file that mentions the process's environment, which no hash covers."""
+    for file in files:
+        if file.endswith(".py") and (found := sorted(ENVIRONMENT & source(file).names)):
+            raise ConfigError(
+                f"{file}: mentions {found[0]}: no hash covers environment variables; make it an option of the method"
+            )
 
 
 @cache
-def _formulas(file: str) -> list[tuple[str | None, Source]]:
-    """Each function of a file under its name, and the rest of the file under None."""
-    path = ROOT / file
-    tree = ast.parse(path.read_bytes(), file)
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    rest = ast.Module([node for node in tree.body if node not in functions], [])
-    of_functions: list[tuple[str | None, Source]] = [(f.name, _read(ast.Module([f], []), path)) for f in functions]
-    return [(None, _read(rest, path)), *of_functions]
-
-
-@cache
-def _file_of(module: str) -> str | None:
+def file_of(module: str) -> str | None:
     """`a.b` -> `a/b.py` or `a/b/__init__.py`; None for a module that is not of this project."""
     base = module.replace(".", "/")
     return next((name for name in (f"{base}.py", f"{base}/__init__.py") if (ROOT / name).is_file()), None)
 
 
+def forget() -> None:
+    """Read every file again: one has been written since."""
+    file_of.cache_clear()
+    source.cache_clear()
+
+
 @cache
-def _source(file: str) -> Source:
+def source(file: str) -> Source:
+    """What a file of Python depends on; ConfigError for one that is not Python."""
     path = ROOT / file
-    return _read(ast.parse(path.read_bytes(), file), path)
-
-
-def _read(tree: ast.Module, path: Path) -> Source:
-    reader = _Reader(path)
-    reader.read(tree, reader.words)
-    code = "\n".join(word for word in reader.words if isinstance(word, str))
-    prose = "\n".join(str(word) for word in reader.words if not isinstance(word, str))
+    try:
+        tree = ast.parse(path.read_bytes(), file)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{file}: not Python ({error})") from error
+    reader = _Reader(file)
+    words = "\n".join(reader.words(tree))
+    declared = {name: value for name, value in map(_assigned, tree.body) if name is not None}
+    try:
+        data = ast.literal_eval(declared["DATA"] or ast.Tuple([])) if "DATA" in declared else ()
+        data = tuple(str(entry) for entry in data)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{file}: DATA: must be a tuple of texts, each a file or folder of this project") from error
     return Source(
-        modules=tuple(sorted(reader.modules)),
-        data=tuple(sorted(reader.data)),
-        code=hashlib.sha256(code.encode()).hexdigest(),
-        code_and_prose=hashlib.sha256(f"{code}\0{prose}".encode()).hexdigest(),
+        modules=tuple(sorted(name for name in reader.modules if file_of(name))),
+        data=data,
+        code=sha256_bytes(words.encode()),
         names=frozenset(reader.names),
-        counts=not any(_assigned(statement) == "DECIDES_NO_NUMBER" for statement in tree.body),
+        counts="DECIDES_NO_NUMBER" not in declared,
     )
 
 
 class _Reader:
-    """One walk over a file's syntax tree: `words` is its code, with prose as lists of words; and what it depends on.
+    """One walk over a syntax tree: its code as words, the names that it mentions and the modules that it depends on.
 
     Not `ast.dump`, whose output differs between versions of Python: a cluster's login node may have another one than
     its jobs. For the same reason empty fields are left out.
     """
 
-    def __init__(self, file: Path):
-        self.file = file
-        self.words: list[Word] = []
+    def __init__(self, file: str):
+        self.package = file.split("/")[:-1]
         self.modules: set[str] = set()
-        self.data: set[str] = set()
         self.names: set[str] = set()
-        self.aliases: dict[str, str] = {}  # name in this file -> name where it was imported from
 
-    def read(self, node: ast.AST, words: list[Word], noted: bool = False) -> None:
-        """Append `node` to `words`, and note what it depends on, unless that was `noted` with a node around it."""
-        match node:  # in the order of how many there are: this walk is most of the time that a dry run takes here
-            case ast.Name():
-                words.append(f"={node.id}")
-                self.names.add(node.id)
-                return
-            case ast.Constant():
-                if not noted:
-                    self._note_module(node.value)
-                if isinstance(node.value, str) and PATH.fullmatch(node.value):
-                    self.names.update(re.split("[.:]", node.value))
-                words.append(repr(node.value))
-                return
-            case ast.Import() | ast.ImportFrom():
-                self._note_imports(node)
+    def words(self, node: ast.AST, follows: bool = True) -> Iterator[str]:
+        """follows: whether a module that a text names counts."""
+        match node:
             case ast.Expr(value=ast.Constant(value=str())):  # a docstring
                 return
+            case ast.Import():
+                self.modules.update(alias.name for alias in node.names)
+            case ast.ImportFrom():
+                above = self.package[: len(self.package) + 1 - node.level] if node.level else []
+                base = ".".join([*above, *filter(None, [node.module])])
+                # `from a import b`: b is the module a.b, or something in a
+                self.modules.update([base, *(f"{base}.{alias.name}" for alias in node.names)])
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                for statement in node.orelse:
+                    yield from self.words(statement, follows)
                 return
-            case ast.Raise(exc=ast.Call(func=function)):
-                node = function  # which error, not its message
-            case ast.BinOp() | ast.Attribute() | ast.Subscript() | ast.Call() if not noted:
-                path = _located(node, self.file)
-                if path is not None:
-                    noted = True
-                    self.data.update(_data_files(path))
-                elif isinstance(node, ast.Call) and _called(node) == "closure":
-                    noted = True  # a question about these modules is no dependence on them
-        if isinstance(node, ast.Attribute):
-            self.names.add(node.attr)
-        words.append(type(node).__name__)
-        if isinstance(node, ast.Call):
-            name = _called(node)
-            prose = _prose().get(self.aliases.get(name, name))
-            if prose is not None:
-                self._read_call(node, prose, words)
+            case ast.Name():
+                self.names.add(node.id)
+            case ast.Attribute():
+                self.names.add(node.attr)
+            case ast.alias():
+                self.names.update(node.name.split("."))
+            case ast.Constant(value=str(text)):
+                if follows and MODULE.fullmatch(text):
+                    self.modules.add(text.partition(":")[0])
+                if text.isidentifier():
+                    self.names.add(text)
+            case ast.keyword(arg="description", value=ast.Name(id="__doc__")):  # a command's help
                 return
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if value is None or value == [] or name == "ctx":  # ctx (load or store) follows from the rest
+            case ast.Call():
+                called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                follows = follows and called not in QUESTIONS
+        yield type(node).__name__
+        for field in node._fields:
+            value = getattr(node, field, None)
+            if value is None or value == [] or field == "ctx":  # ctx (load or store) follows from the rest
                 continue
-            words.append(name)
+            yield field
             for entry in value if isinstance(value, list) else [value]:
                 if isinstance(entry, ast.AST):
-                    self.read(entry, words, noted)
+                    yield from self.words(entry, follows)
                 else:
-                    words.append(repr(entry))
-        words.append(";")
-
-    def _read_call(self, call: ast.Call, prose: Prose, words: list[Word]) -> None:
-        """A call with arguments that are prose: of a mapping, its labels are code."""
-        arguments: list[tuple[str | None, ast.expr]] = [(keyword.arg, keyword.value) for keyword in call.keywords]
-        arguments += [(prose.fields[n] if n < len(prose.fields) else None, value) for n, value in enumerate(call.args)]
-        self.read(call.func, words)
-        for name, value in arguments:
-            words.append(str(name))
-            if name not in prose.names:
-                self.read(value, words)
-                continue
-            text: list[Word] = []
-            self.read(value, text)
-            words.append(text)
-            for key in value.keys if isinstance(value, ast.Dict) else []:
-                if key is not None:
-                    self.read(key, words)
-        words.append(";")
-
-    def _note_imports(self, node: ast.Import | ast.ImportFrom) -> None:
-        names = [alias.name for alias in node.names]
-        self.names.update(alias.name for alias in node.names)
-        if isinstance(node, ast.ImportFrom):
-            # `from a import b`: b is the module a.b, or something in a
-            names = [str(node.module), *(f"{node.module}.{name}" for name in names)]
-            self.aliases.update({alias.asname: alias.name for alias in node.names if alias.asname is not None})
-        self.modules.update(name for name in names if _file_of(name))
-
-    def _note_module(self, value: object) -> None:
-        """A module named in a string: "package.module" or "package.module:name"."""
-        if isinstance(value, str) and "." in value:
-            module = value.partition(":")[0]
-            if all(part.isidentifier() for part in module.split(".")) and _file_of(module):
-                self.modules.add(module)
+                    yield repr(entry)
+        yield ";"
 
 
-def _called(call: ast.Call) -> str:
-    """`f` of `f()` and of `a.b.f()`."""
-    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    """The name and the value of an assignment of one name."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    return (target.id, getattr(statement, "value", None)) if isinstance(target, ast.Name) else (None, None)
 
 
-def _assigned(statement: ast.stmt) -> str | None:
-    """The name that an assignment of one name sets."""
-    if isinstance(statement, ast.Assign):
-        target = statement.targets[0]
-    elif isinstance(statement, ast.AnnAssign):
-        target = statement.target
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
-
-
-@cache
-def _prose() -> dict[str, Prose]:
-    """By the name of what is called: a class that declares PROSE, or a function of its file that returns one."""
-    prose_of = {}
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            content = path.read_bytes()
-            if b"PROSE: ClassVar" not in content:  # parsing only these saves half a second
-                continue
-            nodes = list(ast.walk(ast.parse(content)))
-            for node in nodes:
-                if isinstance(node, ast.ClassDef) and (prose := _declared(node)) is not None:
-                    prose_of[node.name] = prose
-            for node in nodes:
-                returned = node.returns if isinstance(node, ast.FunctionDef) else None
-                if isinstance(node, ast.FunctionDef) and isinstance(returned, ast.Name) and returned.id in prose_of:
-                    # A function's positional arguments are its own: only keywords are known to be the class's.
-                    prose_of[node.name] = Prose((), prose_of[returned.id].names)
-    return prose_of
-
-
-def _declared(node: ast.ClassDef) -> Prose | None:
-    fields = []
-    names = None
-    for entry in node.body:
-        if isinstance(entry, ast.AnnAssign) and _assigned(entry) == "PROSE" and entry.value is not None:
-            names = [str(text.value) for text in ast.walk(entry.value) if isinstance(text, ast.Constant)]
-        elif isinstance(entry, ast.AnnAssign):
-            fields.append(str(_assigned(entry)))
-    return None if names is None else Prose(tuple(fields), frozenset(names))
-
-
-def _located(node: ast.AST, file: Path) -> Path | None:
-    """Where `Path(__file__).resolve().parent / "tables"` or `ROOT / "config"` leads to, as far as constants say."""
-    match node:
-        case ast.Name(id="ROOT"):
-            return ROOT
-        case ast.Call(func=ast.Name(id="Path"), args=[ast.Name(id="__file__")]):
-            return file
-        case ast.Call(func=ast.Attribute(value=inner, attr="resolve")):
-            return _located(inner, file)
-        case ast.Attribute(value=inner, attr="parent"):
-            path = _located(inner, file)
-            return path and path.parent
-        case ast.Subscript(value=ast.Attribute(value=inner, attr="parents"), slice=ast.Constant(value=int(level))):
-            path = _located(inner, file)
-            return path and path.parents[level]
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            path = _located(left, file)
-            if path is None or not isinstance(right, ast.Constant):
-                return path
-            return path / str(right.value)
-    return None
-
-
-def _data_files(path: Path) -> list[str]:
-    """That file, or all in that folder, unless they are Python or the project's output."""
-    if path == ROOT or path.relative_to(ROOT).parts[0] in OUTPUTS:
-        return []
-    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
-    return [file.relative_to(ROOT).as_posix() for file in files if file.suffix not in (".py", ".pyc")]
+def _data_files(entry: str, file: str) -> list[str]:
+    """The file `entry`, or all in that folder but hidden ones and Python."""
+    path = ROOT / entry
+    found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    names = [p.relative_to(ROOT) for p in found]
+    names = [p for p in names if p.suffix not in (".py", ".pyc") and not any(part.startswith(".") for part in p.parts)]
+    if not names:
+        raise ConfigError(f"{file}: DATA: {entry!r} is no file of this project; paths are relative to its root")
+    return [p.as_posix() for p in names]

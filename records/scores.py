@@ -23,15 +23,16 @@ AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
 # `how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty.
 NOT_RUN = "not run"
 
+CODE = "code"  # hash of the code that computed the row; older tables have no such column
 KEYS = ("model", "method", "seed", "step", "benchmark")
 # The verdicts of `evals.grading.verdict` that score 0, in its order; written out because records imports no room.
 NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
-    "pass_at_k", "maj_at_k", "response_tokens", "generation_se", "timeout_low", "timeout_high",
+    "pass_at_k", "maj_at_k", "response_tokens", "generation_se", "timeout_low", "timeout_high", CODE,
 )  # fmt: skip
 INTEGERS = ("seed", "step", "items", "samples", "responses", "correct", *NOT_CORRECT)
-TEXTS = ("model", "method", "benchmark", "level", "how")
+TEXTS = ("model", "method", "benchmark", "level", "how", CODE)
 FRACTIONS = ("score", "se", "low", "high", "pass_at_k", "maj_at_k", "generation_se", "timeout_low", "timeout_high")
 NEVER_EMPTY = (*KEYS, "level", "how")
 
@@ -75,7 +76,7 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     except csv.Error as error:
         raise CorruptInputError(f"{path}: not a CSV table ({error})") from error
     _check_header(path, lines[0] if lines else [])
-    rows = [_parse(path, number, cells) for number, cells in enumerate(lines[1:], 2)]
+    rows = [_parse(path, number, lines[0], cells) for number, cells in enumerate(lines[1:], 2)]
     if not rows:
         raise CorruptInputError(f"{path}: holds no rows")
     _check_complete(path, rows)
@@ -99,19 +100,23 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         if name not in COLUMNS:
             hit = nearest(name, COLUMNS)
             raise CorruptInputError(f"{path}: unknown column {name!r}" + (f"; nearest: {hit}" if hit else ""))
-    for name in COLUMNS:
+    for name in _columns(header):
         if name not in header:
             raise CorruptInputError(f"{path}: column {name!r} is missing")
-    if tuple(header) != COLUMNS:
+    if tuple(header) != _columns(header):
         raise CorruptInputError(f"{path}: columns are in another order or repeated; expected {', '.join(COLUMNS)}")
 
 
-def _parse(path: Path, number: int, cells: Sequence[str]) -> dict[str, Any]:
+def _columns(header: Sequence[str]) -> tuple[str, ...]:
+    return COLUMNS if CODE in header else COLUMNS[:-1]
+
+
+def _parse(path: Path, number: int, columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     at = f"{path}: row {number}"
-    if len(cells) != len(COLUMNS):
-        raise CorruptInputError(f"{at}: {len(cells)} cells, expected {len(COLUMNS)}")
-    row: dict[str, Any] = {}
-    for name, cell in zip(COLUMNS, cells, strict=True):
+    if len(cells) != len(columns):
+        raise CorruptInputError(f"{at}: {len(cells)} cells, expected {len(columns)}")
+    row: dict[str, Any] = {CODE: None}
+    for name, cell in zip(columns, cells, strict=True):
         value = row[name] = _value(at, name, cell)
         if value is None and name in NEVER_EMPTY:
             raise CorruptInputError(f"{at}: {name} is empty")
@@ -135,7 +140,7 @@ def _value(at: str, name: str, cell: str) -> Any:
 
 
 def _check_row(at: str, row: Row) -> None:
-    figures = [name for name in COLUMNS if name not in NEVER_EMPTY]
+    figures = [name for name in COLUMNS if name not in (*NEVER_EMPTY, CODE)]
     if row["how"] == NOT_RUN:
         full = [name for name in figures if row[name] is not None]
         if full:

@@ -3,25 +3,23 @@
 Snakemake offers one to its jobs (`offer`: an environment variable, no process). A command calls `hand_over` as soon as
 it knows which libraries it needs. The first that does so starts the worker; each runs in a child of it, with its own
 arguments, folder, environment and standard streams, while the command's process passes signals on and ends as the child
-ends. In all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker refuses, or
-it died. What a child that died with its worker had done is resumed.
+ends. In all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker refuses, is
+stopped, or died. What a child that died with its worker had done is resumed, and the next command starts a new worker.
 
-The worker refuses a command if any of our Python files has changed since it started (it would run the old code under
-the new code's hash), and if a variable differs that libraries read while they are imported. It forks only while it has
-one thread, and computes nothing itself: no lock or pool of a library is ever copied in use.
+The worker refuses a command if a project file that it has read was written since (it would run the old code), and if a
+variable differs that libraries read while they are imported. It forks only while it has one thread, and computes
+nothing itself: no lock or pool of a library is ever copied in use.
 
-Its folder has mode 0700, each side asks the kernel for the other's user, and a request holds the token of the offer. It
-ends when the process that offered it has ended, however that ended.
+Its folder has mode 0700, so that no other user can connect. It ends when the process that offered it has ended, however
+that ended.
 """
 
 from __future__ import annotations
 
 import argparse
-import array
 import atexit
 import ctypes
 import gc
-import hmac
 import io
 import json
 import os
@@ -30,7 +28,6 @@ import select
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -46,7 +43,7 @@ from typing import Any
 DECIDES_NO_NUMBER = "in which process a command runs, not what it computes"
 
 VARIABLE = "TEPO_WORKER"
-SOCKET = "worker.socket"
+SOCKET, PROCESS = "worker.socket", "process"  # in its folder: where it listens, and its number
 ROOT = Path(__file__).resolve().parent.parent
 # Read by libraries or by the interpreter when they start: a child cannot change its mind about them.
 READ_AT_START = (
@@ -55,66 +52,26 @@ READ_AT_START = (
 )  # fmt: skip
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 IDLE = 1800  # seconds without a command after which a worker ends; the next command starts another
-PATIENCE = 5.0  # seconds to connect and to send a request: both are local
-IMPORTS = 600.0  # seconds for an answer, because the worker may be importing
+PATIENCE = 5.0  # seconds for what takes none: to be started, to send a request, to report an end
 LONGEST = 90  # letters of the folder: the system allows a socket's path 107 in all
 GPUS = ("/dev/nvidiactl", "/dev/kfd")  # there where a machine has one, of NVIDIA or AMD
-LIMIT = 16 * 2**20  # bytes of a request
+LIMIT = 2**20  # bytes of a message
+MOST_WAITING = 200  # connections without a request; more stay in the system's queue
 
 
-# --- Messages: a length, then JSON; file descriptors travel with the length -------------------------------------------
+# Sockets of packets: a message arrives whole or not at all, and file descriptors travel with it.
 
 
 def _send(connection: socket.socket, message: Mapping[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-    data = json.dumps(message).encode()
-    head = struct.pack("<I", len(data))
-    if descriptors:
-        socket.send_fds(connection, [head], list(descriptors))
-    else:
-        connection.sendall(head)
-    connection.sendall(data)
+    socket.send_fds(connection, [json.dumps(message).encode()], list(descriptors))
 
 
 def _receive(connection: socket.socket, descriptors: int = 0) -> tuple[dict[str, Any], list[int]]:
     """A message with at most so many descriptors. `EOFError` when the other side is gone."""
-    room = socket.CMSG_SPACE(descriptors * array.array("i").itemsize) if descriptors else 0
-    head, ancillary, _, _ = connection.recvmsg(4, room)
-    found = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    head += _exactly(connection, 4 - len(head)) if head else b""
-    if not head:
+    data, found, _, _ = socket.recv_fds(connection, LIMIT, descriptors)
+    if not data:
         raise EOFError
-    (length,) = struct.unpack("<I", head)
-    if length > LIMIT:
-        raise EOFError(f"a message of {length} bytes")
-    return json.loads(_exactly(connection, length)), list(found)
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    parts = b""
-    while len(parts) < count:
-        part = connection.recv(count - len(parts))
-        if not part:
-            raise EOFError
-        parts += part
-    return parts
-
-
-def _uid(connection: socket.socket) -> int:
-    """Of the process at the other end, from the kernel."""
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", data)[1])
-
-
-def _private(folder: Path) -> bool:
-    """Whether `folder` is ours, and nobody else can enter it."""
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return json.loads(data), list(found)
 
 
 # --- The command's side -----------------------------------------------------------------------------------------------
@@ -134,55 +91,71 @@ def offer(log: Path) -> bool:
         return False
     if len(str(folder)) > LONGEST or any(Path(gpu).exists() for gpu in GPUS):
         return False
-    facts = {"folder": str(folder), "token": secrets.token_hex(16), "owner": os.getpid(), "log": str(log.resolve())}
+    facts = {"folder": str(folder), "owner": os.getpid(), "log": str(log.resolve())}
     os.environ[VARIABLE] = json.dumps(facts)
     return True
 
 
 def _connect(offered: Mapping[str, Any]) -> socket.socket:
-    """To the worker; who can make its folder starts it. `OSError` where none listens any more."""
+    """To the worker; who can make its folder starts it. `OSError` where that cannot be done."""
     folder = Path(offered["folder"])
     end = time.monotonic() + PATIENCE
     while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(PATIENCE)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
                 _start(offered, folder)
-            connection.connect(str(folder / SOCKET))
-            if not _private(folder) or _uid(connection) != os.getuid():
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
                 raise PermissionError(f"{folder} is not ours alone")
+            connection.settimeout(PATIENCE)
+            connection.connect(str(folder / SOCKET))
         except FileNotFoundError:  # it is being started, or has just ended
             connection.close()
             if time.monotonic() > end:
                 raise
             time.sleep(0.02)
+        except ConnectionRefusedError:  # it was killed: the first that moves its folder away starts another
+            connection.close()
+            with suppress(OSError):
+                folder.rename(f"{folder}-{secrets.token_hex(2)}")
         except OSError:
             connection.close()
             raise
         else:
+            connection.settimeout(None)
             return connection
 
 
 def _start(offered: Mapping[str, Any], folder: Path) -> None:
     log = Path(offered["log"])
     log.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, open(log, "ab") as stream:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, open(log, "ab") as stream:
         # Under another name until it listens, so that nobody finds a socket that refuses, which is a dead worker's.
         listener.bind(str(folder / "new"))
         listener.listen(128)
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "records.worker", str(listener.fileno())],
             cwd=ROOT,
-            env={**os.environ, VARIABLE: json.dumps(offered)},  # in no argument: other users can read those
+            env={**os.environ, VARIABLE: json.dumps(offered)},
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
             start_new_session=True,  # an interrupt from the keyboard is for the commands, which pass it on
         )
+        (folder / PROCESS).write_text(str(process.pid), encoding="utf-8")
         (folder / "new").rename(folder / SOCKET)
+
+
+def _is_stopped(folder: Path) -> bool:
+    """Whether the worker is stopped by a signal: it may stay so for ever."""
+    try:
+        number = (folder / PROCESS).read_text(encoding="utf-8")
+        return Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False  # it has ended, and its socket shows that
 
 
 def option(name: str, default: str) -> str:
@@ -191,7 +164,90 @@ def option(name: str, default: str) -> str:
     parser.add_argument(name, dest="value", default=default)
     with suppress(argparse.ArgumentError):
         return str(parser.parse_known_args()[0].value)
-    return ""  # the option without a value: the command says it
+    return ""  # the option without a value: the command's own parser refuses it
+
+
+class _RefusedError(Exception):
+    """Why a command runs by itself."""
+
+
+class _HandedOver:
+    """A command whose work a child of the worker does: it passes signals on, and waits."""
+
+    def __init__(self) -> None:
+        self.old = {number: signal.getsignal(number) for number in SIGNALS}
+        self.child: int | None = None  # not a number but a handle: it can never mean another process
+        self.group = 0  # number of the child, and of the group that it and its own processes are
+        self.early: list[int] = []  # signals that came before there was a child
+        for number in SIGNALS:
+            signal.signal(number, self.forward)
+
+    def forward(self, number: int, _frame: object = None) -> None:
+        if self.child is None:
+            self.early.append(number)
+        else:
+            with suppress(OSError):
+                signal.pidfd_send_signal(self.child, number)
+
+    def request(self, command: str, libraries: str) -> dict[str, Any]:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return {
+            "command": command,
+            "libraries": libraries,
+            "root": str(ROOT),
+            "python": [sys.executable, sys.version],
+            "argv": sys.argv[1:],
+            "path": sys.path,
+            "cwd": os.getcwd(),
+            "umask": mask,
+            "environment": dict(os.environ),
+            "ignored": [number for number in SIGNALS if self.old[number] is signal.SIG_IGN],
+        }
+
+    def ask(self, connection: socket.socket, folder: Path, request: Mapping[str, Any]) -> None:
+        """Until there is a child. It may take long, because the worker may be importing."""
+        _send(connection, request, (0, 1, 2))
+        began, told = time.monotonic(), False
+        while not select.select([connection], [], [], 1.0)[0]:
+            if _is_stopped(folder):
+                raise _RefusedError("the worker is stopped")
+            if not told and time.monotonic() - began > PATIENCE:
+                told = True
+                print(f"{request['command']}: waiting for the worker's imports", file=sys.stderr, flush=True)
+        answer, descriptors = _receive(connection, 1)
+        if not descriptors:
+            raise _RefusedError(f"the worker refuses: {answer.get('refused')}")
+        self.child, self.group = descriptors[0], answer["child"]
+        for early in self.early:
+            self.forward(early)
+        self.early.clear()
+
+    def wait(self, connection: socket.socket) -> int:
+        """The status with which the child ends."""
+        assert self.child is not None
+        try:
+            either: list[Any] = [connection, self.child]
+            select.select(either, [], [])
+            if not select.select([connection], [], [], PATIENCE)[0]:
+                raise _RefusedError("the worker does not report the end of its child")
+            return int(_receive(connection)[0]["status"])
+        except (OSError, EOFError, ValueError):
+            # The worker was killed, and the kernel kills its children with it, but not what these started. Until all
+            # are gone they may hold locks.
+            with suppress(OSError):
+                signal.pidfd_send_signal(self.child, signal.SIGKILL)
+            with suppress(OSError):
+                os.killpg(self.group, signal.SIGKILL)
+            select.select([self.child], [], [])
+            raise _RefusedError("the worker is gone") from None
+
+    def back(self) -> None:
+        """To where this process was before it asked."""
+        for number, handler in self.old.items():
+            signal.signal(number, handler)
+        for early in self.early:
+            os.kill(os.getpid(), early)
 
 
 def hand_over(command: str, libraries: str) -> None:
@@ -204,68 +260,21 @@ def hand_over(command: str, libraries: str) -> None:
     if not text or this is None or this.name != command:  # who only calls its `main` does not end with it
         return
     offered = json.loads(text)
-    old = {number: signal.getsignal(number) for number in SIGNALS}
-    child: int | None = None  # not a number but a handle: it can never mean another process
-    early: list[int] = []  # signals that came before there was a child
-
-    def forward(number: int, _frame: object) -> None:
-        if child is None:
-            early.append(number)
-        else:
-            with suppress(OSError):
-                signal.pidfd_send_signal(child, number)
-
-    def alone(why: str) -> None:
-        """Back to where this process was before it asked."""
-        print(f"{command}: {why}; going on by itself", file=sys.stderr, flush=True)
-        for number, handler in old.items():
-            signal.signal(number, handler)
-        for signalled in early:
-            os.kill(os.getpid(), signalled)
-
+    handed = _HandedOver()
     try:
-        connection = _connect(offered)
-    except OSError as error:
-        return alone(f"no worker listens ({error.strerror or error})")
-    mask = os.umask(0o077)
-    os.umask(mask)
-    request = {
-        "token": offered["token"],
-        "command": command,
-        "libraries": libraries,
-        "root": str(ROOT),
-        "python": [sys.executable, sys.version],
-        "argv": sys.argv[1:],
-        "path": sys.path,
-        "cwd": os.getcwd(),
-        "umask": mask,
-        "environment": dict(os.environ),
-        "ignored": [number for number in SIGNALS if old[number] is signal.SIG_IGN],
-    }
-    with connection:
         try:
-            for number in SIGNALS:
-                signal.signal(number, forward)
-            _send(connection, request, (0, 1, 2))
-            connection.settimeout(IMPORTS)
-            answer, descriptors = _receive(connection, 1)
-        except (OSError, EOFError, ValueError):
-            return alone("the worker does not answer")
-        if not descriptors:
-            return alone(f"the worker refuses: {answer.get('refused')}")
-        child = descriptors[0]
-        for signalled in early:
-            forward(signalled, None)
-        early.clear()
-        try:
-            connection.settimeout(None)
-            status = int(_receive(connection)[0]["status"])
-        except (OSError, EOFError, ValueError):
-            # The worker was killed, and the kernel kills its children with it. Until ours is gone it may hold locks.
-            with suppress(OSError):
-                signal.pidfd_send_signal(child, signal.SIGKILL)
-            select.select([child], [], [])
-            return alone("the worker is gone")
+            connection = _connect(offered)
+        except OSError as error:
+            raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
+        with connection:
+            try:
+                handed.ask(connection, Path(offered["folder"]), handed.request(command, libraries))
+            except (OSError, EOFError, ValueError) as error:
+                raise _RefusedError("the worker does not answer") from error
+            status = handed.wait(connection)
+    except _RefusedError as why:
+        print(f"{command}: {why}; going on by itself", file=sys.stderr, flush=True)
+        return handed.back()
     if os.WIFSIGNALED(status):  # end by the same signal: whoever waits for this process is to see it
         ending = os.WTERMSIG(status)
         if ending != signal.SIGKILL:
@@ -275,18 +284,6 @@ def hand_over(command: str, libraries: str) -> None:
 
 
 # --- The worker's side ------------------------------------------------------------------------------------------------
-
-
-def files() -> dict[str, tuple[int, int, int]]:
-    """Our Python files, and of each what changes with every edit."""
-    found = {}
-    for room in sorted(ROOT.iterdir()):
-        if (room / "__init__.py").is_file():
-            for path in room.rglob("*.py"):
-                with suppress(OSError):
-                    facts = path.stat()
-                    found[str(path)] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-    return found
 
 
 def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -310,35 +307,33 @@ class Worker:
 
     listener: socket.socket
     folder: Path
-    token: str
-    files: Mapping[str, tuple[int, int, int]] = field(default_factory=files)
     environment: Mapping[str, str] = field(default_factory=lambda: read_at_start(os.environ))
     loaded: dict[str, str | None] = field(default_factory=dict)  # libraries -> why they cannot be shared
+    waiting: dict[socket.socket, float] = field(default_factory=dict)  # connected and without a request yet, since when
     children: dict[int, Child] = field(default_factory=dict)  # by handle
     stopping: bool = False
 
     def refusal(self, request: Mapping[str, Any]) -> str | None:
-        if not hmac.compare_digest(request["token"], self.token):
-            return "another token"
+        from records import used_code  # here: the command's side does without
+
         if (request["root"], request["python"]) != (str(ROOT), [sys.executable, sys.version]):
             return "another checkout or another Python"
         own, theirs = self.environment, read_at_start(request["environment"])
         if other := sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name)):
             return f"it was started with another {', '.join(other)}"
-        if self.files != files():
+        if written := used_code.changed():
             self.stopping = True  # what it has imported will not become new again; the next command starts another
-            return "the code has changed since it was started"
+            return f"{written[0]} was written since it was started"
         return None
 
     def load(self, command: str, libraries: str) -> str | None:
         """Import them once; why they cannot be shared."""
-        from records import code_hashes, provenance  # here: the command's side does without
+        from records import code_hashes, provenance
 
         if libraries not in self.loaded:
             self.loaded[libraries] = self._load(command, libraries)
-            # Read what every child asks about: the code, which is still the one that was there at the start
-            # (`refusal`), and the versions of what is imported.
-            with suppress(Exception):  # no command of ours, or code that cannot be read: the child will say it
+            # Read what every child needs: its code, and the versions of what is imported.
+            with suppress(Exception):  # no command of ours, or code that cannot be read: the child will name it
                 code_hashes.code_hash(code_hashes.closure(command, libraries))
             for package in provenance.PACKAGES:
                 provenance.version(package)
@@ -356,19 +351,15 @@ class Worker:
                 return f"{libraries} shares no libraries"
             load()
             import_module(command)  # what it imports itself: a child executes it again and finds that there
-        except Exception as error:  # the command by itself will say it better
+        except Exception as error:  # the command by itself will name it better
             return f"{libraries}: {type(error).__name__}: {error}"
         return None
 
-    def accept(self) -> dict[str, Any] | None:
+    def answer(self, connection: socket.socket) -> dict[str, Any] | None:
         """Answer one request: in the child the request, in the worker None."""
-        connection, _ = self.listener.accept()
-        connection.settimeout(PATIENCE)
+        del self.waiting[connection]
         descriptors: list[int] = []
-        waiting = False
         try:
-            if _uid(connection) != os.getuid():
-                raise EOFError
             request, descriptors = _receive(connection, 3)
             refused = self.refusal(request) or self.load(request["command"], request["libraries"])
             if refused or len(descriptors) != 3:
@@ -378,19 +369,20 @@ class Worker:
             pid = os.fork()
             if pid == 0:
                 _die_with(worker)
+                os.setpgid(0, 0)  # what the command starts ends with it
                 # Nothing of the worker's or of another command's stays open here.
-                for other in (self.listener, connection, *(child.connection for child in self.children.values())):
+                of_others = [child.connection for child in self.children.values()]
+                for other in (self.listener, connection, *self.waiting, *of_others):
                     other.close()
                 for handle in self.children:
                     os.close(handle)
                 return {**request, "descriptors": descriptors}
             handle = os.pidfd_open(pid)
             self.children[handle] = Child(pid, handle, connection)
-            waiting = True
-            _send(connection, {}, (handle,))
+            with suppress(OSError):  # else `serve` sees that the other end is closed, and ends the child
+                _send(connection, {"child": pid}, (handle,))
         except (OSError, EOFError, ValueError, KeyError, TypeError):
-            if not waiting:  # else `serve` sees that the other end is closed, and ends the child
-                connection.close()
+            connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
         return None
@@ -414,25 +406,34 @@ class Worker:
                 self.listener.close()
                 # At once, and not after the last child: the next command may make them again.
                 with suppress(OSError):
+                    (self.folder / PROCESS).unlink()
                     (self.folder / SOCKET).unlink()
                     self.folder.rmdir()
             if self.stopping and not self.children:
                 return None
-            waits = [*self.children, *(child.connection for child in self.children.values())]
-            waits += [] if self.stopping else [self.listener, owner]
+            waits = [*self.children, *(child.connection for child in self.children.values()), *self.waiting]
+            waits += [] if self.stopping else [owner]
+            waits += [] if self.stopping or len(self.waiting) > MOST_WAITING else [self.listener]
             ready, _, _ = select.select(waits, [], [], 1.0)
             for child in list(self.children.values()):
                 if child.handle in ready:
                     self.ended(child)
                 elif child.connection in ready:  # nothing is ever sent: the command was killed, and so is its child
                     with suppress(OSError):
-                        signal.pidfd_send_signal(child.handle, signal.SIGKILL)
+                        os.killpg(child.pid, signal.SIGKILL)
                     self.ended(child)
             if owner in ready:
                 self.stopping = True
-            elif self.listener in ready and (request := self.accept()) is not None:
-                os.close(owner)
-                return request
+            elif self.listener in ready:
+                self.waiting[self.listener.accept()[0]] = time.monotonic()
+            for connection, since in list(self.waiting.items()):
+                if connection in ready:
+                    if (request := self.answer(connection)) is not None:
+                        os.close(owner)
+                        return request
+                elif time.monotonic() - since > PATIENCE:
+                    del self.waiting[connection]
+                    connection.close()
             if self.children or ready:
                 last = time.monotonic()
             elif time.monotonic() - last > IDLE:
@@ -478,8 +479,24 @@ def _become(request: Mapping[str, Any]) -> None:
     os.environ.update(request["environment"])
     sys.path[:] = request["path"]
     sys.argv = [request["command"], *request["argv"]]
-    sys.modules.pop(request["command"], None)  # imported by what loads it: as `__main__` it is executed again
+    _forget_others(request)
     runpy.run_module(request["command"], run_name="__main__", alter_sys=True)
+
+
+def _forget_others(request: Mapping[str, Any]) -> None:
+    """Leave only the project modules that the command may use, so that another one is imported anew, and seen."""
+    from records import code_hashes, used_code
+
+    command, libraries = request["command"], request["libraries"]
+    hashed = set(code_hashes.closure(command, libraries))
+    for name, module in list(sys.modules.items()):
+        path = str(getattr(module, "__file__", None) or "")
+        file = path.removeprefix(f"{ROOT}/")
+        if name == command or (used_code.is_ours(path) and file not in hashed and used_code.counts(file)):
+            parent, _, own = name.rpartition(".")
+            del sys.modules[name]  # the command itself is executed again, as `__main__`
+            if getattr(sys.modules.get(parent), own, None) is module:
+                delattr(sys.modules[parent], own)
 
 
 def _run(request: Mapping[str, Any]) -> None:
@@ -513,11 +530,13 @@ def keep_memory() -> None:
 
 def main() -> int:
     """`python -m records.worker N`, by `_start` alone: N is the descriptor of the socket that listens."""
+    from records import used_code  # noqa: F401  notes from here on what is imported and read
+
     offered = json.loads(os.environ.pop(VARIABLE))
     listener = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(listener.fileno(), False)
     keep_memory()
-    worker = Worker(listener, Path(offered["folder"]), offered["token"])
+    worker = Worker(listener, Path(offered["folder"]))
     # Arrow's allocator would start a thread of its own when pandas is imported.
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     os.environ["TQDM_DISABLE"] = "1"  # tqdm reads it when it is imported: no bars in the logs of jobs

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records import errors
+from records import used_code
 from records.errors import Parser
 
 if TYPE_CHECKING:
@@ -172,4 +172,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

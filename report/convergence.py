@@ -21,7 +21,7 @@ from evals import learning_curves
 from evals.learning_curves import Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.readings import READINGS, Reading
-from records import digests, errors
+from records import digests, errors, used_code
 from records.errors import Parser
 from records.files import stored, to_csv, write_text
 from records.layout import REFERENCE, Run, split
@@ -250,4 +250,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from records import digests, errors
+from records import digests, used_code
 from records.errors import MissingInputError, Parser, real, whole
 from records.files import to_csv
 from records.layout import Checkpoint
@@ -107,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

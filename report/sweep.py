@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from records import digests, errors
+from records import digests, used_code
 from records.errors import Parser
 from records.files import atomic, to_csv, write_text
 from records.results_tree import Tree, open_tree
@@ -318,4 +318,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from records import errors
+from records import used_code
 from records.errors import Parser
 from report.tables import spec
 
@@ -34,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

@@ -35,6 +35,7 @@ JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 TARGETS: list[str] = []  # as typed
+FORCED: set[str] = set()  # what is made again whatever Snakemake knows of it: `--forcerun`, and what the Snakefile adds
 
 
 @contextmanager
@@ -80,6 +81,8 @@ def attach() -> None:
 def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
+    FORCED.update(args.forcerun or ())
+    args.forcerun = FORCED  # the set itself: the Snakefile is read later, and adds to it
     for path in args.configfile or []:
         if Path(path).is_dir():
             raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: is a folder; a target stands before --configfile")

@@ -22,10 +22,12 @@ from records.declared import Declared, Tuple, validated
 from records.errors import CorruptInputError, unknown
 from records.files import read_growing_csv, read_yaml
 from records.layout import BASE, Checkpoint, Results
+from records.provenance import ROOT
 from workflow import matrix
 from workflow.matrix import Build, Planned
 
-THROUGHPUT = Path(__file__).parent.parent / "config" / "throughput.yaml"
+DATA = ("config/throughput.yaml",)
+THROUGHPUT = ROOT / DATA[0]
 TINY, CPU = "tiny", "cpu"  # size and device of models made here
 KEPT_STATES = 3  # of a run that is training: two are kept, and a third is complete before the oldest is removed
 

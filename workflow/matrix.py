@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.training.spec import Training
-from records import digests, errors
+from records import digests, used_code
 from records.declared import Where
 from records.errors import ConfigError, Parser, unknown
 from records.files import read_json, write_json
@@ -420,4 +420,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

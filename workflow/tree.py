@@ -6,6 +6,7 @@ benchmark) would make numbers that do not belong beside the old ones: they are r
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from records import digests
 from records.declared import Where
 from records.errors import BenchError, ConfigError
+from records.files import read_json
 from records.layout import Checkpoint, Results, Run, split
 from workflow import matrix
 from workflow.matrix import Planned, base_of
@@ -69,6 +71,40 @@ def check(
                 f"{where(key.split('.'))}: {key}: {shown[0]}, but {results.root} holds finished runs with {shown[1]}; "
                 "a tree of its own: --config name=..."
             )
+
+
+def made_otherwise(expected: Mapping[str, str], results: Results, plan: Mapping[str, Any]) -> list[str]:
+    """Files of a tree that are made again, whatever Snakemake has noted of them.
+
+    expected: by record (run.json, samples.json, grades.json), the hash of the code that it is planned with. Those that
+    name another one; matrix.json if it is not `plan`; and all that are there if Snakemake has no note of the tree,
+    because `.snakemake` was removed or the tree was moved here: each command then keeps what holds.
+    """
+    if not results.matrix.is_file():
+        return []
+    there = [path for path in expected if Path(path).is_file()]
+    if not _noted(results.matrix):
+        names = (results.matrix, results.scores, results.root / "manifest.json")
+        return [*there, *(path.as_posix() for path in names if path.is_file())]
+    others = [path for path in there if _code(Path(path)) != expected[path].partition(".")[0]]
+    before, _ = recorded(results)
+    is_plan = before is not None and before.get(digests.OWN) == digests.with_own(plan)[digests.OWN]
+    return others if is_plan else [*others, results.matrix.as_posix()]
+
+
+def _noted(path: Path) -> bool:
+    """Whether Snakemake has a note of how a file was made (`snakemake.persistence.file`)."""
+    return Path(".snakemake", "metadata", urlsafe_b64encode(path.as_posix().encode()).decode()).is_file()
+
+
+def _code(path: Path) -> str | None:
+    """The hash of the code that a record names; None where it names none, or cannot be read."""
+    try:
+        record = read_json(path, "record")
+        inputs = record.get("inputs", {})
+        return str(record["code"] if "code" in record else f"{inputs['code']}-{inputs['method_code']}")
+    except (BenchError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def gone(before: Recorded | None) -> list[str]:

@@ -6,25 +6,48 @@ A file spells its losses out and imports no other file of this folder, so that e
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
 from methods.entry import CatalogEntry
 from methods.method import Method
+from records import registries
 from records.errors import ConfigError, unknown
 
 
 @cache
 def entries() -> dict[str, CatalogEntry]:
-    """Key -> entry, in the order of the file names and, within a file, of its list."""
+    """Key -> entry, in the order of the file names and, within a file, of its list. It imports every file."""
     by_key: dict[str, CatalogEntry] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        for entry in importlib.import_module(f"{__name__}.{module}").METHODS:
+    for module in registries.modules(__name__, __path__):
+        for entry in _methods(module):
             if entry.key in by_key:
-                raise ConfigError(f"methods/catalog/{module}.py: key: {entry.key!r} is defined twice")
+                raise ConfigError(f"{module}: key: {entry.key!r} is defined twice")
             by_key[entry.key] = entry
     return by_key
+
+
+@cache
+def _methods(module: str) -> tuple[CatalogEntry, ...]:
+    return tuple(importlib.import_module(module).METHODS)
+
+
+def modules_of(name: str) -> tuple[str, ...]:
+    """The files that are imported to find a method by its key or other name, the one that defines it among them."""
+    return registries.declaring(__name__, __path__, name)
+
+
+@cache
+def _entry(name: str) -> tuple[CatalogEntry, Mapping[str, object]]:
+    """The entry with this key or other name, and the settings that the other name stands for."""
+    found = [entry for module in modules_of(name) for entry in _methods(module)]
+    for entry in found:
+        if name == entry.key:
+            return entry, {}
+    for entry in found:
+        if name in entry.aliases:
+            return entry, entry.aliases[name]
+    raise unknown("methods/catalog", "method", name, [*entries(), *aliases()])
 
 
 @cache
@@ -42,15 +65,13 @@ def method(
     key: str, params: Mapping[str, object] | None = None, readings: Mapping[str, object] | None = None
 ) -> Method:
     """The method `key` (or one of its other names) with these params and readings set."""
-    key, fixed = aliases().get(key, (key, {}))
+    entry, fixed = _entry(key)
     sources = (fixed, params or {}, readings or {})
     settings = {name: value for source in sources for name, value in source.items()}
     if len(settings) < sum(map(len, sources)):
         twice = [name for name in settings if sum(name in source for source in sources) > 1]
         raise ConfigError(f"method {key!r}: {', '.join(twice)}: set twice (other name, params, readings)")
-    if key not in entries():
-        raise unknown("methods/catalog", "method", key, [*entries(), *aliases()])
-    return entries()[key].method(settings)
+    return entry.method(settings)
 
 
 @cache

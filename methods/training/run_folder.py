@@ -34,11 +34,11 @@ from methods import catalog
 from methods.diagnostics import NAMES
 from methods.training.rollouts import SamplerCheck
 from methods.training.spec import Spec
-from records import digests
-from records.code_hashes import closure, code_hash
+from records import digests, used_code
+from records.code_hashes import Code, closure, file_of
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import atomic, read_json, write_json
-from records.provenance import ROOT, environment, sha256_bytes, sha256_file, sha256_tree
+from records.provenance import environment, sha256_bytes, sha256_file, sha256_tree
 
 if TYPE_CHECKING:
     from methods.batch import Batch
@@ -123,6 +123,7 @@ def first_rows(path: Path, rows: int) -> bytes:
 # --- The folder -------------------------------------------------------------------------------------------------------
 
 SCHEMA = 1  # of run.json
+GRADER = ("evals.grading",)  # what a reward may use without being hashed
 MARK = "complete.json"
 KEPT = 2  # states: the last one counts only until it is read again, and may turn out to be damaged
 
@@ -147,6 +148,8 @@ class RunFolder:
     def __init__(self, folder: Path, spec: Spec):
         self.folder, self.spec = folder, spec
         self.state = folder / "state"
+        # First: what is finished already counts only if the command is the one that was planned.
+        self.used = used_code.start(code_of_spec(spec), inputs=(spec.base, spec.prompts))
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
@@ -214,6 +217,7 @@ class RunFolder:
 
         Its SHA256SUMS is written last: what that declares must be on disk before it.
         """
+        self.used.check(last=False)  # or a state would carry another code's numbers into the process that resumes
         self.curve.sync()
         published = {step: self.checkpoint(step) for step in self.spec.checkpoints if step <= position["rollout"]}
         self.mark = Mark(
@@ -256,6 +260,7 @@ class RunFolder:
         Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
         """
         again = "run the same command to have it made again"
+        self.used.check()
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
         outputs = {"curve.csv": sha256_file(self.folder / "curve.csv")}
         if outputs["curve.csv"] != self.curve.sha256():
@@ -442,34 +447,36 @@ def identity(spec: Spec) -> dict[str, str]:
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
         "prompts": digests.check(prompts, advice=f"remove {prompts} to have it made again"),
-        **code_identity(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo))),
+        **dict(zip(("code", "method_code"), code_of_spec(spec).hashes, strict=True)),
     }
 
 
-def code_identity(method: str, trainer: str, *rewards: str) -> dict[str, str]:
-    """Hashes of the code that decides a run's numbers: `code` of every method with that trainer, `method_code`
-    of the method's own catalog file and the modules it imports.
+def code_of_spec(spec: Spec) -> Code:
+    """`code_of` the run of a specification."""
+    return code_of(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo)))
 
-    rewards: dotted names, of the reward and, if there is one, of the placebo. Of each only its own file counts, not the
-    grader behind it: a correction of how one odd answer is read must grade again, not train again. Which commit
-    rewarded a run is in its record.
+
+def code_of(method: str, trainer: str, *rewards: str) -> Code:
+    """The code that decides a run's numbers; its hash joins that of every method with the trainer and that of the
+    method's own catalog file with the modules that it imports.
+
+    rewards: dotted names, of the reward and, if there is one, of the placebo. The grader behind a reward does not
+    count: a correction of how one odd answer is read must grade again, not train again. Which commit rewarded a run is
+    in its record.
     """
-    catalog_file = catalog.entries()[catalog.parse(method).key.split("+")[0]].parts.__module__
     shared = closure("methods.train", f"methods.adapters.{trainer}")
-    return {
-        "code": code_hash([*shared, *filter(None, map(_reward_file, rewards))]),
-        "method_code": code_hash(closure(catalog_file)),
-    }
-
-
-def _reward_file(reward: str) -> str | None:
-    """The file that defines the reward, relative to the root, when it is one of ours."""
-    try:
-        module = find_spec(reward.partition(":")[0])
-    except (ImportError, ValueError) as error:
-        raise ConfigError(f"spec: reward: {reward!r} cannot be imported ({error})") from error
-    origin = Path(module.origin) if module is not None and module.origin else None
-    return origin.relative_to(ROOT).as_posix() if origin is not None and origin.is_relative_to(ROOT) else None
+    modules = [reward.partition(":")[0] for reward in rewards]
+    for module in modules:
+        try:
+            found = find_spec(module)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"spec: reward: {module!r} cannot be imported ({error})") from error
+        if found is None:
+            raise ConfigError(f"spec: reward: {module!r} cannot be imported (no such module)")
+    reward_files = closure(*filter(file_of, modules), without=GRADER)
+    method_files = closure(*catalog.modules_of(catalog.parse(method).key.split("+")[0]))
+    own = {*method_files, *reward_files} - set(shared)
+    return Code("methods.train", ((*shared, *reward_files), method_files), unhashed=GRADER, own=frozenset(own))
 
 
 def _sync(folder: Path) -> None:

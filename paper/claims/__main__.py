@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from records import errors
+from records import used_code
 from records.errors import ConfigError, Parser
 
 
@@ -41,4 +41,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

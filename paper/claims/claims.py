@@ -15,8 +15,10 @@ from paper.printed import HEADINGS, Paper
 from records.declared import Declared, Tuple, arguments_model, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
+from records.provenance import ROOT
 
-CLAIMS = Path(__file__).resolve().parents[1] / "claims.yaml"
+DATA = ("paper/claims.yaml",)
+CLAIMS = ROOT / DATA[0]
 NEEDS = {"scores": "scores.csv", "curves": "runs/*/curve.csv", "nothing": "no run"}
 
 

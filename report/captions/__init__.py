@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from records.provenance import ROOT
+
+DATA = ("report/captions",)
+HERE = ROOT / DATA[0]
 
 LEVELS = {
     "problem": (

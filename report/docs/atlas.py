@@ -8,9 +8,11 @@ from pathlib import Path
 from records import errors
 from records.errors import Parser
 from records.files import read_csv, write_text
+from records.provenance import ROOT
 from report.docs import table
 
-CSV = Path(__file__).parents[2] / "docs/atlas.csv"
+DATA = ("docs/atlas.csv",)
+CSV = ROOT / DATA[0]
 COLUMNS = ("name", "framework", "function", "verdict", "apart", "differs", "batches", "defaults", "note")
 _HEAD = """\
 # Same name: same loss?

@@ -15,13 +15,15 @@ from pydantic import Field
 from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
+from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from records.layout import Run
     from records.results_tree import Tree
 
-FIGURES = Path(__file__).resolve().parents[1] / "figures.yaml"
-TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"  # names the paper's models, for figures too
+DATA = ("report/figures.yaml", "report/tables.yaml")
+FIGURES = ROOT / DATA[0]
+TABLES = ROOT / DATA[1]  # names the paper's models, for figures too
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"  # of panels: they go on from block to block
 

@@ -20,13 +20,13 @@ from typing import Any
 from evals import store
 from evals.score import rows
 from methods.training.spec import Training
-from records import digests, errors, packed
+from records import digests, packed, used_code
 from records.errors import BenchError, CorruptInputError, MissingInputError, Parser
 from records.files import content, stored, write_json
 from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from records.provenance import environment, sha256_bytes, sha256_file
 from records.results_tree import MANIFEST, ORIGINS, Tree, open_tree, read_manifest
-from records.scores import AVERAGES, KEYS, NOT_RUN, read_rows
+from records.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 
 NAME = MANIFEST
 SCHEMA = 2  # 1 had no `inputs`
@@ -398,7 +398,7 @@ def _check_scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[
                 yield f"{where}: no such row, though it was graded"
                 continue
             cells = by_benchmark[row["benchmark"]]
-            different = [name for name in row if not _same(row[name], cells[name])]
+            different = [name for name in row if name != CODE and not _same(row[name], cells[name])]
             if different:
                 yield f"{where}: {different[0]} is {cells[different[0]]}, the grades give {row[different[0]]}"
 
@@ -428,4 +428,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    used_code.run(main)

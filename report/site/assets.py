@@ -7,15 +7,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from records.errors import CorruptInputError, unknown
 from records.files import read_json
-from records.provenance import sha256_bytes
+from records.provenance import ROOT, sha256_bytes
 
-HTML = Path(__file__).resolve().parents[1] / "html"
-VENDOR = Path(__file__).resolve().parents[1] / "vendor"
+DATA = ("report/html", "report/vendor")
+HTML, VENDOR = (ROOT / folder for folder in DATA)
 SCRIPTS = ("bench", "charts", "tables", "pairs", "typeset", "samples", "views")  # each needs those before it
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before anything is drawn
 # In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that no browser needs any more.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from methods.readings import READINGS
@@ -24,6 +23,7 @@ from paper.claims.entries import (
 )
 from records.errors import written_by
 from records.files import cells_of, read_csv, read_text
+from records.provenance import ROOT
 from records.results_tree import Tree
 from report.figures.spec import css_colours
 from report.site import assets, links
@@ -244,7 +244,8 @@ def audit(tree: Tree) -> str:
 
 # What holds whatever the results: how losses differ between frameworks, and what a sampler does to their gradients.
 
-_DOCS = Path(__file__).resolve().parents[2] / "docs"
+DATA = ("docs/atlas.md", "docs/sampler.md", "docs/sampler.svg")
+_DOCS = ROOT / "docs"
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
 _HEADING = re.compile(r"^#(?=#* )", re.MULTILINE)
 _PICTURE = re.compile(r"<p><img src=\"([\w-]+)\.svg\" alt=\"([^\"]*)\"\s*/?></p>")

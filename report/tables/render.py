@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from records.files import write_text
 from records.layout import BASE, Results
+from records.provenance import ROOT
 from report import captions
 from report.tables import again
 from report.tables.spec import BEST, DELTA
@@ -23,7 +24,8 @@ from report.tables.tidy import NOT_COMPARED, NOT_RUN, WIDE, Cell, Row, Table, pe
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-HERE = Path(__file__).resolve().parent
+HERE = ROOT / "report" / "tables"
+DATA = ("report/tables",)  # the templates
 COLLAPSED = "†"
 
 

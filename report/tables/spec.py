@@ -16,8 +16,10 @@ from records.declared import Declared, Tuple, validated
 from records.errors import ConfigError, unknown
 from records.files import read_yaml
 from records.layout import BASE
+from records.provenance import ROOT
 
-TABLES = Path(__file__).resolve().parents[1] / "tables.yaml"
+DATA = ("report/tables.yaml",)
+TABLES = ROOT / DATA[0]
 AVERAGES = ("avg_pooled", "avg_macro")  # columns that no benchmark fills
 # Columns of the table of all runs that are no score: difference of the pooled average to the baseline, probability of
 # having the highest one of the block, and measures of `evals.learning_curves`.

@@ -8,6 +8,7 @@ from records import worker
 from records.files import read_json, write_text
 from records.layout import BASE, Checkpoint, Results
 from records.provenance import sha256_bytes
+from records.used_code import NUMERIC
 from report import captions
 from workflow import (
     code_hashes,
@@ -116,12 +117,15 @@ def write_asked():
 # MPLCONFIGDIR: its default is the user's home, which a container may forbid to write.
 # What takes long or is looked at goes to terminal and log (tee); a cheap job is one line of `workflow.progress`, and its log if it
 # fails.
+# NUMERIC and TEPO_CODE (in each rule's own shell): another value is another result, so both are in the `code` of a rule.
 # A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
 # TEPO_LOG: not in a rule's params, so that asking for a logger makes nothing again.
 LOG = ",".join(config.get("log") or [])
 shell.prefix(
     f"export TEPO_LOG={LOG}; "
-    "set -euo pipefail; export TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
+    "set -euo pipefail; export "
+    + " ".join(f"{name}={value}" for name, value in NUMERIC.items())
+    + " TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
     " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 MPLCONFIGDIR=${{MPLCONFIGDIR:-.snakemake/matplotlib}} PYTHONPATH=.; "
 )
 
@@ -172,8 +176,7 @@ def planned_of(wc):
     return PLAN[f"{wc.model}/{wc.method}/seed{wc.seed}"]
 
 
-def train_code(wc):
-    planned = planned_of(wc)
+def train_code(planned):
     return code_hashes.train(
         planned.run.key,
         matrix.trainer(config, planned),
@@ -192,6 +195,19 @@ def specification(wc, input):
         matrix.specification(config, planned_of(wc), base, input.prompts),
         sort_keys=True,
     )
+
+
+# Snakemake's own notes say what made a file. They are gone with `.snakemake`, and are another tree's where one was moved
+# here: then what records of results say decides. Not for a target that makes nothing.
+if workflow.is_main_process and not {"plan", "verify"} & set(command_line.TARGETS):
+    EXPECTED = {
+        f"{RESULTS.run(entry.run)}/run.json": train_code(entry) for entry in PLAN.values()
+    }
+    for checkpoint in CHECKPOINTS:
+        for stage, folder in (("generate", RESULTS.samples), ("grade", RESULTS.grades)):
+            record = f"{folder(checkpoint)}/{'samples' if stage == 'generate' else 'grades'}.json"
+            EXPECTED[record] = code_hashes.of_benchmarks(f"evals.{stage}", *BENCHMARKS)
+    command_line.FORCED.update(tree.made_otherwise(EXPECTED, RESULTS, MATRIX))
 
 
 # `snakemake --report` shows these outputs with the words of report/captions: one caption file for all reads this.

@@ -20,9 +20,9 @@ rule benchmark_data:
     params:
         folder=subpath(output[0], parent=True),
         # A function here and in every rule: Snakemake reads this file again in each job, and few jobs need this hash.
-        code=lambda wc: code_hashes.benchmarks(wc.benchmark),
+        code=lambda wc: code_hashes.of_benchmarks("evals.fetch", wc.benchmark),
     shell:
-        "python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # One job draws for all benchmarks, since loading a model takes longer than many of them.
@@ -55,9 +55,9 @@ rule generate:
         backend=config["evaluation"]["backend"],
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
-        code=lambda wc: code_hashes.generate(*BENCHMARKS),
+        code=lambda wc: code_hashes.of_benchmarks("evals.generate", *BENCHMARKS),
     shell:
-        "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend}"
+        "TEPO_CODE={params.code} python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -85,9 +85,9 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         data=lambda wc, input: Path(input.data[0]).parent,
         folder=subpath(output.json, parent=True),
-        code=lambda wc: code_hashes.command("evals.grade"),
+        code=lambda wc: code_hashes.of_benchmarks("evals.grade", *BENCHMARKS),
     shell:
-        "python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule score:
@@ -110,5 +110,5 @@ rule score:
         names=" ".join(BENCHMARKS),
         code=lambda wc: code_hashes.command("evals.score"),
     shell:
-        "python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
+        "TEPO_CODE={params.code} python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
         " --out {output.csv} > {log} 2>&1 || (cat {log} >&2; exit 1)"

@@ -60,9 +60,9 @@ rule matrix:
         asked=sha256_bytes("".join(ASKED.values()).encode()),
         config=ASKED_CONFIG,
         kept=ASKED_KEPT,
-        code=lambda wc: code_hashes.matrix(),
+        code=lambda wc: code_hashes.command("workflow.matrix"),
     shell:
-        "python -m workflow.matrix --config - --kept {params.kept} --out {output} < {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m workflow.matrix --config - --kept {params.kept} --out {output} < {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule table:
@@ -103,7 +103,7 @@ rule table:
         caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: code_hashes.command("report.table"),
     shell:
-        "python -m report.table --results {params.root} --table {wildcards.number} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m report.table --results {params.root} --table {wildcards.number} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule figure:
@@ -144,7 +144,7 @@ rule figure:
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: code_hashes.command("report.figure"),
     shell:
-        "python -m report.figure --results {params.root} --figure {wildcards.figure} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m report.figure --results {params.root} --figure {wildcards.figure} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule sweep_table:
@@ -172,7 +172,7 @@ rule sweep_table:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.sweep"),
     shell:
-        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m report.sweep --results {params.root} 2>&1 | tee {log}"
 
 
 rule sweep_choice:
@@ -220,7 +220,7 @@ rule decide:
         only=f"--only {DECIDE.only}" if DECIDE else "",
         code=lambda wc: code_hashes.command("report.decide"),
     shell:
-        "python -m report.decide --results {params.root} {params.options} {params.only} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m report.decide --results {params.root} {params.options} {params.only} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule convergence:
@@ -247,7 +247,7 @@ rule convergence:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.convergence"),
     shell:
-        "python -m report.convergence --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m report.convergence --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # No input: it reads the printed paper, which is in this repository and counts in `code`.
@@ -263,7 +263,7 @@ rule audit:
     params:
         code=lambda wc: code_hashes.command("paper.audit"),
     shell:
-        "python -m paper.audit --out {output.csv} --page {output.page} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m paper.audit --out {output.csv} --page {output.page} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 rule claims:
@@ -287,7 +287,7 @@ rule claims:
         caption=lambda wc: caption("claims"),
         code=lambda wc: code_hashes.command("paper.claims.__main__"),
     shell:
-        "python -m paper.claims --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m paper.claims --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # The page computes nothing: these are the files that it reads, and no other.
@@ -336,9 +336,9 @@ rule report:
     params:
         root=RESULTS.root,
         data=lambda wc, input: Path(input.data[0]).parent,
-        code=lambda wc: code_hashes.report(),
+        code=lambda wc: code_hashes.command("report.build"),
     shell:
-        "python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
 
 
 # Last: it lists what all others wrote.
@@ -357,7 +357,7 @@ rule manifest:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.provenance.manifest"),
     shell:
-        "python -m report.provenance.manifest --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} python -m report.provenance.manifest --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
 
 
 # Without input: nothing is made again before it is looked at.

@@ -18,8 +18,8 @@ localrules:
     hub_prompts,
 
 
-# The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date. So this
-# rule and the next five have no `code` of their own.
+# The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date. Its code
+# is a param all the same: the job refuses to run another one.
 rule clean:
     output:
         f"{CACHE}/models/{{model}}-clean-{{recipe}}/clean.json",
@@ -36,8 +36,9 @@ rule clean:
         ladder=LADDER,
         seed=clean_number,
         folder=subpath(output[0], parent=True),
+        code=lambda wc: code_hashes.bases(),
     shell:
-        "python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "TEPO_CODE={params.code} python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -61,8 +62,9 @@ rule base:
         ladder=LADDER,
         seed=lambda wc: builds()[f"{wc.model}-{wc.recipe}"].seed,
         folder=subpath(output[0], parent=True),
+        code=lambda wc: code_hashes.bases(),
     shell:
-        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "TEPO_CODE={params.code} python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -113,8 +115,10 @@ rule prompts:
         digest="[0-9a-f]{12}",
     conda:
         "../../environment.yml"
+    params:
+        code=lambda wc: code_hashes.planned(wc.digest),
     shell:
-        "python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
 
 
 rule hub_prompts:
@@ -135,8 +139,9 @@ rule hub_prompts:
     params:
         source=SOURCE["source"],
         model=subpath(input.base, parent=True),
+        code=lambda wc: code_hashes.planned(wc.digest),
     shell:
-        "python -m models.prompts --source {params.source} --data {input.data} --model {params.model} --max-tokens {wildcards.limit}"
+        "TEPO_CODE={params.code} python -m models.prompts --source {params.source} --data {input.data} --model {params.model} --max-tokens {wildcards.limit}"
         " --count {wildcards.prompts} --seed {wildcards.seed} --out {output} 2>&1 | tee {log}"
 
 
@@ -161,13 +166,13 @@ rule train:
         runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
     params:
         spec=specification,
-        code=train_code,
+        code=lambda wc: train_code(planned_of(wc)),
         folder=subpath(output.run, parent=True),
         launch="",
     # Preemption sends SIGTERM to all of a job: training saves and ends by itself, and nothing before it.
     # --wait: a job that is started again may begin while the one before it still saves and holds the run's lock.
     shell:
-        "trap '' TERM; {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
+        "trap '' TERM; TEPO_CODE={params.code} {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
 
 
 # Over several nodes: no GPU request but the nodes' own (profiles/slurm), since Slurm would count tasks by GPU; `mpi` makes the

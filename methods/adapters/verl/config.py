@@ -16,11 +16,13 @@ from methods import catalog
 from methods.method import Method
 from methods.training.spec import Spec, Training
 from records.errors import ConfigError, MissingInputError, nearest
+from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-OURS = Path(__file__).parent / "config.yaml"
+DATA = ("methods/adapters/verl/config.yaml",)
+OURS = ROOT / DATA[0]
 
 # Names under which the adapter's own parts are registered with verl.
 TRAINER = "methods"

@@ -23,6 +23,7 @@ from methods.training.rollouts import Refill, check_readable
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec
 from records.errors import BenchError
+from records.provenance import ROOT
 
 Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
 
@@ -50,7 +51,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
                 val_parquet=table,  # verl insists on one; nothing is validated during training
                 checkpoints=run.state,
                 log=run.state / "verl.jsonl",
-                reward_module=Path(dataset.__file__),
+                reward_module=ROOT / "methods/adapters/verl/dataset.py",
                 resume=None if start is None else checkpoint.step_of(start),
                 ray_temp=short / "ray",
             )
