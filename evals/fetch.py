@@ -207,7 +207,7 @@ def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m evals.fetch", description=__doc__.split("\n")[0])
+    parser = Parser()
     parser.add_argument("--data", metavar="DIR", help="where <key>.jsonl is written")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="keys, or: all (the paper's seven)")
     source = parser.add_mutually_exclusive_group()

@@ -281,7 +281,7 @@ def one_line_per_job(backend: str) -> None:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m evals.generate", description=str(__doc__).split("\n")[0])
+    parser = Parser()
     add_arguments(parser)
     add = parser.add_argument
     add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")

@@ -193,7 +193,7 @@ def load() -> None:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m evals.grade", description=__doc__.split("\n")[0])
+    parser = Parser()
     parser.add_argument("--samples", required=True, type=Path, metavar="DIR", help="folder with samples.json")
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with <benchmark>.jsonl")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where grades are written")

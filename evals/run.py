@@ -166,7 +166,7 @@ def table(path: Path) -> str:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m evals.run", description=str(__doc__).split("\n")[0])
+    parser = Parser()
     generate.add_arguments(parser)
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")

@@ -293,7 +293,7 @@ def _known_mean(cell: Graded) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = Parser(prog="python -m evals.score", description="Scores and intervals from grades.")
+    parser = Parser(description="Scores and intervals from grades.")
     parser.add_argument(
         "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
     )

@@ -168,7 +168,7 @@ def show_golds(folder: Path, names: Sequence[str] | None) -> int:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m evals.selfcheck", description=__doc__.split("\n")[0])
+    parser = Parser()
     parser.add_argument("--data", type=Path, metavar="DIR", help="read the golds in DIR/<benchmark>.jsonl instead")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="with --data; default: all that are found")
     args = parser.parse_args()

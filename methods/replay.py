@@ -14,7 +14,6 @@ weight may differ by as much of a step as its gradient is unknown. Exit codes: 0
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -284,11 +283,7 @@ def run(trainer: str, source: Path, out: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     command = words[0] if words[:1] in (["record"], ["run"]) else ""
-    parser = Parser(
-        prog=f"python -m methods.replay {command}".strip(),
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog=f"python -m methods.replay {command}".strip())
     if command == "record":
         parser.add_argument("--spec", required=True, help="run specification: JSON, or a file holding it")
         parser.add_argument("--out", required=True, type=Path, help="new folder of the record")

@@ -46,9 +46,7 @@ class StopRequest:
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m methods.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser()
     parser.add_argument(
         "--spec", required=True, help="run specification: JSON, or a file holding it (docs/architecture.md)"
     )

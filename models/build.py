@@ -369,7 +369,7 @@ def load() -> None:
 
 
 def main() -> None:
-    parser = Parser(prog="python -m models.build", description=__doc__.splitlines()[0])
+    parser = Parser()
     parser.add_argument("--model", required=True, help="a key of config/models with made_here")
     parser.add_argument("--ladder", required=True, help=", ".join(LADDERS))
     parser.add_argument("--seed", type=whole(0), required=True, help="of the runs that start from the base")

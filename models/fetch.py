@@ -8,7 +8,6 @@ Offline, `--from FOLDER` copies a folder that was downloaded elsewhere.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -147,9 +146,7 @@ def _hub_errors(repository: str, revision: str) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = Parser(
-        prog="python -m models.fetch", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser()
     parser.add_argument(
         "--hub", required=True, metavar="ID", help="repository on the hub, as in config/models/<key>.yaml"
     )

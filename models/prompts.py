@@ -66,7 +66,7 @@ def code(source: str) -> code_hashes.Code:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = Parser(prog="python -m models.prompts", description=(__doc__ or "").splitlines()[0])
+    parser = Parser()
     parser.add_argument("--source", default="arithmetic", help="arithmetic (default), dapo_math_17k, math_train")
     parser.add_argument("--ladder", help=f"of the arithmetic: {', '.join(LADDERS)}")
     parser.add_argument("--data", type=Path, help="problems, as models.training_data writes them")

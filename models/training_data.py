@@ -196,7 +196,7 @@ def _checked(origin: Source, path: Path, sha256: str | None) -> tuple[str, Probl
 
 
 def main() -> None:
-    parser = Parser(prog="python -m models.training_data", description=(__doc__ or "").splitlines()[0])
+    parser = Parser()
     parser.add_argument("--source", required=True, help=", ".join(SOURCES))
     parser.add_argument("--revision", help="commit, tag or branch; without it the head, whose commit is recorded")
     parser.add_argument("--sha256", help="of the file; checked when given")

@@ -28,19 +28,10 @@ DECIDES_NO_NUMBER = "its own result, the hash, changes when it matters"
 
 REGISTRIES = ("methods.catalog", "evals.tasks")
 # Who mentions one of these may read what the hash leaves out: then all files beside it count byte for byte.
-READS_TEXT = frozenset(
-    {
-        "__doc__",
-        "__file__",
-        "getdoc",
-        "getsource",
-        "getsourcelines",
-        "getcomments",
-        "getfile",
-        "get_source",
-        "linecache",
-    }
-)
+READS_TEXT = frozenset({
+    "__doc__", "__file__", "getdoc", "getsource", "getsourcelines", "getcomments", "getfile", "get_source", "linecache",
+    "tokenize",
+})  # fmt: skip
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:\w+)?")  # "package.module" or "package.module:name"
 QUESTIONS = frozenset({"closure", "command"})  # calls that name a module and do not use it
@@ -219,8 +210,6 @@ class _Reader:
                     self.modules.add(text.partition(":")[0])
                 if text.isidentifier():
                     self.names.add(text)
-            case ast.keyword(arg="description", value=ast.Name(id="__doc__")):  # a command's help
-                return
             case ast.Call():
                 called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
                 follows = follows and called not in QUESTIONS

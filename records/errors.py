@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Never
+from typing import Any, Never
 
 DECIDES_NO_NUMBER = "what errors say"
 
@@ -93,7 +93,16 @@ def written_by(command: str) -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose error is one line, like every other error, and not the usage and a line."""
+    """An ArgumentParser whose error is one line, like every other error, and not the usage and a line.
+
+    Its help begins with the documentation of the command's module, unless a description is given.
+    """
+
+    def __init__(self, **options: Any):
+        main = sys.modules["__main__"]
+        name = getattr(getattr(main, "__spec__", None), "name", "")
+        own = {"prog": f"python -m {name.removesuffix('.__main__')}", "description": main.__doc__}
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **(own | options))
 
     def error(self, message: str) -> Never:
         raise ConfigError(f"command line: {message}; --help lists the options")

@@ -310,6 +310,33 @@ class Tree:
         """Methods of the matrix by canonical key."""
         return {method["key"]: method for method in self.matrix["methods"]}
 
+    def mixtures(self) -> list[str]:
+        """One sentence for each stage whose results come from different code or different package versions."""
+        made: dict[str, dict[str, str]] = {}  # what -> value -> the first result with it
+
+        def note(what: str, value: Any, of: Path) -> None:
+            if value is not None:
+                made.setdefault(what, {}).setdefault(str(value), of.as_posix())
+
+        for run in self.finished:
+            record = self.record(run) or {}
+            inputs, trainer = record.get("inputs") or {}, record.get("spec", {}).get("trainer")
+            variant = "" if run.variant is None else f" as {run.variant}"  # may train on another reward
+            note(f"code of {trainer} runs{variant}", inputs.get("code"), run.path)
+            note(f"code of {run.key.split('+')[0]}", inputs.get("method_code"), run.path)
+            note("packages of runs", (record.get("environment") or {}).get("packages"), run.path)
+        for checkpoint in self.checkpoints:
+            for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
+                if (path := folder(checkpoint) / f"{name}.json").is_file():
+                    record = digests.read_record(path, "record")
+                    note(f"code of {name}", record.get("code"), checkpoint.path)
+                    note(f"packages of {name}", (record.get("environment") or {}).get("packages"), checkpoint.path)
+        return [
+            f"{what}: {len(values)} kinds, of {', '.join(values.values())}: rows differ in more than the method"
+            for what, values in made.items()
+            if len(values) > 1
+        ]
+
     def record(self, run: Run) -> dict[str, Any] | None:
         """run.json, or None while the run is not finished (the file is written last)."""
         path = self.layout.run(run) / "run.json"

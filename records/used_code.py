@@ -39,12 +39,15 @@ SYSTEM = tuple(
     f"{folder}/" for folder in {sys.prefix, sys.base_prefix, "/usr", "/lib", "/etc", "/proc", "/sys", "/dev", "/opt"}
 )
 # Who reads code to run it or to show a line of it. What a file does with its own text is known by names (READS_TEXT).
+CODE = (".py", ".pyc", ".so")
 READERS_OF_CODE = ("<frozen importlib", "<frozen zipimport", "/linecache.py", "/tokenize.py")
 
 Facts = tuple[int, int, int]  # what every write of a file changes, also one that restores its content and its times
 
 _PREFIX = f"{ROOT}/"
+_INSTALLED = (f"{sys.prefix}/", f"{sys.base_prefix}/lib/")
 _used: dict[str, Facts] = {}  # project files that were executed or opened, by path, when that first happened
+_executed: set[str] = set()  # those of them that are code, and whose code ran
 _opened: set[tuple[str, frozenset[str]]] = set()  # files that were read or started, and the project files on the stack
 
 
@@ -75,17 +78,15 @@ class UsedCode:
             self._check_opened()
 
     def _check_modules(self) -> None:
-        for module in list(sys.modules.values()):
-            path = str(getattr(module, "__file__", None) or "")
+        imported = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
+        for path in sorted(filter(is_ours, imported | _executed)):
             file = path.removeprefix(_PREFIX)
-            if not is_ours(path):
-                continue
             if file not in self.files and not self._may_use(file):
                 raise CorruptInputError(
                     f"{file}: was imported and is in no hash, so an edit would change results in silence; import it by "
                     "a name that stands in the code"
                 )
-            if file in self.files and runs_old_bytecode(Path(path)):
+            if runs_old_bytecode(Path(path)):
                 raise CorruptInputError(
                     f"{file}: Python ran bytecode of an earlier content of the same size and second; remove "
                     f"{importlib.util.cache_from_source(path)} and run it again"
@@ -95,13 +96,13 @@ class UsedCode:
         for path, users in sorted(_opened, key=lambda entry: entry[0]):
             file = path.removeprefix(_PREFIX)
             counted = {user for user in users if counts(user)}
-            if not counted <= self.files:  # of another command: before this process was forked from the worker
-                continue
             if file in self.files and not file.endswith(".py"):
                 continue
             if any(folder != ROOT and Path(path).is_relative_to(folder) for folder in self._inputs):
                 continue
             own = counted & self.code.own
+            if os.path.isdir(path) and (not own or any(name.startswith(f"{file}/") for name in self.files)):
+                continue
             if own or (is_ours(path) and not file.endswith(".py")):
                 raise CorruptInputError(
                     f"{file}: was read{f' by {min(own)}' if own else ''} and is in no hash, so an edit would change "
@@ -144,6 +145,14 @@ def run(main: Callable[[], int | None]) -> None:
         return status
 
     errors.run(checked)
+
+
+def forget(others: Callable[[str], bool]) -> None:
+    """Forget what was used by, or of, project files that are `others`: those of another command of a worker."""
+    for path in [path for path in _used if others(path.removeprefix(_PREFIX))]:
+        del _used[path]
+        _executed.discard(path)
+    _opened.difference_update([entry for entry in _opened if any(map(others, entry[1]))])
 
 
 def changed() -> list[str]:
@@ -198,13 +207,17 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
     """The audit hook."""
     if event == "exec":
         path = getattr(arguments[0], "co_filename", "")
-        if path.startswith(_PREFIX) and path not in _used and (found := facts(path)):
-            _used[path] = found
+        if path.startswith(_PREFIX) and not path.startswith(_INSTALLED) and (found := facts(path)):
+            _used.setdefault(path, found)
+            _executed.add(path)
     elif event == "open":
         path, mode, flags = arguments
         writes = set("wax") & set(mode or "") or (flags or 0) & (os.O_WRONLY | os.O_RDWR)
         if not writes and isinstance(path, str | bytes | os.PathLike):
             _note_file(os.fsdecode(path))
+    elif event in ("os.listdir", "os.scandir", "ctypes.dlopen", "sqlite3.connect"):
+        if isinstance(arguments[0], str | bytes | os.PathLike):
+            _note_file(os.fsdecode(arguments[0]))
     elif event == "subprocess.Popen":
         for argument in (arguments[0], *(arguments[1] or ())):
             if isinstance(argument, str | bytes | os.PathLike) and os.path.isfile(argument):
@@ -212,8 +225,10 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _note_file(path: str) -> None:
+    if path.startswith(_INSTALLED):  # most of them: the imports of libraries
+        return
     frame = sys._getframe(2)  # who opens
-    if any(name in frame.f_code.co_filename for name in READERS_OF_CODE):
+    if path.endswith(CODE) and any(name in frame.f_code.co_filename for name in READERS_OF_CODE):
         return
     path = os.path.abspath(path)
     found = facts(path)

@@ -207,21 +207,27 @@ class _HandedOver:
 
     def ask(self, connection: socket.socket, folder: Path, request: Mapping[str, Any]) -> None:
         """Until there is a child. It may take long, because the worker may be importing."""
-        _send(connection, request, (0, 1, 2))
+        _send(connection, request)
+        answer, _ = self._answer(connection, folder, request["command"])
+        if "refused" in answer:
+            raise _RefusedError(f"the worker refuses: {answer['refused']}")
+        # Only now: a stopped worker would keep the streams open, and whoever reads them would wait for their end.
+        _send(connection, {}, (0, 1, 2))
+        answer, descriptors = self._answer(connection, folder, request["command"])
+        self.child, self.group = descriptors[0], answer["child"]
+        for early in self.early:
+            self.forward(early)
+        self.early.clear()
+
+    def _answer(self, connection: socket.socket, folder: Path, command: str) -> tuple[dict[str, Any], list[int]]:
         began, told = time.monotonic(), False
         while not select.select([connection], [], [], 1.0)[0]:
             if _is_stopped(folder):
                 raise _RefusedError("the worker is stopped")
             if not told and time.monotonic() - began > PATIENCE:
                 told = True
-                print(f"{request['command']}: waiting for the worker's imports", file=sys.stderr, flush=True)
-        answer, descriptors = _receive(connection, 1)
-        if not descriptors:
-            raise _RefusedError(f"the worker refuses: {answer.get('refused')}")
-        self.child, self.group = descriptors[0], answer["child"]
-        for early in self.early:
-            self.forward(early)
-        self.early.clear()
+                print(f"{command}: waiting for the worker's imports", file=sys.stderr, flush=True)
+        return _receive(connection, 1)
 
     def wait(self, connection: socket.socket) -> int:
         """The status with which the child ends."""
@@ -269,7 +275,7 @@ def hand_over(command: str, libraries: str) -> None:
         with connection:
             try:
                 handed.ask(connection, Path(offered["folder"]), handed.request(command, libraries))
-            except (OSError, EOFError, ValueError) as error:
+            except (OSError, EOFError, ValueError, IndexError, KeyError) as error:
                 raise _RefusedError("the worker does not answer") from error
             status = handed.wait(connection)
     except _RefusedError as why:
@@ -360,10 +366,13 @@ class Worker:
         del self.waiting[connection]
         descriptors: list[int] = []
         try:
-            request, descriptors = _receive(connection, 3)
+            request, _ = _receive(connection)
             refused = self.refusal(request) or self.load(request["command"], request["libraries"])
-            if refused or len(descriptors) != 3:
-                _send(connection, {"refused": refused})
+            _send(connection, {"refused": refused} if refused else {})
+            if refused or not select.select([connection], [], [], PATIENCE)[0]:
+                raise EOFError
+            _, descriptors = _receive(connection, 3)
+            if len(descriptors) != 3:
                 raise EOFError
             worker = os.getpid()
             pid = os.fork()
@@ -381,7 +390,7 @@ class Worker:
             self.children[handle] = Child(pid, handle, connection)
             with suppress(OSError):  # else `serve` sees that the other end is closed, and ends the child
                 _send(connection, {"child": pid}, (handle,))
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
             connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
@@ -489,10 +498,14 @@ def _forget_others(request: Mapping[str, Any]) -> None:
 
     command, libraries = request["command"], request["libraries"]
     hashed = set(code_hashes.closure(command, libraries))
+
+    def others(file: str) -> bool:
+        return file not in hashed and used_code.counts(file)
+
+    used_code.forget(others)
     for name, module in list(sys.modules.items()):
         path = str(getattr(module, "__file__", None) or "")
-        file = path.removeprefix(f"{ROOT}/")
-        if name == command or (used_code.is_ours(path) and file not in hashed and used_code.counts(file)):
+        if name == command or (used_code.is_ours(path) and others(path.removeprefix(f"{ROOT}/"))):
             parent, _, own = name.rpartition(".")
             del sys.modules[name]  # the command itself is executed again, as `__main__`
             if getattr(sys.modules.get(parent), own, None) is module:

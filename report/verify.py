@@ -1,8 +1,8 @@
 """`python -m report.verify --results results/quick`: is every file still what the manifest says it was?
 
 Files of the tree, checkpoints and the inputs from outside it: base models, prompts, benchmarks. Then the chain of files
-(`report.provenance.manifest`). Exit code 0: every file and link holds; 1: the lines printed name those that do not;
-2: no manifest.
+(`report.provenance.manifest`), and whether one code and one set of packages made them. Exit code 0: all of that holds;
+1: the lines printed name what does not; 2: no manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from report.provenance import manifest
 
 
 def problems(tree: Tree, *, sizes_only: bool = False) -> list[str]:
-    """One line for each file that differs, is missing or is extra, then for each broken link of the chain.
+    """One line for each file that differs, is missing or is extra, for each broken link of the chain, and for each
+    stage whose results were not all made alike.
 
     sizes_only: of checkpoints and inputs compare number and size of the files, and do not read them.
     """
@@ -34,7 +35,8 @@ def problems(tree: Tree, *, sizes_only: bool = False) -> list[str]:
     try:
         if "inputs" not in not_kept:
             lines += list(_inputs(tree, content["inputs"], sizes_only=sizes_only))
-        return lines + [f"chain: {line}" for line in manifest.broken_links(tree, not_kept)]
+        lines += [f"chain: {line}" for line in manifest.broken_links(tree, not_kept)]
+        return lines + [f"mixed: {line}" for line in tree.mixtures()]
     except BenchError as error:  # a record that cannot be read: the chain ends here
         return [*lines, f"chain: {error}"]
 

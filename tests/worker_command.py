@@ -3,6 +3,7 @@
 import atexit
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -39,6 +40,10 @@ def main() -> int:
     if what == "show":  # what a process can see of others
         print(sorted(name for name in os.environ if name.startswith(("TEPO_", "SECRET"))))
         print([link for link in map(_link, Path("/proc/self/fd").iterdir()) if "socket" in link or "pidfd" in link])
+    if what == "start":  # another process, and wait for it
+        other = subprocess.Popen(["sleep", "600"])
+        Path(rest[0]).write_text(str(other.pid), encoding="utf-8")
+        other.wait()
     if what == "wait":  # until it is told to end, or a file says so
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
         Path(rest[0]).write_text(str(os.getpid()), encoding="utf-8")

@@ -99,7 +99,7 @@ def _size(count: float) -> str:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m workflow.plan", description=(__doc__ or "").splitlines()[0])
+    parser = Parser()
     parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument(

@@ -41,10 +41,7 @@ class NodesError(BenchError, RuntimeError):
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m workflow.ray_nodes", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = Parser()
     parser.add_argument("--nodes", type=whole(1), required=True, help="nodes that the job must have")
     parser.add_argument("--gpus-per-node", type=whole(1), required=True, help="GPUs that each of them must bring")
     parser.add_argument("--cores", type=whole(1), required=True, help="CPU cores a node")

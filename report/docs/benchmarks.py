@@ -93,7 +93,7 @@ def _size(entry: Benchmark) -> str:
 
 
 def main() -> int:
-    parser = Parser(prog="python -m report.docs.benchmarks", description=__doc__)
+    parser = Parser()
     parser.add_argument("--out", required=True, type=Path, metavar="FILE")
     args = parser.parse_args()
     write_text(args.out, page())

@@ -68,7 +68,6 @@ def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
         inputs = [record.get("inputs") or {} for record in records]
         for what, values in (
             ("prompts", [one.get("prompts") for one in inputs]),
-            ("training code", [one.get("code") for one in inputs]),
             ("training settings", [record["spec"].get("training") for record in records]),
         ):
             if any(value != values[0] for value in values):
@@ -80,10 +79,7 @@ def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
         weights.setdefault(place, set()).add(((s.record or {}).get("inputs") or {}).get("base"))
     for model in dict.fromkeys(model for (model, _), found in weights.items() if len(found) > 1):
         sentences.append(f"{model}: runs differ in base weights: their rows differ in more than the method.")
-    for what, words in (("commit", "code (commits)"), ("packages", "package versions")):
-        if len({repr(s.environment.get(what)) for s in finished}) > 1:
-            sentences.append(f"Runs were made with different {words}.")
-    return sentences
+    return [*sentences, *(f"{line}." for line in tree.mixtures())]
 
 
 def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ COMMANDS = sorted(
     ".".join(path.relative_to(house.ROOT).with_suffix("").parts)
     for room in ("methods", "evals", "models", "paper", "report", "workflow")
     for path in (house.ROOT / room).rglob("*.py")
-    if "errors.run(main)" in path.read_text(encoding="utf-8")
+    if ".run(main)" in path.read_text(encoding="utf-8")
 )
 
 

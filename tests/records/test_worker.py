@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from records import worker
+from records import used_code, worker
 from records.provenance import ROOT
 
 COMMAND = "tests.worker_command"
@@ -176,8 +177,51 @@ def test_a_killed_worker_takes_its_children_and_commands_go_on_alone(served: Ser
     code, out, err = ended(process)
     assert (code, err) == (0, f"{COMMAND}: the worker is gone; going on by itself\n")
     assert out.count("worker: True") == out.count("worker: False") == 1
-    line = f"{COMMAND}: no worker listens (Connection refused); going on by itself\n"
-    assert ended(served.run("end")) == (0, f"end {ALONE}", line)
+    assert ended(served.run("end")) == (0, f"end {INSIDE}", ""), "the next command starts another worker"
+    assert len(served.log.read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.parametrize("who", ["command", "worker"])
+def test_what_a_command_started_ends_with_it(served: Served, tmp_path: Path, who: str) -> None:
+    path = tmp_path / "file"
+    process = served.run("start", str(path))
+    until(lambda: path.exists() and path.read_text(encoding="utf-8"))
+    started = int(path.read_text(encoding="utf-8"))
+    os.kill(process.pid if who == "command" else served.pid, signal.SIGKILL)
+    until(lambda: gone(started))
+    if who == "worker":  # the command goes on by itself
+        until(lambda: path.read_text(encoding="utf-8") not in ("", str(started)))
+        os.kill(int(path.read_text(encoding="utf-8")), signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_stopped_worker_is_not_waited_for(served: Served, tmp_path: Path) -> None:
+    """Neither for a new command nor for the end of one whose child has ended."""
+    process, _ = waiting(served, tmp_path / "file")
+    worker_pid = served.pid
+    os.kill(worker_pid, signal.SIGSTOP)
+    try:
+        refused = f"{COMMAND}: the worker is stopped; going on by itself\n"
+        assert ended(served.run("end")) == (0, f"end {ALONE}", refused)
+        (tmp_path / "file.end").touch()
+        code, _, err = ended(process)
+        assert (code, err) == (0, f"{COMMAND}: the worker does not report the end of its child; going on by itself\n")
+    finally:
+        os.kill(worker_pid, signal.SIGCONT)
+
+
+def test_silent_connections_cost_others_nothing(served: Served) -> None:
+    """More than its queue holds; they are closed after a while, and meanwhile requests are answered."""
+    assert ended(served.run("end"))[2] == ""
+    silent = []
+    for _ in range(worker.MOST_WAITING - 1):
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        one.connect(str(served.folder / worker.SOCKET))
+        silent.append(one)
+    assert ended(served.run("end")) == (0, f"end {INSIDE}", "")
+    until(lambda: all(select.select([one], [], [], 0)[0] for one in silent))
+    for one in silent:
+        one.close()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -211,17 +255,6 @@ def test_a_folder_that_others_can_enter_is_not_trusted(served: Served) -> None:
     assert "is not ours alone" in err
 
 
-def test_a_stranger_does_not_get_in(served: Served) -> None:
-    other = {**served.offered, "token": "0" * 32}
-    assert ended(served.run("end"))[2] == ""
-    code, out, err = ended(served.run("end", **{worker.VARIABLE: json.dumps(other)}))
-    assert (code, out, err) == (
-        0,
-        f"end {ALONE}",
-        f"{COMMAND}: the worker refuses: another token; going on by itself\n",
-    )
-
-
 def test_nothing_is_offered_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A child could not use what its parent has asked about."""
     monkeypatch.delenv(worker.VARIABLE, raising=False)
@@ -231,21 +264,21 @@ def test_nothing_is_offered_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def made(tmp_path: Path) -> worker.Worker:
-    return worker.Worker(socket.socket(socket.AF_UNIX), tmp_path, "token")
+    return worker.Worker(socket.socket(socket.AF_UNIX), tmp_path)
 
 
 def request(**changes: object) -> dict[str, object]:
     python = [sys.executable, sys.version]
-    return {"token": "token", "root": str(ROOT), "python": python, "environment": dict(os.environ), **changes}
+    return {"root": str(ROOT), "python": python, "environment": dict(os.environ), **changes}
 
 
-def test_what_would_run_other_code_is_refused(tmp_path: Path) -> None:
+def test_what_would_run_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(tmp_path)
     assert one.refusal(request()) is None
     assert "another checkout" in str(one.refusal(request(root="/elsewhere")))
     assert "another Python" in str(one.refusal(request(python=["python", "2"])))
-    one.files = {**one.files, str(ROOT / "records" / "worker.py"): (0, 0, 0)}  # as if it had been edited since
-    assert "code has changed" in str(one.refusal(request()))
+    monkeypatch.setitem(used_code._used, str(ROOT / "records" / "worker.py"), (0, 0, 0))  # as if edited since
+    assert one.refusal(request()) == "records/worker.py was written since it was started"
     assert one.stopping, "it would serve nobody any more"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.workflow.conftest import Snakemake, copy_of, large_matrix, run_snakemake
-from tests.workflow.test_code_hashes import BENCHMARK, FORMULA, METHOD
+from tests.workflow.test_code_hashes import BENCHMARK, METHOD
 
 QUICK = ("--configfile", "config/quick.yaml")
 
@@ -189,14 +189,7 @@ MODEL = "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n"
         ("README.md", COMMENT, {}, {"all"}),
         ("methods/parts/reducers.py", CODE, {"train": 4, "generate": 4, "grade": 4, "score": 1}, {"base", "prompts"}),
         ("methods/catalog/gspo.py", CODE, {"train": 1, "generate": 1, "grade": 1, "score": 1}, {"base", "prompts"}),
-        (
-            "methods/readings.py",
-            ("min(w A, clip(w) A)", "as usual"),
-            {"report": 1},
-            {"train", "matrix", "score", "table"},
-        ),
         # What is added beside the others makes nothing again that is finished; pages may list it.
-        ("methods/parts/advantages.py", FORMULA, {}, {"all"}),
         ("methods/catalog/mine.py", METHOD, {"matrix": 1}, MEASURED),
         ("evals/tasks/mine.py", BENCHMARK, {"matrix": 1}, MEASURED),
         ("config/models/mine.yaml", MODEL, {"matrix": 1}, MEASURED),
