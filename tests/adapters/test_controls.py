@@ -14,7 +14,7 @@ from methods.adapters import adapter
 from methods.train import STOPPED
 from methods.training import spec as specs
 from methods.training.rollouts import RolloutFigures, collapsed, stream_seed
-from methods.training.run_folder import COLUMNS, Curve, code_identity
+from methods.training.run_folder import COLUMNS, Curve, code_of
 from records.errors import ConfigError
 from records.files import read_json
 from tests.adapters import worlds
@@ -143,8 +143,8 @@ def test_verl_refuses_a_placebo_in_one_line(tmp_path: Path) -> None:
 
 def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
     """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
-    plain = code_identity("grpo", "trl", "evals.reward:boxed")
-    assert code_identity("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin"))["code"] != plain["code"]
+    plain = code_of("grpo", "trl", "evals.reward:boxed")
+    assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
 
 
 def test_a_run_collapses_by_what_the_method_is_given(tmp_path: Path) -> None:

@@ -44,8 +44,10 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
 def _quick(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash the code once, not once per run; wait for no disk, since no power is cut here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    code = run_folder.code_identity(spec.method, spec.trainer, spec.reward)
-    monkeypatch.setattr(run_folder, "code_identity", lambda *_: code)
+    code = run_folder.code_of_spec(spec)
+    hashes = code.hashes
+    monkeypatch.setattr(run_folder, "code_of_spec", lambda _: code)
+    monkeypatch.setattr(type(code), "hashes", hashes)
 
 
 def train(out: Path, spec: Spec, *, until: int = ROLLOUTS + 1) -> RunFolder:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import Snakemake, copy_of, large_matrix, run_snakemake
+from tests.workflow.conftest import ROOT, Snakemake, copy_of, large_matrix, run_snakemake
 from tests.workflow.test_code_hashes import BENCHMARK, METHOD
 
 QUICK = ("--configfile", "config/quick.yaml")
@@ -215,3 +219,53 @@ def test_an_edit_reruns_its_jobs_and_what_follows(
     jobs = planned(run_snakemake(target, "-n", *QUICK).stdout)
     assert {name: jobs.get(name) for name in reruns} == reruns
     assert not set(jobs) & stays, jobs
+
+
+@pytest.mark.demo
+def test_an_edit_that_is_undone_while_jobs_run_gives_no_number(tmp_path: Path) -> None:
+    """A sign is changed while the first run trains and restored when the second has started: neither counts, and the
+    same command again makes both with the code as it is."""
+    target = copy_of(tmp_path / "clone", "results/cache", ".snakemake")
+    asked = (*QUICK, "--config", "methods=grpo,tepo", "name=undo", "--cores", "1", "-k")
+    runs = [f"results/undo/runs/tiny_qwen2/{method}/seed1" for method in ("grpo", "tepo")]
+    wanted = [f"{run}/run.json" for run in runs]
+    file = target / "methods/parts/surrogates.py"
+    text = file.read_text()
+    edited = text.replace("torch.maximum", "torch.minimum") if "torch.maximum" in text else text + "\nEDITED = 1\n"
+    assert edited != text
+    done: list[subprocess.CompletedProcess[str]] = []
+    thread = threading.Thread(target=lambda: done.append(run_snakemake(target, *wanted, *asked)))
+    thread.start()
+    while not any((target / run / "state/curve.csv").is_file() for run in runs):
+        assert thread.is_alive()
+        time.sleep(0.05)
+    file.write_text(edited)
+    thread.join()
+    file.write_text(text)
+    said = done[0].stdout + done[0].stderr
+    assert done[0].returncode != 0
+    assert "was written while this command ran" in said
+    assert "code: planned with" in said
+    assert not any((target / path).exists() for path in wanted)
+    again = run_snakemake(target, *wanted, *asked)
+    assert again.returncode == 0, again.stdout + again.stderr
+    codes = {json.loads((target / path).read_text())["inputs"]["code"] for path in wanted}
+    assert len(codes) == 1
+
+
+@pytest.mark.demo
+def test_a_tree_without_snakemakes_notes_is_held_against_its_records(tmp_path: Path) -> None:
+    """`.snakemake` was removed, or the tree moved here: other code than planned is seen."""
+    target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache")
+    jobs = planned(run_snakemake(target, "-n", *QUICK).stdout)
+    assert {name: jobs[name] for name in ("train", "generate", "grade", "score")} == {
+        "train": 4, "generate": 5, "grade": 5, "score": 1,
+    }  # fmt: skip
+    subprocess.run(["cp", "-a", str(ROOT / ".snakemake"), str(target)], check=True)
+    assert planned(run_snakemake(target, "-n", *QUICK).stdout) == {}
+    record = target / "results/quick/runs/tiny_qwen2/tepo/seed1/run.json"
+    times, content = record.stat(), json.loads(record.read_text())
+    content["inputs"]["code"] = "0" * 12
+    record.write_text(json.dumps(content))
+    os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert planned(run_snakemake(target, "-n", *QUICK).stdout)["train"] == 1
