@@ -25,6 +25,7 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import stat
@@ -119,7 +120,7 @@ def _connect(offered: Mapping[str, Any]) -> socket.socket:
         except ConnectionRefusedError:  # it was killed: the first that moves its folder away starts another
             connection.close()
             with suppress(OSError):
-                folder.rename(f"{folder}-{secrets.token_hex(2)}")
+                shutil.rmtree(folder.rename(f"{folder}-{secrets.token_hex(2)}"))
         except OSError:
             connection.close()
             raise

@@ -139,7 +139,9 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     rooms = {path.relative_to(ROOT).as_posix() for path in (ROOT / "methods").glob("**/*.py")}
     assert {name for name in rooms if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
     assert not {name for name in files if name.startswith(("methods/adapters", "methods/training", "methods/train"))}
-    assert {name for name in files if name.startswith("records/")} == {"records/__init__.py", "records/errors.py"}
+    assert {name for name in files if name.startswith("records/")} == {
+        f"records/{name}.py" for name in ("__init__", "errors", "registries")
+    }
     assert "methods/catalog/gone.py" not in files
     required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-")]
     assert [line for line in required if "extra ==" not in line and not line.startswith("Requires-Python")] == [

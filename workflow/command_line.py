@@ -72,6 +72,8 @@ def attach() -> None:
     def converted(args: Namespace, parser: Any) -> Any:
         with one_line():
             check_arguments(args)
+        FORCED.update(args.forcerun or ())
+        args.forcerun = FORCED  # the set itself: the Snakefile is read later, and adds to it
         return convert(args, parser)
 
     converted.checks_arguments = True  # type: ignore[attr-defined]
@@ -81,8 +83,6 @@ def attach() -> None:
 def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
-    FORCED.update(args.forcerun or ())
-    args.forcerun = FORCED  # the set itself: the Snakefile is read later, and adds to it
     for path in args.configfile or []:
         if Path(path).is_dir():
             raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: is a folder; a target stands before --configfile")

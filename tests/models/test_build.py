@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -299,7 +300,7 @@ def test_the_hash_follows_recipe_and_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert cache.hash_of(small(learning_rate=1e-3)) != first
     # an attempt outside its aims is not taken, so aims decide weights too
     assert cache.hash_of(small(aims=replace(small().aims, length=(1.0, 2.0)))) != first
-    monkeypatch.setattr(cache, "_code", lambda: "other")
+    monkeypatch.setattr(cache, "code", lambda: SimpleNamespace(hash="other"))
     assert cache.hash_of(small()) != first
 
 

@@ -121,7 +121,7 @@ def edit_a_score(tree: Tree) -> str:
 
 def forget_a_column(tree: Tree) -> str:
     path = tree.layout.scores
-    path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
+    path.write_text("\n".join(line.rsplit(",", 2)[0] for line in path.read_text().splitlines()) + "\n")
     return f"{path}: column 'timeout_high' is missing"
 
 

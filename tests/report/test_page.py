@@ -188,9 +188,8 @@ WARNED = {
     "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
     "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
     "other weights": (lambda r: r["inputs"].update(base="f" * 64), "runs differ in base weights"),
-    "other code": (lambda r: r["inputs"].update(code="f" * 12), "runs differ in training code"),
-    "other commit": (lambda r: r["environment"].update(commit="f" * 40), "different code"),
-    "other versions": (lambda r: r["environment"]["packages"].update(torch="1"), "different package versions"),
+    "other code": (lambda r: r["inputs"].update(code="f" * 12), "code of trl runs: 2 kinds"),
+    "other versions": (lambda r: r["environment"]["packages"].update(torch="1"), "packages of runs: 2 kinds"),
     "dirty tree": (lambda r: r["environment"].update(dirty=True), "uncommitted changes"),
 }
 

@@ -24,6 +24,7 @@ from records.errors import BenchError, ConfigError, CorruptInputError, MissingIn
 from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import ROOT, sha256_file
+from records.code_hashes import command
 from records.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
@@ -146,7 +147,9 @@ def test_the_command_writes_what_the_function_returns(
     out = tmp_path / "out" / "scores.csv"
     paths = [c.path.as_posix() for c in (TEPO, GRPO)]
     score.main(["--results", str(results.root), "--checkpoints", *paths, "--benchmarks", *KEYS, "--out", str(out)])
-    pd.testing.assert_frame_equal(read_scores(out), scores(results, [TEPO, GRPO], KEYS))
+    written = read_scores(out)
+    assert set(written.pop("code")) == {command("evals.score").hash}
+    pd.testing.assert_frame_equal(written, scores(results, [TEPO, GRPO], KEYS).drop(columns="code"))
     assert "8 rows" in capsys.readouterr().out
 
 
