@@ -201,7 +201,8 @@ def specification(wc, input):
 # here: then what records of results say decides. Not for a target that makes nothing.
 if workflow.is_main_process and not {"plan", "verify"} & set(command_line.TARGETS):
     EXPECTED = {
-        f"{RESULTS.run(entry.run)}/run.json": train_code(entry) for entry in PLAN.values()
+        f"{RESULTS.run(entry.run)}/run.json": train_code(entry)
+        for entry in PLAN.values()
     }
     for checkpoint in CHECKPOINTS:
         for stage, folder in (("generate", RESULTS.samples), ("grade", RESULTS.grades)):

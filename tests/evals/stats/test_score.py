@@ -20,11 +20,11 @@ from evals import score
 from evals.score import paired, rows
 from evals.stats.responses import VERDICTS
 from paper.printed import COLUMN, printed
+from records.code_hashes import command
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import write_json
 from records.layout import Checkpoint, Results, Run
 from records.provenance import ROOT, sha256_file
-from records.code_hashes import command
 from records.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
