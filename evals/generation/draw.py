@@ -12,7 +12,6 @@ import json
 import logging
 import random
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -202,14 +201,7 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
     quiet()
     lm = engine.lm(max_length)
     progress = Progress(f"{label} {plan.benchmark.key}", len(plan.items) * plan.decoding.samples)
-    began = time.monotonic()
-
-    def report(responses: int, tokens: int) -> None:
-        seconds = max(time.monotonic() - began, 1e-9)
-        progress.update(responses, tokens_per_second=round(tokens / seconds))
-
-    engine.seen.clear()
-    engine.seen.report = report
+    engine.seen.begin(progress, folder, plan.task_hash)
     task = load_task(write_task(plan, folder, engine.extras))
     texts = ask(lm, task, plan)
     return _responses(engine, plan, texts)
