@@ -100,16 +100,6 @@ class Endpoint(Engine):
         del facts["batch_size"]
         return facts
 
-    def _tokenizer_arguments(self) -> dict[str, Any]:
-        """With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one."""
-        if self.chat:
-            return {"tokenizer_backend": None}
-        return {
-            "tokenizer_backend": "huggingface",
-            "tokenizer": self.settings.tokenizer,
-            "tokenized_requests": True,
-        }
-
     def _check_served(self) -> None:
         """Raises MissingInputError when nothing answers, ConfigError when the server has another model."""
         url = f"{str(self.settings.endpoint).rstrip('/')}/models"
@@ -128,13 +118,15 @@ class Endpoint(Engine):
     def load(self, max_length: int | None) -> LM:
         self._check_served()
         path = "chat/completions" if self.chat else "completions"
+        # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
+        tokens = {"tokenizer_backend": "huggingface", "tokenizer": self.settings.tokenizer, "tokenized_requests": True}
         return _observed_api(self.chat)(
             self.seen,
             self.settings,
             self.tokenizer is None,
             model=self.settings.model,
             base_url=f"{str(self.settings.endpoint).rstrip('/')}/{path}",
-            **self._tokenizer_arguments(),
+            **({"tokenizer_backend": None} if self.chat else tokens),
             num_concurrent=self.batch_size,
             **self.arguments,
         )
@@ -253,8 +245,7 @@ def _observed_api(chat: bool) -> type[LM]:
 
         async def _fill(self, journal: Journal, wanted: dict[tuple[str, int], Any], most_empty: float) -> None:
             """Request each response that the journal lacks, `num_concurrent` at any time."""
-            earlier = max((line.seconds for line in journal.lines.values()), default=0.0)
-            self.seen.earlier_seconds = earlier
+            earlier = self.seen.earlier_seconds = max((line.seconds for line in journal.lines.values()), default=0.0)
             self.seen.progress.start = self.seen.progress.done = len(journal.lines)
             began, empty, failures = time.monotonic() - earlier, journal.empty, Counter[str]()
             missing = deque(key for key in wanted if key not in journal.lines)
