@@ -32,11 +32,11 @@ from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code, select
 from evals.generation import draw
 from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
-from evals.generation.engine import BACKENDS, Engine, Settings, engine
+from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
 from records import digests, errors, used_code
 from records.declared import Recorded, validated
-from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, whole
+from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from records.files import atomic, read_json, write_json
 from records.provenance import environment, sha256_file
 
@@ -58,6 +58,7 @@ class Done(Recorded):
     deviations: list[str]
     distinct_fraction: float | None
     cut_at_limit: int
+    empty: int | None = None
     response_tokens: int | None
     seconds: float
 
@@ -107,7 +108,13 @@ class Slot:
         """Store the responses, then the record: its presence means finished, so it must be written last."""
         entry = {"sha256": store.write_samples(self.parquet, responses), "rows": len(responses), **record}
         digests.write_json(self.folder / DONE, entry)
+        self.drop_journals()
         return entry
+
+    def drop_journals(self) -> None:
+        """Remove responses that are kept while others are missing, also those of the greedy probe."""
+        for journal in self.folder.rglob(JOURNAL):
+            journal.unlink()
 
     def publish(self, target: Path) -> None:
         """Put the parquet where results lie: a second name of the same file where the file system can, else a copy."""
@@ -191,12 +198,18 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
     model.lm(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
     responses = draw.draw(model, plan, slot.folder, max_length, label)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - began + model.seen.earlier_seconds
     if not plan.decoding.greedy and (suspects := draw.suspects(responses)):
         probe = draw.greedy(plan, suspects)
         answers = draw.draw(model, probe, slot.folder / "greedy", max_length, f"{label} greedy probe of")
-        draw.check(plan.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
+        try:
+            draw.check(plan.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
+        except CorruptInputError:
+            slot.drop_journals()  # the next call would find the same copies again
+            raise
     tokens = [response.tokens for response in responses]
+    if empty := sum(not response.response.strip() for response in responses):
+        print(f"{label} {plan.benchmark.key}: {empty} of {len(responses)} responses are empty", file=sys.stderr)
     return slot.finish(
         responses,
         {
@@ -209,6 +222,7 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
             "deviations": list(plan.deviations),
             "distinct_fraction": draw.distinct_fraction(responses),
             "cut_at_limit": sum(response.stop == "length" for response in responses),
+            "empty": empty,
             "response_tokens": None if None in tokens else sum(tokens),
             "seconds": round(seconds, 3),
         },
@@ -241,12 +255,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--endpoint", metavar="URL", help="backend openai: the server's address, up to /v1; key: OPENAI_API_KEY")
     add("--tokenizer", metavar="FOLDER", help="backend openai: builds prompts here and sends token ids")
     add("--chat", action="store_true", help="backend openai: chat endpoint, the server's own template")
+    limit = real(least=0, most=1)
+    add("--empty-limit", type=limit, default=0.05, metavar="SHARE", help="backend openai: most responses without text")
     add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of lm-eval's model class")
 
 
 def settings(args: argparse.Namespace) -> Settings:
     """The engine's settings; ConfigError for values no engine could use."""
-    names = ("model", "record", "seed", "batch_size", "device", "dtype", "endpoint", "tokenizer", "chat")
+    names = [field.name for field in dataclasses.fields(Settings) if field.name != "more"]
     return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
 
 

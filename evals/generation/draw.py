@@ -12,7 +12,6 @@ import json
 import logging
 import random
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,39 +81,45 @@ def make_plan(
     prompt_limit: int = PROMPT_LIMIT,
 ) -> Plan:
     """The plan for the given items; `reading` None takes the registry's prompt."""
-    limit, decoding, deviations = room(benchmark.decoding, prompt_limit, engine.positions)
     reading = reading or benchmark.prompt
 
-    def prompt_of(problem: str) -> Prompt:
+    def prompt_of(problem: str, limit: int) -> Prompt:
         if engine.chat:
             return prompts.for_chat(reading, problem)
         if engine.tokenizer is None:
             return Prompt(prompts.plain(reading, problem), None, 0, f"{reading}, no chat template")
         return prompts.build(engine.tokenizer, reading, template, problem, limit)
 
-    built = tuple(prompt_of(item.problem) for item in items)
+    built = [prompt_of(item.problem, prompt_limit) for item in items]
+    # A prompt that was cut, or whose length only the server knows, takes all that it may.
+    longest = max(prompt_limit if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
+    limit, decoding, deviations = room(benchmark.decoding, longest, engine.positions)
+    for place, prompt in enumerate(built):
+        if (prompt.tokens or 0) > limit:
+            built[place] = prompt_of(items[place].problem, limit)
     if reading != benchmark.prompt:
         deviations += (f"prompt reading {reading}, the registry's is {benchmark.prompt}",)
     if len(items) != benchmark.n:
         deviations += (f"the first {len(items)} of {benchmark.n} items",)
     if cut := sum(prompt.cut > 0 for prompt in built):
         deviations += (f"{cut} prompts cut on the left to {limit} tokens",)
-    return Plan(benchmark, tuple(items), built, decoding, seed, engine.chat, deviations)
+    return Plan(benchmark, tuple(items), tuple(built), decoding, seed, engine.chat, deviations)
 
 
-def room(decoding: Decoding, prompt_limit: int, positions: int | None) -> tuple[int, Decoding, tuple[str, ...]]:
+def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, Decoding, tuple[str, ...]]:
     """Prompt limit, decoding and deviations when a model has `positions` positions (None: as many as needed).
 
-    A model too short for both keeps the whole prompt limit if that leaves at least half of its positions for the
-    response; else prompt and response get half each. Raises ConfigError when nothing is left for one of them.
+    longest: tokens of the longest prompt. A model too short for it and the response leaves it whole if at least half of
+    the positions remain for the response; else prompt and response get half each. Raises ConfigError when nothing is
+    left for one of them.
     """
-    if positions is None or prompt_limit + decoding.max_tokens <= positions:
-        return prompt_limit, decoding, ()
-    most = max(positions - prompt_limit, positions // 2)
+    if positions is None or longest + decoding.max_tokens <= positions:
+        return longest, decoding, ()
+    most = max(positions - longest, positions // 2)
     if most < 1 or positions - most < 1:
         raise ConfigError(f"model: {positions} positions leave no room for a prompt and a response")
     tokens = min(decoding.max_tokens, most)
-    limit = min(prompt_limit, positions - tokens)
+    limit = min(longest, positions - tokens)
     notes = []
     if tokens < decoding.max_tokens:
         notes.append(
@@ -196,14 +201,7 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
     quiet()
     lm = engine.lm(max_length)
     progress = Progress(f"{label} {plan.benchmark.key}", len(plan.items) * plan.decoding.samples)
-    began = time.monotonic()
-
-    def report(responses: int, tokens: int) -> None:
-        seconds = max(time.monotonic() - began, 1e-9)
-        progress.update(responses, tokens_per_second=round(tokens / seconds))
-
-    engine.seen.clear()
-    engine.seen.report = report
+    engine.seen.begin(progress, folder, plan.task_hash)
     task = load_task(write_task(plan, folder, engine.extras))
     texts = ask(lm, task, plan)
     return _responses(engine, plan, texts)

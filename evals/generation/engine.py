@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import re
+import time
 from abc import ABC, abstractmethod
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from records import digests
 from records.errors import MissingInputError, unknown
+from records.progress import Progress
 from records.provenance import version
 
 if TYPE_CHECKING:
@@ -39,31 +42,30 @@ class Observed(NamedTuple):
 class Observations:
     """What an engine observed over one benchmark."""
 
-    def __init__(self) -> None:
+    def begin(self, progress: Progress, folder: Path, task_hash: str) -> None:
+        """Forget the benchmark before. folder: where an engine may keep responses that it has before all are there."""
         self._notes: dict[str, deque[Observed]] = defaultdict(deque)
-        self._responses = self._tokens = 0
-        self.report: Callable[[int, int], None] | None = None  # gets the responses and the tokens so far
-
-    def clear(self) -> None:
-        self._notes.clear()
-        self._responses = self._tokens = 0
+        self._tokens = 0
+        self.progress, self.folder, self.task_hash = progress, folder, task_hash
+        self.earlier_seconds = 0.0  # of earlier calls, whose responses an engine kept
 
     def note(self, text: str, tokens: int | None, stop: str) -> None:
         """Called by the engine for each response, with the text exactly as lm-eval will return it."""
         self._notes[text].append(Observed(tokens, stop))
-        self._responses += 1
-        self._tokens += tokens or 0
 
-    def show_progress(self) -> None:
-        """Called once per batch."""
-        if self.report is not None:
-            self.report(self._responses, self._tokens)
+    def show_progress(self, responses: int, tokens: int) -> None:
+        """Called once per batch, with what it adds."""
+        self._tokens += tokens
+        seconds = max(time.monotonic() - self.progress.began, 1e-9)
+        self.progress.update(self.progress.done + responses, tokens_per_second=round(self._tokens / seconds))
 
     def take(self, text: str) -> Observed | None:
         """The oldest note under this text that was not taken yet; None when there is none."""
         notes = self._notes.get(text)
         return notes.popleft() if notes else None
 
+
+JOURNAL = "responses.journal"  # in the folder of a benchmark that is not finished: its responses so far
 
 BACKENDS = {
     "hf": "evals.generation.hf:HuggingFace",
@@ -85,6 +87,7 @@ class Settings:
     endpoint: str | None = None  # openai only: the server's address
     tokenizer: str | None = None  # openai only: a folder
     chat: bool = False  # openai only: the server applies its own chat template
+    empty_limit: float = 0.05  # openai only: most empty responses, as a share of a benchmark's
     more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # arguments of lm-eval's model class
 
 
@@ -194,6 +197,34 @@ class Engine(ABC):
 def per_sample_seed(seed: int, sample: int) -> int:
     """31 bits that differ between samples and between seeds (seed + sample would repeat the next seed's samples)."""
     return int.from_bytes(hashlib.sha256(f"{seed} {sample}".encode()).digest()[:4], "big") >> 1
+
+
+def sample_numbers(requests: Sequence[Any]) -> list[int]:
+    """The sample of its item that each request is for: lm-eval repeats one and the same request object k times."""
+    counts = Counter[int]()
+    numbers = []
+    for request in requests:
+        numbers.append(counts[id(request)])
+        counts[id(request)] += 1
+    return numbers
+
+
+def construct(observed: type[LM], more: Mapping[str, Any], *given: Any, **own: Any) -> LM:
+    """An object of our subclass of lm-eval's model class, with the arguments of --engine (`more`) beside our own.
+
+    Raises ConfigError for an argument that is set here already, or that neither lm-eval nor the library below it takes.
+    """
+    wrong = next((name for name in more if name in own), None)
+    try:
+        if wrong is None:
+            return observed(*given, **own, **more)
+    except TypeError as error:
+        named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if named is None or named[1] not in more:
+            raise
+        wrong = named[1]
+    names = inspect.signature(observed.__mro__[1]).parameters  # of lm-eval's class
+    raise unknown("generate", "--engine", wrong, names.keys() - own.keys() - {"kwargs"})
 
 
 def engine(backend: str, settings: Settings) -> Engine:

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from evals.generation.engine import Engine, Observations
+from evals.generation.engine import Engine, Observations, construct
 from methods import sampling
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ class HuggingFace(Engine):
         return super().describe() | {"device": self.device}
 
     def load(self, max_length: int | None) -> LM:
-        return _observed_hflm()(
+        return construct(
+            _observed_hflm(),
+            self.settings.more,
             self.seen,
             pretrained=str(self.folder),
             batch_size=self.batch_size,
@@ -53,7 +55,6 @@ class HuggingFace(Engine):
             dtype=self.settings.dtype,
             add_bos_token=False,  # the prompts already hold it
             device=self.device,
-            **self.settings.more,
         )
 
 
@@ -137,6 +138,6 @@ def _observed_hflm() -> type[LM]:
             texts = self.tokenizer.batch_decode(response_BT, skip_special_tokens=True)
             for text, tokens, ended in zip(texts, tokens_B.tolist(), ended_B.tolist(), strict=True):
                 self.seen.note(text, tokens, "stop" if ended else "length")
-            self.seen.show_progress()
+            self.seen.show_progress(len(texts), int(tokens_B.sum()))
 
     return ObservedHFLM

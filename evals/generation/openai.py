@@ -1,24 +1,33 @@
 """The openai backend: an endpoint that speaks the OpenAI protocol, through lm-eval's API models.
 
-lm-eval sends the same seed with every request, so a server that honours it returns k equal samples. Here the samples
-are requested in k rounds, each with its own seed: all items once, then all items again.
+Prompts, stops and the form of a request are lm-eval's. The requests are sent here, for three reasons. lm-eval sends one
+seed with all, so that a server that honours it returns k equal samples; it keeps no response before all are there; and
+one request that fails three times ends it.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import json
 import os
+import sys
+import time
 import urllib.request
-from collections import Counter, defaultdict
+from collections import Counter, deque
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from evals.generation.engine import Engine, Observations, Settings, per_sample_seed
-from records import digests
-from records.errors import ConfigError, MissingInputError, unknown
+from pydantic import PositiveInt
+
+from evals.generation.engine import JOURNAL, Engine, Observations, Settings, per_sample_seed, sample_numbers
+from evals.store import STOPS, clean
+from records import digests, lock
+from records.declared import Declared, Recorded, validated
+from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from records.files import parse_json, write_text
+from records.provenance import sha256_bytes
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -26,6 +35,20 @@ if TYPE_CHECKING:
 
 KEY = "OPENAI_API_KEY"  # the environment variable that lm-eval reads the key from
 _WITH_A_KEY = ("header", "auth_token", "api_key")  # arguments of lm-eval's model class, as --engine would take them
+
+
+class Arguments(Declared):
+    """What --engine takes: the arguments of lm-eval's model class that have an effect here."""
+
+    max_retries: PositiveInt = 6  # times that a request is sent; the waits between them are half a minute in all
+    timeout: PositiveInt = 3600  # seconds; a busy server queues requests, and a long response is no error
+    verify_certificate: bool = True
+
+
+class ChatArguments(Arguments):
+    """The same for a chat endpoint."""
+
+    think_end_token: str | None = None  # what comes before it is taken off the response
 
 
 class Endpoint(Engine):
@@ -42,6 +65,8 @@ class Endpoint(Engine):
             if name in settings.more:
                 raise ConfigError(f"generate: --engine: {name}: would be recorded; give the key as variable {KEY}")
         _check_key(os.environ.get(KEY, ""))
+        kind = ChatArguments if settings.chat else Arguments
+        self.arguments = validated(kind, dict(settings.more), "generate: --engine").model_dump()
         if not settings.chat and not settings.tokenizer:
             raise ConfigError(
                 "generate: --tokenizer: give a folder, prompts are built here; or --chat, to leave that to the server"
@@ -68,19 +93,12 @@ class Endpoint(Engine):
         return [str(self.settings.endpoint), self.settings.model]
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat}
-
-    def _tokenizer_arguments(self, max_length: int | None) -> dict[str, Any]:
-        """With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one."""
-        if self.chat:
-            return {"tokenizer_backend": None}
-        return {
-            "tokenizer_backend": "huggingface",
-            "tokenizer": self.settings.tokenizer,
-            "tokenized_requests": True,
-            # lm-eval takes one token off, and would cut prompts to the rest; they are cut already, so it never binds
-            "max_length": max_length + 1 if max_length else 1 << 30,
-        }
+        """Without what decides no response, so that it can be changed after an error: how many requests are in flight,
+        how long each may take and how often it is sent."""
+        more = {name: value for name, value in self.settings.more.items() if name not in Arguments.model_fields}
+        facts = super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat, "more": more}
+        del facts["batch_size"]
+        return facts
 
     def _check_served(self) -> None:
         """Raises MissingInputError when nothing answers, ConfigError when the server has another model."""
@@ -100,17 +118,17 @@ class Endpoint(Engine):
     def load(self, max_length: int | None) -> LM:
         self._check_served()
         path = "chat/completions" if self.chat else "completions"
+        # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
+        tokens = {"tokenizer_backend": "huggingface", "tokenizer": self.settings.tokenizer, "tokenized_requests": True}
         return _observed_api(self.chat)(
             self.seen,
-            self.settings.seed,
+            self.settings,
             self.tokenizer is None,
             model=self.settings.model,
             base_url=f"{str(self.settings.endpoint).rstrip('/')}/{path}",
-            **self._tokenizer_arguments(max_length),
+            **({"tokenizer_backend": None} if self.chat else tokens),
             num_concurrent=self.batch_size,
-            max_retries=3,
-            timeout=3600,  # seconds; a busy server queues requests, and a long response is no error
-            **self.settings.more,
+            **self.arguments,
         )
 
 
@@ -139,55 +157,190 @@ def _check_key(key: str) -> None:
         raise ConfigError(f"generate: variable {KEY}: holds a line break or another sign that no HTTP header can hold")
 
 
+# Responses on disk, as they come
+
+
+class Line(Recorded):
+    """One response in the journal."""
+
+    item_id: str
+    sample: int
+    text: str
+    tokens: int | None
+    stop: str
+    seconds: float  # from the first request to this response, without the time between calls
+
+
+class Journal:
+    """The responses to one plan in a file, a line each: sha256, JSON. A kill loses at most those in flight.
+
+    Half a line at the end is dropped; a damaged one is named, and its response is requested again.
+    """
+
+    def __init__(self, path: Path, task_hash: str, most_empty: float):
+        self.path, self.task_hash = path, task_hash
+        self.lines: dict[tuple[str, int], Line] = {}
+        data = path.read_bytes() if path.is_file() else b""
+        for number, line in enumerate(data.split(b"\n")[:-1], 1):
+            where, (_, _, text) = f"{path}: line {number}", line.partition(b" ")
+            if self._hashed(text) == line + b"\n":
+                found = validated(Line, parse_json(text.decode(), where), where, error=CorruptInputError)
+                self.lines[found.item_id, found.sample] = found
+            else:
+                print(f"requested again: {where}: differs from its sha256", file=sys.stderr)
+        if self.empty > most_empty:  # the call before ended because of them
+            self.lines = {key: line for key, line in self.lines.items() if line.text.strip()}
+        if data:
+            texts = (line.model_dump_json().encode() for line in self.lines.values())
+            write_text(path, b"".join(map(self._hashed, texts)).decode())
+
+    @property
+    def empty(self) -> int:
+        return sum(not line.text.strip() for line in self.lines.values())
+
+    def add(self, line: Line) -> None:
+        self.lines[line.item_id, line.sample] = line
+        with open(self.path, "ab") as stream:
+            stream.write(self._hashed(line.model_dump_json().encode()))
+
+    def _hashed(self, text: bytes) -> bytes:
+        # With the plan's hash: a line that answers another plan counts as damaged.
+        return sha256_bytes(self.task_hash.encode() + text).encode() + b" " + text + b"\n"
+
+
+# Requests
+
+RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: the same request may succeed later
+FIRST_WAIT = 1.0  # seconds before the second try; each further wait is twice as long
+LONGEST_WAIT = 60  # seconds, whatever the server wants
+LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
+
+
 @cache
 def _observed_api(chat: bool) -> type[LM]:
+    import aiohttp
+    from lm_eval.models.api_models import JsonChatStr
     from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
     stock: type[Any] = LocalChatCompletion if chat else LocalCompletionsAPI
 
     class ObservedAPI(stock):
-        def __init__(self, seen: Observations, base_seed: int, trust_usage: bool, **arguments: Any):
+        def __init__(self, seen: Observations, settings: Settings, trust_usage: bool, **arguments: Any):
             super().__init__(**arguments)
-            self.seen, self.base_seed = seen, base_seed
+            self.seen, self.settings = seen, settings
             self.trust_usage = trust_usage  # the server's token counts: only where no tokenizer can count here
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            answers: list[str] = [""] * len(requests)
-            for sample, places in rounds(requests).items():
-                self._seed = per_sample_seed(self.base_seed, sample)
-                texts = super().generate_until([_sent(requests[place], chat) for place in places], disable_tqdm=True)
-                for place, answer in zip(places, texts, strict=True):
-                    answers[place] = answer
-            return answers
+            """The responses in order. Raises MissingInputError when some are missing or too many empty, BusyError."""
+            numbered = zip(requests, sample_numbers(requests), strict=True)
+            wanted = {(request.doc["item_id"], sample): request for request, sample in numbered}
+            path, most_empty = self.seen.folder / JOURNAL, self.settings.empty_limit * len(wanted)
+            with lock.held(path.with_suffix(".lock"), f"{path.parent}: another command draws these responses"):
+                journal = Journal(path, self.seen.task_hash, most_empty)
+                asyncio.run(self._fill(journal, wanted, most_empty))
+            lines = [journal.lines[key] for key in wanted]
+            for line in lines:  # only now, because equal texts are told apart by their order
+                self.seen.note(line.text, line.tokens, line.stop)
+            return [line.text for line in lines]
 
-        def parse_generations(self, outputs: Any, **arguments: Any) -> list[str]:
-            texts: list[str] = super().parse_generations(outputs, **arguments)
-            for output in outputs if isinstance(outputs, list) else [outputs]:
-                usage = output.get("usage") or {}
-                tokens = usage.get("completion_tokens") if self.trust_usage and len(output["choices"]) == 1 else None
-                for text, choice in zip(texts, output["choices"], strict=True):
-                    stop = choice.get("finish_reason")
-                    self.seen.note(text, tokens, stop if stop in ("stop", "length") else "unknown")
-            self.seen.show_progress()
-            return texts
+        async def _fill(self, journal: Journal, wanted: dict[tuple[str, int], Any], most_empty: float) -> None:
+            """Request each response that the journal lacks, `num_concurrent` at any time."""
+            earlier = self.seen.earlier_seconds = max((line.seconds for line in journal.lines.values()), default=0.0)
+            self.seen.progress.start = self.seen.progress.done = len(journal.lines)
+            began, empty, failures = time.monotonic() - earlier, journal.empty, Counter[str]()
+            missing = deque(key for key in wanted if key not in journal.lines)
+
+            async def send(session: aiohttp.ClientSession) -> None:
+                """One request after another. The first that fails is the last: where a server refuses some of many,
+                fewer remain in flight; where one prompt always fails, the others get their responses."""
+                nonlocal empty
+                while missing and empty <= most_empty:
+                    item_id, sample = key = missing.popleft()
+                    found = await self._response(session, self._request(wanted[key], sample))
+                    if isinstance(found, str):
+                        failures[found] += 1
+                        return
+                    seconds = time.monotonic() - began
+                    journal.add(Line(item_id=item_id, sample=sample, seconds=seconds, **found))
+                    empty += not found["text"].strip()
+                    self.seen.show_progress(1, found["tokens"] or 0)
+
+            async with aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._concurrent, ssl=self.verify_certificate),
+                timeout=aiohttp.ClientTimeout(total=self.timeout),
+            ) as session:
+                await asyncio.gather(*(send(session) for _ in range(self._concurrent)))
+            count = f"{len(wanted) - len(journal.lines)} of {len(wanted)} responses are missing"
+            kept = f"{len(journal.lines)} are kept in {journal.path}"
+            if empty > most_empty:
+                raise MissingInputError(
+                    f"{self.base_url}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and"
+                    f" {count}; {kept}; if the server puts the text elsewhere (reasoning_content), change that and run"
+                    " the same command to go on; else set --empty-limit to 1"
+                )
+            if failures:
+                why = failures.most_common(1)[0][0]
+                raise MissingInputError(f"{self.base_url}: {count} ({why}); {kept}; run the same command to go on")
+
+        def _request(self, request: Any, sample: int) -> dict[str, Any]:
+            """The body that lm-eval sends, with a seed of its own for each sample."""
+            text, arguments = request.args
+            # no empty stop list
+            arguments = {name: value for name, value in arguments.items() if name != "until" or value}
+            prompt = self.create_message([JsonChatStr(text) if chat else self.tok_encode(text)])
+            seed = per_sample_seed(self.settings.seed, sample)
+            body: dict[str, Any] = self._create_payload(prompt, generate=True, gen_kwargs=arguments, seed=seed)
+            return body
+
+        async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> dict[str, Any] | str:
+            """Text, tokens and stop reason of one request, sent up to `max_retries` times; else what went wrong."""
+            wait, failure = 0.0, ""
+            for attempt in range(self.max_retries):
+                await asyncio.sleep(min(wait, LONGEST_WAIT))
+                wait, content = FIRST_WAIT * 2 ** min(attempt, 9), bytearray()
+                try:
+                    async with session.post(self.base_url, json=body, headers=self.header) as answer:
+                        async for part in answer.content.iter_any():
+                            content += part
+                            if len(content) > LONGEST_BODY:
+                                raise ValueError(f"a response of more than {LONGEST_BODY} bytes")
+                    if answer.ok:
+                        return self._read(content)
+                    failure = f"HTTP {answer.status} {answer.reason}: {content.decode(errors='replace')}"
+                    if answer.status not in RETRIED:
+                        break
+                    if (after := answer.headers.get("Retry-After", "")).isdecimal():
+                        wait = max(wait, int(after[:3]))
+                except (aiohttp.ClientError, ValueError) as error:
+                    failure = str(error) or type(error).__name__
+                except TimeoutError:  # not sent again: it may have been paid for
+                    failure = f"no response within {self.timeout} s"
+                    break
+            return _shown(failure)
+
+        def _read(self, content: bytearray) -> dict[str, Any]:
+            """Text, tokens and stop reason. Raises ValueError for what is no completion."""
+            try:
+                value = json.loads(content)
+                (choice,) = value["choices"]
+                text = choice["message"]["content"] if chat else choice["text"]
+                if not isinstance(text, str | None):
+                    raise TypeError(text)
+                choice["index"] = 0  # lm-eval reads it, and some servers leave it out
+                (text,) = self.parse_generations(value)
+                stop, usage = choice.get("finish_reason"), value.get("usage")
+                tokens = usage.get("completion_tokens") if self.trust_usage and isinstance(usage, dict) else None
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                raise ValueError(f"no completion: {content.decode(errors='replace')}") from error
+            known = type(tokens) is int and 0 <= tokens < 2**31
+            stop = stop if stop in STOPS else "unknown"
+            return {"text": clean(text or ""), "tokens": tokens if known else None, "stop": stop}
 
     return ObservedAPI
 
 
-def _sent(request: Any, chat: bool) -> Any:
-    """The request as lm-eval's API model wants it: a conversation is marked as one."""
-    from lm_eval.models.api_models import JsonChatStr
-
-    text, arguments = request.args
-    arguments = {name: value for name, value in arguments.items() if name != "until" or value}  # no empty stop list
-    return dataclasses.replace(request, arguments=(JsonChatStr(text) if chat else text, arguments))
-
-
-def rounds(requests: list[Any]) -> dict[int, list[int]]:
-    """Places of the requests by round: lm-eval repeats one and the same request object k times."""
-    repeats = Counter[int]()
-    places = defaultdict[int, list[int]](list)
-    for place, request in enumerate(requests):
-        places[repeats[id(request)]].append(place)
-        repeats[id(request)] += 1
-    return dict(places)
+def _shown(text: str) -> str:
+    """The beginning of what a server sent, on one line and without the key, which some repeat."""
+    key = os.environ.get(KEY)
+    line = " ".join((text.replace(key, f"({KEY})") if key else text).split())[:200]
+    return "".join(letter if letter.isprintable() else "?" for letter in line).rstrip(": ")

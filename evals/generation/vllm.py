@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from evals.generation.engine import Engine, Observations, per_sample_seed
+from evals.generation.engine import Engine, Observations, construct, per_sample_seed, sample_numbers
 from records.caches import engine_caches
 from records.errors import MissingInputError
 
@@ -37,7 +36,9 @@ class Vllm(Engine):
         # before vLLM is imported; the folder goes with this object, at the latest when the process ends
         self._caches = TemporaryDirectory(prefix="tepo-engine-", ignore_cleanup_errors=True)
         os.environ.update(engine_caches(Path(self._caches.name)))
-        return _observed_vllm()(
+        return construct(
+            _observed_vllm(),
+            self.settings.more,
             self.seen,
             self.settings.seed,
             pretrained=str(self.folder),
@@ -47,7 +48,6 @@ class Vllm(Engine):
             dtype=self.settings.dtype,
             add_bos_token=False,  # the prompts already hold it
             seed=self.settings.seed,
-            **self.settings.more,
         )
 
 
@@ -69,13 +69,15 @@ def _observed_vllm() -> type[LM]:
 
         def _model_generate(self, *args: Any, **arguments: Any) -> Any:
             outputs = super()._model_generate(*args, **arguments)
+            total = 0
             for output in outputs:
                 answer = output.outputs[0]
                 ended = answer.finish_reason == "stop"
                 at_end = bool(answer.token_ids) and answer.token_ids[-1] in self._ends()
                 tokens = len(answer.token_ids) - (ended and at_end)  # the end token is not counted
+                total += tokens
                 self.seen.note(answer.text, tokens, answer.finish_reason or "unknown")
-            self.seen.show_progress()
+            self.seen.show_progress(len(outputs), total)
             return outputs
 
         def _ends(self) -> set[int]:
@@ -90,12 +92,10 @@ def seeded(requests: list[Any], seed: int) -> list[Any]:
 
     Special tokens are left out of the text, as hf leaves them out; lm-eval's default here is to print them.
     """
-    repeats = Counter[int]()  # by id: lm-eval repeats one and the same request object
     copies = []
-    for request in requests:
+    for request, sample in zip(requests, sample_numbers(requests), strict=True):
         text, arguments = request.args[0], request.args[1] | {"skip_special_tokens": True}
         if arguments.get("do_sample"):
-            arguments = {**arguments, "seed": per_sample_seed(seed, repeats[id(request)])}
-            repeats[id(request)] += 1
+            arguments = {**arguments, "seed": per_sample_seed(seed, sample)}
         copies.append(dataclasses.replace(request, arguments=(text, arguments)))
     return copies

@@ -22,7 +22,7 @@ sources below and writes nothing unless row count and sha256 are the registered 
 
 `n x k` is items times samples per item. Decoding: `T 0.6` samples at that temperature with top_p 1 and no top_k,
 `greedy` takes the likeliest token; `max` bounds the response in tokens. Prompts longer than 2048 tokens lose their
-beginning.
+beginning. A model without positions for the longest prompt and `max` gets what the prompt leaves, at least half.
 """
 _PAPER = "## The paper's seven\n"
 _FEWER = """

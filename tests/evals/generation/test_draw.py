@@ -40,6 +40,19 @@ def test_room_in_a_short_model(decoding: Decoding, positions: int | None, limit:
     assert positions is None or found_limit + found.max_tokens <= positions
 
 
+@pytest.mark.parametrize(("positions", "response", "cut"), [(73, 64, 0), (72, 63, 0), (18, 9, 0), (16, 8, 20)])
+def test_a_short_model_reserves_its_longest_prompt_and_no_more(
+    tiny: Path, items: list[data.Item], positions: int, response: int, cut: int
+) -> None:
+    """Not the limit of 2,048 tokens, and at most half of its positions."""
+    asked = engine("hf", Settings(str(tiny), seed=1))
+    vars(asked)["positions"] = positions
+    found = make_plan(asked, few("syn_mix3"), items, seed=1)
+    assert found.decoding.max_tokens == response
+    assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9)
+    assert sum(prompt.cut > 0 for prompt in found.prompts) == cut
+
+
 def test_no_room_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no room"):
         room(PAPER, 2048, 1)

@@ -1,0 +1,393 @@
+"""An endpoint that fails: nothing that it gave is lost or requested again, and the error is one line.
+
+A server in a thread, which answers as each test says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import generate
+from evals.benchmark import Benchmark
+from evals.generation import openai
+from evals.generation.engine import JOURNAL, Settings, engine, per_sample_seed
+from evals.store import Response
+from records import lock
+from records.errors import BusyError, ConfigError, MissingInputError
+from records.provenance import ROOT
+from tests.evals.generation.conftest import few, read_responses
+
+NAME, KEY, GREEDY, SAMPLED = "served", "sk-plantedV6a3", "syn_as3", "syn_mix3"
+Answer = tuple[int, dict[str, str], bytes] | None  # status, headers, body; None: the connection ends without an answer
+
+
+def completion(content: Any, **more: Any) -> Answer:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"content": content}}
+    return (
+        200,
+        {"Content-Type": "application/json"},
+        json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}, **more}).encode(),
+    )
+
+
+class Server(ThreadingHTTPServer):
+    """Answers a request by what `answer` makes of its body and number; without it the text is the request itself."""
+
+    request_queue_size, daemon_threads = 256, True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.lock = threading.Condition()
+        self.asked: list[dict[str, Any]] = []
+        self.in_flight = self.most_in_flight = self.answered = 0
+        self.answer: Callable[[dict[str, Any], int], Answer] = self.echo
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that is gone, or has read enough, is no error of these tests."""
+
+    def echo(self, body: dict[str, Any], number: int) -> Answer:
+        return completion(f"{body['messages'][-1]['content']} {body['seed']}")
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+
+    def send(self, answer: Answer) -> None:
+        if answer is None:
+            self.close_connection = True
+            return
+        status, headers, body = answer
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.send((200, {}, json.dumps({"data": [{"id": NAME}]}).encode()))
+
+    def do_POST(self) -> None:
+        server, body = self.server, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with server.lock:
+            number = len(server.asked)
+            server.asked.append(body)
+            server.in_flight += 1
+            server.most_in_flight = max(server.most_in_flight, server.in_flight)
+            server.lock.notify_all()
+        answer = server.answer(body, number)
+        with server.lock:
+            server.in_flight -= 1
+            server.answered += 1
+            server.lock.notify_all()
+        self.send(answer)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+def drawn(server: Server, data: Path, out: Path, asked: str | Benchmark = GREEDY, **given: Any) -> list[Response]:
+    options = {name: given.pop(name) for name in ("limit",) if name in given}
+    chosen = asked if isinstance(asked, Benchmark) else few(asked, 4)
+    given["more"] = {"timeout": 60, **given.pop("more", {})}
+    settings = Settings(**{"model": NAME, "seed": 5, "endpoint": server.url, "chat": True, "batch_size": 3, **given})
+    generate.generate(settings, [chosen], backend="openai", data=data, out=out, reading="system", **options)
+    return read_responses(out / f"{chosen.key}.parquet")
+
+
+def journals(out: Path) -> list[Path]:
+    return sorted(out.rglob(JOURNAL))
+
+
+def html(*_: Any) -> Answer:
+    return 200, {"Content-Type": "text/html"}, b"<html>\n<b>please\x1b[31m wait</b></html>"
+
+
+FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the server does, what is said, times sent
+    "429": (lambda *_: (429, {"Retry-After": "0"}, b"slow down"), "HTTP 429 Too Many Requests: slow down", 3),
+    "500": (lambda *_: (500, {}, b""), "HTTP 500 Internal Server Error)", 3),
+    "401 with the key": (lambda *_: (401, {}, f"wrong key {KEY}".encode()), "wrong key (OPENAI_API_KEY)", 1),
+    "400": (lambda *_: (400, {}, b'{"error": "too long"}'), 'HTTP 400 Bad Request: {"error": "too long"}', 1),
+    "gone": (lambda *_: None, "disconnected", 3),
+    "page": (html, "no completion: <html> <b>please?[31m wait</b></html>", 3),
+    "no body": (lambda *_: (200, {}, b""), "no completion)", 3),
+    "half a body": (lambda *_: (200, {"Content-Length": "999", "Connection": "close"}, b'{"choices'), "", 3),
+    "no choices": (lambda *_: (200, {}, b'{"error": {"code": 1}}'), 'no completion: {"error": {"code": 1}}', 3),
+    "no text": (lambda *_: completion(["a", "list"]), "no completion: ", 3),
+    "deep": (lambda *_: (200, {}, b"[" * 10**5), "no completion: [[[", 3),
+    "endless": (lambda *_: (200, {}, b" " * (openai.LONGEST_BODY + 1)), "more than 16777216 bytes", 3),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
+    server: Server, quick_data: Path, tmp_path: Path, case: str
+) -> None:
+    """20 of 64 come, then nothing does. The next call may have other limits: they decide no response."""
+    failure, said, times = FAILURES[case]
+    server.answer = lambda body, number: server.echo(body, number) if number < 20 else failure(body, number)
+    with pytest.raises(MissingInputError) as caught:
+        drawn(server, quick_data, tmp_path / "out", SAMPLED, limit=16, more={"max_retries": 3})
+    line = str(caught.value)
+    assert line.startswith(f"{server.url}/chat/completions: 44 of 64 responses are missing (")
+    assert line.endswith(f"20 are kept in {journals(tmp_path)[0]}; run the same command to go on")
+    assert said in line
+    assert line.isprintable()
+    assert KEY not in line
+    failed = [json.dumps(body) for body in server.asked[20:]]
+    assert len(failed) == 3 * times
+    assert {failed.count(body) for body in failed} == {times}
+    kept = server.asked[:20]
+
+    server.answer, server.asked = server.echo, []
+    rows = drawn(server, quick_data, tmp_path / "out", SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
+    assert len(server.asked) == 44
+    assert all(body not in server.asked for body in kept)
+    assert journals(tmp_path) == []
+    assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 16
+    assert rows == drawn(server, quick_data, tmp_path / "other", SAMPLED, limit=16)
+    assert (tmp_path / "out" / f"{SAMPLED}.parquet").read_bytes() == (
+        tmp_path / "other" / f"{SAMPLED}.parquet"
+    ).read_bytes()
+
+
+def test_one_prompt_that_always_fails_costs_no_other_response(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    bad = "the first to come"
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        nonlocal bad
+        bad = body["messages"][-1]["content"] if number == 0 else bad
+        return (500, {}, b"") if body["messages"][-1]["content"] == bad else server.echo(body, number)
+
+    server.answer = answer
+    with pytest.raises(MissingInputError, match=r"1 of 40 responses are missing \(HTTP 500 .*39 are kept"):
+        drawn(server, quick_data, tmp_path, limit=40)
+
+
+def test_a_response_that_comes_too_late_is_not_requested_twice(
+    server: Server, quick_data: Path, tmp_path: Path
+) -> None:
+    over = threading.Event()
+    server.answer = lambda body, number: server.echo(body, number) if over.wait(60) else None
+    with pytest.raises(MissingInputError, match=r"2 of 2 responses are missing \(no response within 1 s\)"):
+        drawn(server, quick_data, tmp_path, limit=2, more={"timeout": 1})
+    over.set()
+    assert len(server.asked) == 2
+
+
+def test_requests_in_flight_are_always_as_many_as_may_be(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """As the server sees it: it answers only while all places are taken that the waiting requests could fill. And the
+    first request of all is answered last, so nothing may wait for it."""
+    limit, total, held = 6, 16 * 4, []
+    others = threading.Event()
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        with server.lock:
+            if number and not server.lock.wait_for(
+                lambda: server.in_flight == min(limit, total - server.answered), 0 if held else 20
+            ):
+                held.append((server.in_flight, server.answered))
+            if server.answered == total - 2:
+                others.set()
+        if number == 0 and not others.wait(30):
+            held.append("the first held up the others")
+        return server.echo(body, number)
+
+    server.answer = answer
+    drawn(server, quick_data, tmp_path, SAMPLED, limit=16, batch_size=limit)
+    assert held == []
+    assert server.most_in_flight == limit
+    assert len(server.asked) == total
+
+
+def test_responses_of_all_items_and_samples_overlap(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """4 items x 32 samples of .25 s, 64 in flight: mean in flight over the whole, 4 where each sample is a round."""
+    spans = []
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        began = time.monotonic()
+        time.sleep(0.25)
+        spans.append((began, time.monotonic()))
+        return server.echo(body, number)
+
+    server.answer = answer
+    drawn(server, quick_data, tmp_path, few(SAMPLED, 32), limit=4, batch_size=64)
+    busy = sum(end - began for began, end in spans)
+    assert busy / (max(end for _, end in spans) - min(began for began, _ in spans)) > 8
+
+
+EMPTY = {"null": None, "empty": "", "white": " \n"}
+
+
+@pytest.mark.parametrize("content", EMPTY.values(), ids=EMPTY)
+def test_more_than_5_percent_empty_is_an_error(
+    server: Server, quick_data: Path, tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """6 of 100, and before the others are paid for; 5 are counted and shown."""
+    few_empty = [completion(content)] * 5
+    server.answer = lambda body, number: few_empty[number] if number < 5 else server.echo(body, number)
+    assert sum(not row.response.strip() for row in drawn(server, quick_data, tmp_path / "5")) == 5
+    assert f"{GREEDY}: 5 of 100 responses are empty" in capsys.readouterr().err
+    assert json.loads((tmp_path / "5/samples.json").read_text())["benchmarks"][GREEDY]["empty"] == 5
+
+    server.asked = []
+    server.answer = lambda body, number: completion(content if number < 10 else "text")
+    with pytest.raises(MissingInputError, match="6 responses are empty, more than 5%") as caught:
+        drawn(server, quick_data, tmp_path / "6", batch_size=1)
+    assert str(caught.value).endswith("run the same command to go on; else set --empty-limit to 1")
+    assert str(caught.value).isprintable()
+    assert len(server.asked) == 6
+
+    kept = drawn(server, quick_data, tmp_path / "kept", batch_size=1, empty_limit=1.0)
+    assert len(kept) == 100
+    server.answer = server.echo
+    assert all(row.response.strip() for row in drawn(server, quick_data, tmp_path / "6"))
+    assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
+
+
+def damaged(how: str, data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return {
+        "whole": data,
+        "half a line": data + lines[0][:-9],
+        "only half a line": data[: len(lines[0]) // 2],
+        "a bit": lines[0] + lines[1].replace(b'"stop"', b'"stoq"', 1) + b"".join(lines[2:]),
+        "a hash": lines[0] + b"0" * 64 + lines[1][64:] + b"".join(lines[2:]),
+        "two lines joined": lines[0] + lines[1][:-1] + b"".join(lines[2:]),
+        "another plan's": b"".join(lines[:1]) + b"f" * 64 + b" {}\n" + b"".join(lines[2:]),
+        "bytes": b"\xff\xfe\x00\n" + b"".join(lines[1:]),
+        "empty": b"",
+    }[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "missing", "named"),
+    [
+        ("whole", 0, []), ("half a line", 0, []), ("only half a line", 20, []), ("a bit", 1, [2]), ("a hash", 1, [2]),
+        ("two lines joined", 2, [2]), ("another plan's", 1, [2]), ("bytes", 1, [1]), ("empty", 20, []),
+    ],
+)  # fmt: skip
+def test_damage_of_the_journal_is_named_and_repaired(
+    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, missing: int,
+    named: list[int],
+) -> None:  # fmt: skip
+    server.answer = lambda body, number: server.echo(body, number) if number < 20 else (500, {}, b"")
+    with pytest.raises(MissingInputError, match="20 are kept"):
+        drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
+    (path,) = journals(tmp_path)
+    path.write_bytes(damaged(how, path.read_bytes()))
+    capsys.readouterr()
+    with pytest.raises(MissingInputError, match=f"{20 - missing} are kept"):
+        drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("requested again: ")]
+    assert lines == [f"requested again: {path}: line {number}: differs from its sha256" for number in named]
+    server.answer, server.asked = server.echo, []
+    assert len(drawn(server, quick_data, tmp_path, limit=30)) == 30
+    assert "requested again" not in capsys.readouterr().err, "repaired"
+    assert len(server.asked) == 10 + missing
+
+
+def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    server.answer = lambda *_: (500, {}, b"")
+    with pytest.raises(MissingInputError):
+        drawn(server, quick_data, tmp_path, limit=2, more={"max_retries": 1})
+    server.asked = []
+    held = next((tmp_path / ".work").iterdir()) / Path(JOURNAL).with_suffix(".lock")
+    with lock.held(held, "busy"), pytest.raises(BusyError, match="another command draws these responses: pid"):
+        drawn(server, quick_data, tmp_path, limit=2)
+    assert server.asked == []
+
+
+def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """Else the same command would find them again after the server is mended."""
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return completion(f"{body['messages'][-1]['content']} {body['temperature']}")
+
+    server.answer = answer
+    with pytest.raises(generate.CorruptInputError, match="copies of one draw"):
+        drawn(server, quick_data, tmp_path, SAMPLED, limit=3)
+    assert journals(tmp_path) == []
+    server.answer = server.echo
+    assert len(drawn(server, quick_data, tmp_path, SAMPLED, limit=3)) == 12
+
+
+@pytest.mark.slow
+def test_a_kill_loses_only_what_is_in_flight(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """SIGKILL to the command, when 20 responses are there and 4 on their way."""
+    hold = threading.Event()
+    server.answer = lambda body, number: server.echo(body, number) if number < 20 or hold.wait(120) else None
+    command = [
+        sys.executable, "-m", "evals.generate", "--backend", "openai", "--model", NAME, "--endpoint", server.url,
+        "--chat", "--prompt", "system", "--benchmarks", GREEDY, "--limit", "50", "--seed", "5", "--batch-size", "4",
+        "--data", str(quick_data), "--out", str(tmp_path),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        while not (found := journals(tmp_path)) or found[0].read_bytes().count(b"\n") < 20 or server.in_flight < 4:
+            assert process.poll() is None
+            time.sleep(0.1)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    server.answer, server.asked = server.echo, []
+    assert len(drawn(server, quick_data, tmp_path, limit=50)) == 50
+    assert len(server.asked) == 30
+    hold.set()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"foo": 1}, "foo: unknown key; allowed: max_retries, think_end_token, timeout, verify_certificate"),
+        ({"max_retrys": 20}, "nearest: max_retries"),
+        ({"batch_size": 2}, "batch_size: unknown key; allowed: "),
+        ({"num_concurrent": 2}, "num_concurrent: unknown key; allowed: "),
+        ({"max_retries": 0}, "max_retries: "),
+        ({"timeout": "soon"}, "timeout: "),
+        ({"verify_certificate": 3}, "verify_certificate: "),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_of_the_engine_is_one_line(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=r"^generate: --engine: ") as caught:
+        engine("openai", Settings(NAME, 1, endpoint="http://127.0.0.1:9/v1", chat=True, more=more))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("more", "nearest"), [({"device": "cpu"}, "."), ({"foo": 1}, "."), ({"dtyp": "x"}, "dtype")])
+def test_a_wrong_argument_of_hf_is_one_line(tiny: Path, more: dict[str, Any], nearest: str) -> None:
+    """An own one, and one that neither lm-eval nor transformers takes; what transformers takes goes through."""
+    with pytest.raises(
+        ConfigError, match=f"^generate: --engine: unknown value '{next(iter(more))}'; allowed: "
+    ) as caught:
+        engine("hf", Settings(str(tiny), 1, device="cpu", more=more)).lm(64)
+    assert "\n" not in str(caught.value)
+    engine("hf", Settings(str(tiny), 1, device="cpu", more={"attn_implementation": "eager"})).lm(64)
