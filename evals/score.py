@@ -9,7 +9,6 @@ What the columns mean: `docs/results.md`; what the intervals mean: `docs/statist
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +92,6 @@ def paired(
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
 
 
-@cache  # a table asks for the same pair once per column
 def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
     """`paired` for two checkpoints of one results tree on all its benchmarks; None where grades are not kept.
 
@@ -123,7 +121,8 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     if score_a.value is None or score_b.value is None:
         return None
     difference = score_a.value - score_b.value
-    comparisons = paired_of_tree(tree, a, b)
+    # A table asks for the same pair once per column.
+    comparisons = tree.once(paired_of_tree, a, b)
     if comparisons is None:
         how = "no grades beside the scores: no paired interval"
         return Comparison(difference, None, None, None, None, None, "problem", how, int(score_a.items or 0))
@@ -292,12 +291,18 @@ def _known_mean(cell: Graded) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = Parser(prog="python -m evals.score", description="Scores and intervals from grades.")
+    parser = Parser(
+        prog="python -m evals.score", description="Scores and intervals from grades.", fromfile_prefix_chars="@"
+    )
     parser.add_argument(
         "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
     )
     parser.add_argument(
-        "--checkpoints", required=True, nargs="+", metavar="PATH", help="<model>/<method>/seed<k>/step<N>"
+        "--checkpoints",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="<model>/<method>/seed<k>/step<N>; @FILE: a file of them, one a line",
     )
     parser.add_argument("--benchmarks", required=True, nargs="+", metavar="KEY")
     parser.add_argument("--missing", nargs="*", default=[], metavar="MODEL:KEY", help="benchmarks not run, on purpose")

@@ -32,11 +32,13 @@ def sha256_file(path: Path | str) -> str:
 
 
 def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
-    """One digest over the relative names and contents of all matching files, in sorted order."""
-    folder = Path(folder)
+    """One digest over the relative names and contents of all matching files, in sorted order. Hidden ones (a desktop's,
+    a network file system's) do not count, as in `records.digests`."""
+    names = sorted(path.relative_to(folder) for path in Path(folder).rglob(pattern) if path.is_file())
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob(pattern) if p.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_file(path)}\n".encode())
+    for name in names:
+        if not any(part.startswith(".") for part in name.parts):
+            digest.update(f"{name.as_posix()}\0{sha256_file(Path(folder, name))}\n".encode())
     return digest.hexdigest()
 
 
@@ -64,6 +66,11 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def cores() -> int:
+    """How many this process may use; macOS cannot tell, and gives all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu() -> str | None:

@@ -6,11 +6,11 @@ not an error: the report shows it as missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ from records.files import read_json, stored
 from records.layout import BASE, Checkpoint, Results, Run
 from records.provenance import sha256_file
 from records.scores import NOT_CORRECT, read_rows
+
+Value = TypeVar("Value")
 
 
 class PlannedModel(Declared):
@@ -198,6 +200,7 @@ class Tree:
     def __init__(self, root: Path | str):
         self.root = Path(root)
         self.layout = Results(self.root)
+        self._computed: dict[Any, Any] = {}
 
     @cached_property
     def matrix(self) -> dict[str, Any]:
@@ -205,6 +208,13 @@ class Tree:
         value = digests.read_record(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
         return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.matrix` sets the same mapping here
+
+    def once(self, compute: Callable[..., Value], *args: Any) -> Value:
+        """`compute(self, *args)`, computed at the first call; forgotten with the tree."""
+        if (compute, args) not in self._computed:
+            self._computed[compute, args] = compute(self, *args)
+        value: Value = self._computed[compute, args]
+        return value
 
     @property
     def scale(self) -> str:

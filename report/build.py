@@ -58,7 +58,8 @@ def build(root: Path) -> str:
     browser = samples.view(tree)
     script = assets.script()
     # A tree of the paper's rows begins with what they say to the paper, any other with all that was trained.
-    papers = tables.is_papers(tree, filled)
+    claims = paper.claims(tree)
+    papers = tables.is_papers(tree, filled, claims["judged"])
     views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "all")
     declared = [table for table in filled if not table.declared.generated]
     all_runs = filled[-1] if len(filled) > len(declared) else None
@@ -82,7 +83,7 @@ def build(root: Path) -> str:
             "lead": captions.lead(tree.matrix),
             "facts": overview.facts(tree, summaries),
             "warnings": overview.warnings(tree, filled, summaries),
-            "claims": paper.claims(tree),
+            "claims": claims,
             "readings": paper.readings(tree),
             "glance": tables.glance(declared[0]),
             "glance_all": tables.glance(all_runs) if all_runs else [],

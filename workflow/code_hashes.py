@@ -2,8 +2,8 @@
 
 Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`records.code_hashes`) from
 the module that the rule runs. A rule names it to `command`; only the stages that also find modules by name when they
-run have a function of their own here. Rules ask lazily, since Snakemake reads the Snakefile again in every job and most
-jobs need one of these.
+run have a function of their own here. Rules ask lazily, since every job of a cluster reads the Snakefile again and most
+need one of these.
 """
 
 from __future__ import annotations

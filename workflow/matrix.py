@@ -1,7 +1,7 @@
 """From the configuration to runs and checkpoints: what trains, what is evaluated, with which resolved settings.
 
 A run is keyed by content: two rows of two tables that resolve to one method, model and seed are one run.
-Light: Snakemake imports this in every job, on machines without torch too.
+Light: Snakemake imports this in every job of a cluster, on machines without torch too.
 """
 
 from __future__ import annotations

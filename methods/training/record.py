@@ -92,7 +92,7 @@ def read_record(folder: Path) -> Record:
     """Raises `MissingInputError` without a record, `CorruptInputError` if it or the model is not what was recorded."""
     from safetensors.torch import load_file
 
-    found = digests.check_folder(folder, advice="; record it again")
+    found = digests.check_folder(folder, advice="record it again")
     path = folder / RECORD_FILE
     values = validated(RecordFile, read_json(path, "record of a rollout"), str(path), error=CorruptInputError)
     base = check(values.spec, f"{path}: spec").base

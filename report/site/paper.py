@@ -39,7 +39,8 @@ MARGIN = 0.06  # of the range that a small picture shows, left and right
 
 
 def claims(tree: Tree) -> dict[str, Any]:
-    """For the template: `bars`, one per source of numbers, `decided` for the overview, and every claim.
+    """For the template: `bars`, one per source of numbers, `decided` for the overview, every claim, and `judged`, the
+    folders of the runs behind verdicts.
 
     A check of a formula involves no run of the tree, so it counts in a bar of its own.
     """
@@ -72,6 +73,7 @@ def claims(tree: Tree) -> dict[str, Any]:
         "meaning": [(WORDS[verdict], meaning) for verdict, meaning in MEANING.items()],
         "decided": [view for view in views if any(line["decided"] for line in view["lines"])],
         "claims": views,
+        "judged": {folder for entry in ours for folder in entry.runs},
     }
 
 

@@ -80,10 +80,16 @@ def test_a_missing_file_is_named(name: str, folder: Path) -> None:
 def test_an_extra_file_is_named_and_a_hidden_one_is_not(folder: Path) -> None:
     (folder / ".cache").mkdir()
     (folder / ".cache/lock").touch()
-    digests.check_folder(folder)
+    assert digests.tree(digests.check_folder(folder)) == provenance.sha256_tree(folder)
     (folder / "chat_template.jinja").write_text("{{ x }}")
     with pytest.raises(CorruptInputError, match=r"chat_template\.jinja: extra, "):
         digests.check_folder(folder)
+
+
+def test_a_system_that_cannot_tell_its_cores_hashes_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
+    digests.check_folder(folder)
+    assert provenance.cores() == os.cpu_count()
 
 
 def test_advice_ends_the_line(folder: Path) -> None:

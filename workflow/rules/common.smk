@@ -46,6 +46,7 @@ with command_line.one_line():
     # What is asked, for the commands that read it: a configuration with its sweep, and the list of what stays, may be longer
     # than a command line. Without `log`, which says nothing about what is planned. `onstart` writes them: a dry run does not.
     ASKED_CONFIG, ASKED_KEPT = f"{LOGS}/asked/config.json", f"{LOGS}/asked/kept.json"
+    ASKED_CHECKPOINTS = f"{LOGS}/asked/checkpoints.txt"
     # What the tree has already stays. A job's own Snakemake reads the same: matrix.json is rewritten with all it had.
     BEFORE, problem = tree.recorded(RESULTS)
     config["matrix"] = matrix.blocks(config, where)
@@ -102,6 +103,10 @@ ASKED = {
         {key: config[key] for key in config if key != "log"}, sort_keys=True
     ),
     ASKED_KEPT: json.dumps(KEPT, sort_keys=True),
+    ASKED_CHECKPOINTS: "\n".join(
+        f"{entry['model']}/{entry['method']}/seed{entry['seed']}/step{entry['step']}"
+        for entry in MATRIX["checkpoints"]
+    ),
 }
 
 

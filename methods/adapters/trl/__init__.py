@@ -83,7 +83,7 @@ def load() -> None:
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
-    sizes = preflight(spec)
+    sizes = plan(spec.training, catalog.parse(spec.method))
     load()
     from methods.adapters.trl.trainer import build_trainer, resolve_reward
 

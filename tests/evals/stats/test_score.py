@@ -145,7 +145,9 @@ def test_the_command_writes_what_the_function_returns(
     monkeypatch.setattr(score, "registry_policies", lambda keys: dict.fromkeys(keys, "keep"))
     out = tmp_path / "out" / "scores.csv"
     paths = [c.path.as_posix() for c in (TEPO, GRPO)]
-    score.main(["--results", str(results.root), "--checkpoints", *paths, "--benchmarks", *KEYS, "--out", str(out)])
+    (tmp_path / "asked").write_text("\n".join(paths))
+    asked = f"@{tmp_path}/asked"
+    score.main(["--results", str(results.root), "--checkpoints", asked, "--benchmarks", *KEYS, "--out", str(out)])
     pd.testing.assert_frame_equal(read_scores(out), scores(results, [TEPO, GRPO], KEYS))
     assert "8 rows" in capsys.readouterr().out
 
