@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
+from evals.grading.normalise import last_box
 from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError
 
@@ -41,6 +42,16 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
     return [float(grade.verdict is Verdict.CORRECT) for grade in grades]
 
 
+def unanswered(responses: Sequence[str]) -> float:
+    r"""The share of responses without a box: they cannot be right.
+
+    >>> unanswered([r"so \boxed{4}", "4"])
+    0.5
+    """
+    return sum(not last_box(response) for response in responses) / len(responses)
+
+
+boxed.unanswered = unanswered  # type: ignore[attr-defined]  # for a run in which all rewards are equal
 boxed.lock = _LOCK  # type: ignore[attr-defined]  # for `methods.adapters.verl.dataset`
 
 

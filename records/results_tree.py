@@ -175,6 +175,7 @@ class RunRecord(Recorded):
     outputs: dict[str, str] = Field(default_factory=dict)
     updates: int | None = None
     collapsed_at: Annotated[int, Field(ge=1)] | None = None
+    no_update: str | None = None  # why the weights stayed what they were
     wall_seconds: float | None = None
     cpu_seconds: float | None = None
     finished_at: str | None = None

@@ -97,4 +97,5 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder = trainer.recorder
-    return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at)
+    unanswered = trainer.unanswered(reward)
+    return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)

@@ -135,6 +135,11 @@ class MethodTrainer(GRPOTrainer):
         self._rewards, self._responses = rewards[:, 0], completions
         return rewards
 
+    def unanswered(self, reward: Reward) -> float | None:
+        """The share of the last draw's responses that hold no answer, as the reward sees it; None: it does not say."""
+        share: Callable[[list[str]], float] | None = getattr(reward, "unanswered", None)
+        return share(self._responses) if share and self._responses else None
+
     def _given(self, nth: int) -> torch.Tensor:
         """(N,) what the method trains on for the draw just scored: the true rewards, or the placebo's."""
         true = self._rewards
