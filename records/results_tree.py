@@ -6,6 +6,7 @@ not an error: the report shows it as missing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -407,6 +408,15 @@ def open_tree(root: Path | str) -> Tree:
             + (f"; nearest: {hit}" if hit else "")
         )
     return Tree(root)
+
+
+def open_or_kept(root: Path) -> Tree:
+    """The tree at `root`, or while that is not there the kept reference of its name, which a line on stderr says."""
+    kept = root.parent / "reference" / root.name
+    if root.exists() or not kept.is_dir():
+        return open_tree(root)
+    print(f"{root}: not made yet; the kept reference {kept} in its place", file=sys.stderr)
+    return open_tree(kept)
 
 
 def plain(text: object) -> str:

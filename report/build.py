@@ -6,6 +6,7 @@ here: every number is read from a file that another command wrote, and a file th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from records import errors
 from records.errors import Parser
 
 if TYPE_CHECKING:
+    from records.layout import Results
     from records.results_tree import Score, Tree
 
 # Views of the page in the order of its navigation: id and name.
@@ -165,11 +167,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     html = build(args.results)  # first: a missing input ends the command before anything is written
     tree = open_tree(args.results)
-    samples.write(tree, args.data)
-    path = tree.layout.report
-    write_text(path, html)
-    digests.write_list(tree.layout.sums("report"), [path, *digests.files(tree.root / samples.FOLDER)])
-    print(f"{path}  {len(html.encode()) / 1024:.0f} KiB")
+    place = _place(tree)
+    samples.write(tree, place.root, args.data)
+    write_text(place.report, html)
+    digests.write_list(place.sums("report"), [place.report, *digests.files(place.root / samples.FOLDER)])
+    print(f"{place.report}  {len(html.encode()) / 1024:.0f} KiB")
+
+
+def _place(tree: Tree) -> Results:
+    """Where the page of a tree goes: into it; of a kept reference, which stays as it is, into results/pages/<name>,
+    which git ignores, beside links to the files that the page leads to."""
+    from records.layout import Results
+    from records.results_tree import read_manifest
+
+    root = tree.root.resolve()
+    if root.parent.name != "reference" or not (tree.is_listed and read_manifest(root)["left_out"]):
+        return tree.layout
+    place = Results(Path(os.path.relpath(root.parents[1] / "pages" / root.name)))
+    place.root.mkdir(parents=True, exist_ok=True)
+    for path in root.iterdir():
+        link = place.root / path.name
+        if path.name != place.report.name and not link.is_symlink():
+            link.symlink_to(os.path.relpath(path, place.root.resolve()))
+    return place
 
 
 if __name__ == "__main__":

@@ -95,15 +95,16 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     return checkpoints
 
 
-def write(tree: Tree, data: Path | None) -> None:
-    """Write all companion files to FOLDER, which is replaced as a whole. data: folder of the benchmarks' problems.
+def write(tree: Tree, root: Path, data: Path | None) -> None:
+    """Write all companion files to FOLDER in `root`, which is replaced as a whole. data: folder of the benchmarks'
+    problems.
 
     Without `data` a problem is shown as its prompt, and the gold answer as not known. Raises ConfigError when FOLDER
     holds something else.
     """
-    folder = tree.root / FOLDER
+    folder = root / FOLDER
     # Beside the folder, so that it can be renamed into place: an error on the way leaves the old files.
-    fresh = Path(tempfile.mkdtemp(dir=tree.root, prefix=f".{FOLDER}."))
+    fresh = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}."))
     fresh.chmod(0o755)  # mkdtemp lets its owner alone read; a web server must be able to
     try:
         checkpoints = evaluated(tree)

@@ -240,6 +240,15 @@ def test_the_mean_of_methods_sees_what_no_single_method_shows() -> None:
     assert not any(cell.moved for arm, cell in cells.items() if arm.method != "mean of 10 methods")
 
 
+def test_a_method_that_lacks_a_figure_in_one_tree_leaves_no_mean_and_no_error() -> None:
+    draw = random.Random(1)
+    a, b = (series(draw, "all alike", methods=2, models=1) for _ in "ab")
+    arm = next(iter(a))
+    a[arm], b[arm] = ({seed: 0.5} for seed in (1, 2))  # a collapse has no entropy at the end
+    cells = seed_noise.seed_cells("figure", a, b, set(a), relative=True)
+    assert cells.keys() == {*a} - {arm}
+
+
 def test_methods_that_were_not_trained_again_lend_their_seeds_and_have_no_cell() -> None:
     draw = random.Random(1)
     a = series(draw, "all alike", methods=10, models=5)
