@@ -195,7 +195,7 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
 
 
 def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> None:
-    """Raise for a benchmark that the registry does not know, or one given twice."""
+    """Raise for a benchmark that the registry does not know."""
     from evals import benchmark
 
     keys, known = config["evaluation"]["benchmarks"], benchmark.keys()
@@ -203,8 +203,6 @@ def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> Non
     for key in keys:
         if key not in known:
             raise unknown(at, "evaluation.benchmarks", key, known)
-        if keys.count(key) > 1:
-            raise ConfigError(f"{at}: evaluation.benchmarks: {key} is given twice")
 
 
 def models_of(config: Mapping[str, Any]) -> list[str]:

@@ -20,11 +20,23 @@ def entries() -> dict[str, CatalogEntry]:
     """Key -> entry, in the order of the file names and, within a file, of its list."""
     by_key: dict[str, CatalogEntry] = {}
     for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        for entry in importlib.import_module(f"{__name__}.{module}").METHODS:
+        for entry in _methods(module):
             if entry.key in by_key:
                 raise ConfigError(f"methods/catalog/{module}.py: key: {entry.key!r} is defined twice")
             by_key[entry.key] = entry
     return by_key
+
+
+def _methods(module: str) -> list[CatalogEntry]:
+    """The entries of a file, which may be a user's: whatever is wrong with it is one line."""
+    where = f"methods/catalog/{module}.py"
+    try:
+        found: list[CatalogEntry] = importlib.import_module(f"{__name__}.{module}").METHODS
+    except Exception as error:
+        raise ConfigError(f"{where}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, list) and found and all(isinstance(entry, CatalogEntry) for entry in found)):
+        raise ConfigError(f"{where}: METHODS: must be a list of catalog entries, one at least, got {str(found)[:60]}")
+    return found
 
 
 @cache

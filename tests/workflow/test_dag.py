@@ -68,14 +68,13 @@ def test_four_hundred_runs_are_planned_each_once(copy: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scale", "code", "said"), [("quick", 0, "4 unique runs (0 done)"), ("paper", 1, "42 unique runs (0 done)")]
-)
-def test_plan_is_a_target(copy: Path, scale: str, code: int, said: str) -> None:
+@pytest.mark.parametrize(("scale", "said"), [("quick", "4 unique runs (0 done)"), ("paper", "42 unique runs (0 done)")])
+def test_plan_is_a_target(copy: Path, scale: str, said: str) -> None:
     done = run_snakemake(copy, "plan", "--configfile", f"config/{scale}.yaml", "--cores", "1")
-    assert done.returncode == code, done.stderr
     assert said in done.stdout
-    assert ("Missing or wrong: nothing" in done.stdout) == (code == 0)
+    # The paper's runs need more room than most disks have.
+    assert (done.returncode == 0) == ("Missing or wrong: nothing" in done.stdout), done.stderr
+    assert scale == "paper" or done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -92,6 +92,9 @@ if config["cluster"] and workflow.global_resources["_nodes"].value is None:
     if "gpu" not in workflow.global_resources:
         workflow.register_resource("gpu", config["cluster"]["gpus"])
 
+with command_line.one_line():
+    HERE = workflow.is_main_process and workflow.global_resources["_nodes"].value is None
+    resources.check(config, PLAN.values(), where, here=HERE)
 SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
 CACHE = Path("results/cache")
@@ -133,7 +136,7 @@ shell.prefix(
 
 # One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it. On a
 # cluster (with a number of nodes) jobs run elsewhere, in processes of their own.
-if workflow.is_main_process and workflow.global_resources["_nodes"].value is None:
+if HERE:
     worker.offer(Path(LOGS, "worker.log"))
 
 
