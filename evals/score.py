@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals import store
 from records import errors
 from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
-from records.layout import Checkpoint, Results
+from records.layout import BASE, Checkpoint, Results
 from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 
 if TYPE_CHECKING:
@@ -173,7 +174,20 @@ def _read(
         path = results.grades(checkpoint) / f"{key}.parquet"
         if _is_missing(checkpoint, key, missing) and path.exists():
             raise CorruptInputError(f"{path}: there, but declared as not run")
-    return read_graded(results, checkpoint, [k for k in benchmarks if not _is_missing(checkpoint, k, missing)])
+    graded = read_graded(results, checkpoint, [k for k in benchmarks if not _is_missing(checkpoint, k, missing)])
+    check_model(results.samples(checkpoint) / "samples.json", checkpoint)
+    return graded
+
+
+def check_model(path: Path, checkpoint: Checkpoint) -> None:
+    """CorruptInputError unless the samples of the record at `path` were drawn from this trained checkpoint.
+
+    By the end of the model's path alone: a tree may have been moved since.
+    """
+    run, model = checkpoint.run, Path(str(store.read_folder(path).get("model")))
+    end = run.model, run.method, f"seed{run.seed}", "checkpoints", f"step{checkpoint.step}"
+    if run.method != BASE and model.parts[-len(end) :] != end:
+        raise CorruptInputError(f"{path}: model: drawn from {model}, expected a folder that ends in {'/'.join(end)}")
 
 
 def _is_missing(checkpoint: Checkpoint, benchmark: str, missing: Collection[NotRunKey]) -> bool:

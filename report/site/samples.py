@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 from evals import benchmark as registry
 from evals import store
 from records import digests, packed
-from records.errors import ConfigError, CorruptInputError
-from records.files import read_jsonl
+from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records.files import read_jsonl, stored
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_bytes
-from records.results_tree import Tree
+from records.results_tree import Tree, read_manifest
 from report.site import assets, links
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     Raises `CorruptInputError` for grades that are not of these very samples.
     """
     checkpoints = {}
+    # A reference says what it leaves out.
+    whole = stored(tree.layout.scores) and not (tree.is_listed and read_manifest(tree.root)["left_out"])
+    scored = {checkpoint for checkpoint, _ in tree.scores} if whole else set()
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
             kept = _kept(tree)
@@ -84,6 +87,11 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
         if not grades.exists() or not samples.exists():
+            if checkpoint in scored:
+                raise MissingInputError(
+                    f"{samples if grades.exists() else grades}: missing, though {tree.layout.scores} has its scores; "
+                    "the command that made the tree makes it again"
+                )
             continue
         graded, sampled = store.read_record(grades), store.read_record(samples)
         for benchmark, entry in graded.items():

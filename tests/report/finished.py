@@ -86,6 +86,13 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
+def renamed(root: Path) -> None:
+    """Samples of folders that a test gave other names are of the runs of these names."""
+    for path in root.glob("samples/*/*/seed*/step*/samples.json"):
+        *run, step = path.parent.parts[-4:]
+        edit(path, model=str(root.joinpath("runs", *run, "checkpoints", step)))
+
+
 def replace(path: Path, pattern: str, by: str | Callable[[re.Match[str]], str]) -> None:
     """Replace the first match in a text file; there must be one."""
     text, count = re.subn(pattern, by, path.read_text(encoding="utf-8"), count=1)

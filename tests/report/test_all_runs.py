@@ -22,6 +22,7 @@ from report.site import tables as site
 from report.tables import render, runs, tidy
 from tests.report import synthetic
 from tests.report.conftest import write_files
+from tests.report.finished import renamed
 from tests.report.tables import cell, filled, spread
 
 MINE = "gspo_token"  # stands for a method of a user's own: of the catalog, and in no table of the paper
@@ -54,6 +55,7 @@ def own_tree(root: Path, seeds: tuple[int, ...] = (1, 2)) -> Tree:
         record["spec"] |= {"model": "my_model", "method": path.parent.parent.name.split("@")[0]}
         record["spec"] |= {"variant": "cool"} if "@" in path.parent.parent.name else {}
         path.write_text(json.dumps(record))
+    renamed(root)
     from evals.score import rows
     from records.scores import write_scores
 

@@ -230,6 +230,13 @@ def test_timeouts_are_counted(copy: Tree) -> None:
     assert "3 responses graded as wrong because grading ran out of time (most: tepo on syn_as3, 3)" in text
 
 
+@pytest.mark.parametrize("place", ["samples", "grades"])
+def test_responses_that_were_deleted_are_named(place: str, copy: Tree) -> None:
+    shutil.rmtree(copy.root / place / "tiny_qwen2/tepo")
+    with pytest.raises(MissingInputError, match=rf"{place}/tiny_qwen2/tepo.*\.json: missing, though .*scores\.csv"):
+        build.build(copy.root)
+
+
 def test_a_missing_figure_is_named(copy: Tree) -> None:
     (copy.layout.figures / "figure3.svg").unlink()
     with pytest.raises(MissingInputError, match=r"figure3\.svg: missing"):

@@ -235,6 +235,15 @@ def test_broken_input_is_an_error_naming_the_file(results: Results, name: str) -
     assert "\n" not in text
 
 
+def test_samples_and_grades_of_two_checkpoints_that_changed_places_are_refused(results: Results) -> None:
+    for place in (results.samples, results.grades):
+        aside = place(TEPO).rename(results.root / "aside")
+        place(GRPO).rename(place(TEPO))
+        aside.rename(place(GRPO))
+    with pytest.raises(CorruptInputError, match=r"samples\.json: model: drawn from .*grpo.* that ends in tiny/tepo/"):
+        scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
