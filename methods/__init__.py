@@ -5,5 +5,3 @@ holds every method by name, `methods.parts` the formulas, `methods.parts.entropy
 vocabulary, `methods.readings` the ambiguities of the paper. Formulas are written with tensor methods: nothing but
 `methods.parts.entropy` imports torch before a tensor arrives, so that planning a matrix of runs needs no torch.
 """
-
-import records  # noqa: F401  before pydantic: it has the line for a command that is typed without its environment

@@ -215,7 +215,7 @@ def test_typed_after_python(
     ends_in_one_line(lambda: errors.run(main), folder, capsys, message)
 
 
-@pytest.mark.parametrize("module", ["report.show", "evals.run", "methods.replay", "models.build", "workflow.plan"])
+@pytest.mark.parametrize("module", ["report.show", "evals.run", "models.build", "workflow.plan"])
 def test_without_its_environment_a_command_says_what_to_activate(module: str) -> None:
     """-S: an interpreter without the environment's packages."""
     command = [sys.executable, "-S", "-m", module]
