@@ -83,8 +83,8 @@ def levels() -> list[Row]:
             for place, (low, high) in enumerate(LEVELS):
                 rng = np.random.default_rng([10, k, problems, int(100 * spread), place])
                 truth = np.linspace(low, high, REPEATS) / 100
-                a, b = truth * spread, (1 - truth) * spread
-                y = rng.binomial(k, rng.beta(a[:, None], b[:, None], (REPEATS, problems))) / k
+                chances = rng.beta(*(part[:, None] * spread for part in (truth, 1 - truth)), (REPEATS, problems))
+                y = rng.binomial(k, chances) / k
                 case = Case(problems, k, 0.0, spread)
                 setting = str(case).replace(" at 0 %", "")
                 rows.append(_row(f"{low:g} to {high:g} %", "levels", setting, _score(y, case), truth))

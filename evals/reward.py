@@ -42,16 +42,8 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
     return [float(grade.verdict is Verdict.CORRECT) for grade in grades]
 
 
-def unanswered(responses: Sequence[str]) -> float:
-    r"""The share of responses without a box: they cannot be right.
-
-    >>> unanswered([r"so \boxed{4}", "4"])
-    0.5
-    """
-    return sum(not last_box(response) for response in responses) / len(responses)
-
-
-boxed.unanswered = unanswered  # type: ignore[attr-defined]  # for a run in which all rewards are equal
+# The share of responses that cannot be right: for a run in which all rewards are equal.
+boxed.unanswered = lambda responses: sum(not last_box(text) for text in responses) / len(responses)  # type: ignore[attr-defined]
 boxed.lock = _LOCK  # type: ignore[attr-defined]  # for `methods.adapters.verl.dataset`
 
 

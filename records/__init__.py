@@ -13,11 +13,8 @@ def _say_what_to_activate(kind: type[BaseException], error: BaseException, trace
     if not name or (_ROOT / name).exists():
         sys.__excepthook__(kind, error, trace)
     else:
-        print(
-            f"error: {error}, and this is {sys.executable}; activate the environment: source .venv/bin/activate "
-            "(README.md, docs/environments.md)",
-            file=sys.stderr,
-        )
+        advice = "activate the environment: source .venv/bin/activate (README.md, docs/environments.md)"
+        print(f"error: {error}, and this is {sys.executable}; {advice}", file=sys.stderr)
 
 
 # A command of the checkout alone: a program that uses the library keeps its own way with errors.

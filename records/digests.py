@@ -60,7 +60,7 @@ def of_folder(folder: Path) -> dict[str, str]:
 
 
 def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
-    """One digest over names and contents of the files whose last part fits; that of `provenance.sha256_tree`."""
+    """One digest over names and contents of the files whose last part fits."""
     chosen = sorted((Path(name).parts, name) for name in digests if fnmatchcase(Path(name).name, pattern))
     lines = (f"{name}\0{digests[name]}\n".encode() for _, name in chosen)
     return hashlib.sha256(b"".join(lines)).hexdigest()

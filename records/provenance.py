@@ -31,17 +31,6 @@ def sha256_file(path: Path | str) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
-    """One digest over the relative names and contents of all matching files, in sorted order. Hidden ones (a desktop's,
-    a network file system's) do not count, as in `records.digests`."""
-    names = sorted(path.relative_to(folder) for path in Path(folder).rglob(pattern) if path.is_file())
-    digest = hashlib.sha256()
-    for name in names:
-        if not any(part.startswith(".") for part in name.parts):
-            digest.update(f"{name.as_posix()}\0{sha256_file(Path(folder, name))}\n".encode())
-    return digest.hexdigest()
-
-
 @cache
 def version(package: str) -> str | None:
     """Asked once in a process: what is imported stays what it was."""

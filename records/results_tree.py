@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,8 +22,6 @@ from records.files import read_json, stored
 from records.layout import BASE, Checkpoint, Results, Run
 from records.provenance import sha256_file
 from records.scores import NOT_CORRECT, read_rows
-
-Value = TypeVar("Value")
 
 
 class PlannedModel(Declared):
@@ -211,12 +209,11 @@ class Tree:
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
         return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.matrix` sets the same mapping here
 
-    def once(self, compute: Callable[..., Value], *args: Any) -> Value:
+    def once(self, compute: Callable[..., Any], *args: Any) -> Any:
         """`compute(self, *args)`, computed at the first call; forgotten with the tree."""
         if (compute, args) not in self._computed:
             self._computed[compute, args] = compute(self, *args)
-        value: Value = self._computed[compute, args]
-        return value
+        return self._computed[compute, args]
 
     @property
     def scale(self) -> str:
@@ -367,6 +364,11 @@ class Tree:
     def is_listed(self) -> bool:
         """Whether there is a manifest: in a reference always, in a tree at work once all else is there."""
         return (self.root / MANIFEST).is_file()
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is kept without some of its files: its manifest says which."""
+        return self.is_listed and bool(read_manifest(self.root)["left_out"])
 
     @cached_property
     def listed(self) -> Mapping[str, Mapping[str, Any]]:

@@ -178,10 +178,9 @@ def _place(tree: Tree) -> Results:
     """Where the page of a tree goes: into it; of a kept reference, which stays as it is, into results/pages/<name>,
     which git ignores, beside links to the files that the page leads to."""
     from records.layout import Results
-    from records.results_tree import read_manifest
 
     root = tree.root.resolve()
-    if root.parent.name != "reference" or not (tree.is_listed and read_manifest(root)["left_out"]):
+    if root.parent.name != "reference" or not tree.is_reference:
         return tree.layout
     place = Results(Path(os.path.relpath(root.parents[1] / "pages" / root.name)))
     place.root.mkdir(parents=True, exist_ok=True)

@@ -39,9 +39,8 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 def _each_once(values: list[Any]) -> list[Any]:
-    for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{value} is given twice")
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"{twice[0]} is given twice")
     return values
 
 
@@ -58,9 +57,8 @@ class Block(Declared):
     models: Names
     methods: Names
     seeds: Seeds
-    steps: Annotated[
-        list[Count], Field(min_length=1), AfterValidator(_each_once)
-    ]  # rollouts of the checkpoints that are evaluated
+    # Rollouts of the checkpoints that are evaluated.
+    steps: Annotated[list[Count], Field(min_length=1), AfterValidator(_each_once)]
     evaluate: bool = OPTIONAL  # false: the checkpoints are kept and not evaluated; only the curves are wanted
     variant: str = OPTIONAL  # a key of `variants`
 

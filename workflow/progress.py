@@ -15,7 +15,6 @@ NOISE = (
     "Select jobs", "Execute ", "Building DAG", "Using shell", "Provided cores", "Rules claiming", "Conda environments",
     "Assuming unrestricted", "Shutting down", "Exiting because", "Complete log", "Elapsed time", "Config file",
 )  # fmt: skip
-INTERRUPTED = "Terminating processes on user request"
 FAILED = ("RuleException", "CalledProcessError", "WorkflowError:\nAt least one job")  # said by the job's own line
 
 
@@ -49,7 +48,7 @@ class Lines(logging.Formatter):
                 text = str(record.msg or "").strip()
                 # Snakemake says what a signal or a busy scheduler made it do once for every turn of its loop.
                 new, self.last = text != self.last, text
-                self.interrupted |= text.startswith(INTERRUPTED)
+                self.interrupted |= text.startswith("Terminating processes on user request")
                 return bool(text) and new and not text.startswith(NOISE)
             case "RESOURCES_INFO" | "SHELLCMD" | "JOB_STARTED" | "WORKFLOW_STARTED" | "GROUP_INFO":
                 return False

@@ -44,10 +44,7 @@ def train(settings: Mapping[str, Any]) -> Need:
 
 
 def check(config: Mapping[str, Any], plan: Iterable[Planned], where: Where, *, here: bool) -> None:
-    """Raise for settings that no run can have: sizes that do not divide, cuda on this machine without a GPU.
-
-    here: whether jobs run on this machine.
-    """
+    """Raise for sizes that do not divide, and for cuda where jobs run `here`, on a machine without a GPU."""
     cuda = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
     for planned in plan:
         at = ["training"] if planned.run.variant is None else ["variants", planned.run.variant, "training"]

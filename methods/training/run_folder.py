@@ -38,7 +38,7 @@ from records import digests
 from records.code_hashes import closure, code_hash
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import atomic, read_json, write_json
-from records.provenance import ROOT, environment, sha256_bytes, sha256_file, sha256_tree
+from records.provenance import ROOT, environment, sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
     from methods.batch import Batch
@@ -255,11 +255,8 @@ class RunFolder:
         rows = list(csv.DictReader(io.StringIO((self.state / "curve.csv").read_text(encoding="utf-8"))))
         if any(float(row["grad_norm"] or 0) for row in rows):
             return None
-        why = (
-            "every gradient was zero"
-            if any(int(row["groups_kept"]) for row in rows)
-            else "every group had equal rewards"
-        )
+        kept = any(int(row["groups_kept"]) for row in rows)
+        why = "every gradient was zero" if kept else "every group had equal rewards"
         truncated = sum(float(row["truncated_fraction"]) for row in rows) / len(rows)
         text = f"no update: {why}; {100 * truncated:.0f} % truncated"
         # Of the last rollout, which is like every other: the policy never moved.
@@ -342,7 +339,7 @@ class RunFolder:
             path = self.folder / name
             if not path.exists():
                 raise MissingInputError(f"{path}: missing, though {where} lists it")
-            if digest != (sha256_file(path) if path.is_file() else sha256_tree(path)):
+            if digest != (sha256_file(path) if path.is_file() else digests.tree(digests.check_folder(path))):
                 raise CorruptInputError(f"{path}: differs from its sha256 in {where}")
 
     def _match_identity(self) -> None:

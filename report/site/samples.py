@@ -35,7 +35,7 @@ from records.errors import ConfigError, CorruptInputError, MissingInputError
 from records.files import read_jsonl, stored
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_bytes
-from records.results_tree import Tree, read_manifest
+from records.results_tree import Tree
 from report.site import assets, links
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     Raises `CorruptInputError` for grades that are not of these very samples.
     """
     checkpoints = {}
-    # A reference says what it leaves out.
-    whole = stored(tree.layout.scores) and not (tree.is_listed and read_manifest(tree.root)["left_out"])
+    whole = stored(tree.layout.scores) and not tree.is_reference
     scored = {checkpoint for checkpoint, _ in tree.scores} if whole else set()
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
@@ -88,10 +87,8 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
         samples = tree.layout.samples(checkpoint) / "samples.json"
         if not grades.exists() or not samples.exists():
             if checkpoint in scored:
-                raise MissingInputError(
-                    f"{samples if grades.exists() else grades}: missing, though {tree.layout.scores} has its scores; "
-                    "the command that made the tree makes it again"
-                )
+                lost = samples if grades.exists() else grades
+                raise MissingInputError(f"{lost}: missing, though {tree.layout.scores} has its scores: evaluate again")
             continue
         graded, sampled = store.read_record(grades), store.read_record(samples)
         for benchmark, entry in graded.items():
@@ -104,8 +101,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
 
 
 def write(tree: Tree, root: Path, data: Path | None) -> None:
-    """Write all companion files to FOLDER in `root`, which is replaced as a whole. data: folder of the benchmarks'
-    problems.
+    """Write all companion files to `root`/FOLDER, which is replaced. data: folder of the benchmarks' problems.
 
     Without `data` a problem is shown as its prompt, and the gold answer as not known. Raises ConfigError when FOLDER
     holds something else.

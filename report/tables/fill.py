@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from paper import printed
 from records.errors import ConfigError, unknown
 from records.files import write_text
-from records.layout import BASE, Checkpoint, Run
+from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report.tables import again
 from report.tables.spec import AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
@@ -40,7 +40,6 @@ from report.tables.tidy import (
 )
 
 if TYPE_CHECKING:
-    from evals.learning_curves import RunMeasures
     from evals.stats.estimate import Comparison
 
 # `evals.stats` is imported where it is used: Snakemake imports this file in every job of a cluster, through
@@ -234,6 +233,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
 
 def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     """A measure of the runs' learning curves over seeds; an untrained model has none."""
+    from evals import learning_curves
     from evals.stats import compare
 
     if not wanted:
@@ -241,7 +241,7 @@ def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     checkpoints = [checkpoint for checkpoint in wanted if checkpoint.run.method != BASE]
     if not checkpoints:
         return {"state": NOT_COMPARED}
-    figures = {c: tree.once(_run_measures, c.run).values[key] for c in checkpoints}
+    figures = {c: tree.once(learning_curves.measure_run, c.run).values[key] for c in checkpoints}
     measured = {c: value for c, value in figures.items() if value is not None}
     if not measured:
         return {"state": MISSING, "runs": _paths(checkpoints)}
@@ -272,22 +272,16 @@ def _spread(tree: Tree, benchmark: str, model: str, variant: str | None, step: i
 
 def _spread_of_measure(tree: Tree, measure: str, model: str, variant: str | None) -> dict[str, Any]:
     """Likewise of a measure of the learning curves, which is no share of so many answers."""
+    from evals import learning_curves
     from evals.stats import compare
 
     rows: dict[str, dict[int, float]] = {}
     for run in tree.runs:
         if (run.model, run.variant) == (model, variant):
-            value = tree.once(_run_measures, run).values[measure]
+            value = tree.once(learning_curves.measure_run, run).values[measure]
             if value is not None:
                 rows.setdefault(run.method, {})[run.seed] = value
     return {"shared": compare.shared_spread(rows)}
-
-
-def _run_measures(tree: Tree, run: Run) -> RunMeasures:
-    """Once per run: several columns and blocks ask for it."""
-    from evals import learning_curves
-
-    return learning_curves.measure_run(tree, run)
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:

@@ -13,9 +13,10 @@ import pytest
 
 from methods import catalog
 from methods.training.run_folder import COLUMNS
+from records import digests
 from records.errors import CorruptInputError
 from records.files import read_growing_csv
-from records.provenance import sha256_file, sha256_tree
+from records.provenance import sha256_file
 from tests.adapters import worlds
 
 pytestmark = pytest.mark.slow
@@ -107,7 +108,7 @@ def test_run_json_records_what_was_done(runs: dict[str, Path]) -> None:
     record = json.loads((runs["tepo"] / "run.json").read_text())
     assert record["outputs"] == {
         "curve.csv": sha256_file(runs["tepo"] / "curve.csv"),
-        "checkpoints/step2": sha256_tree(runs["tepo"] / "checkpoints/step2"),
+        "checkpoints/step2": digests.tree(digests.check_folder(runs["tepo"] / "checkpoints/step2")),
     }
     assert record["spec"]["training"] == worlds.TRAINING
     assert (record["updates"], record["collapsed_at"]) == (8, None)

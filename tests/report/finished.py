@@ -10,7 +10,7 @@ from typing import Any
 
 from records import digests
 from records.layout import BASE, Checkpoint
-from records.provenance import sha256_file, sha256_tree
+from records.provenance import sha256_file
 from records.results_tree import Tree
 from tests.report import synthetic
 
@@ -55,7 +55,7 @@ def finish(tree: Tree) -> Tree:
             (weights / "model.safetensors").write_text(f"invented weights of {checkpoint.path}")
             (weights / "config.json").write_text("{}")
             digests.write_folder(weights)
-            outputs[f"checkpoints/{weights.name}"] = sha256_tree(weights)
+            outputs[f"checkpoints/{weights.name}"] = digests.tree(digests.check_folder(weights))
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         edit(
             folder / "run.json",
@@ -123,4 +123,4 @@ def _with_data(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _weights(tree: Tree, checkpoint: Checkpoint) -> str:
-    return sha256_tree(tree.layout.weights(checkpoint), "*.safetensors")
+    return digests.tree(digests.of_folder(tree.layout.weights(checkpoint)), "*.safetensors")

@@ -97,5 +97,6 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder = trainer.recorder
-    unanswered = trainer.unanswered(reward)
+    share = getattr(reward, "unanswered", None)
+    unanswered = share(trainer.responses) if share and trainer.responses else None
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)
