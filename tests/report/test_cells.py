@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gc
 import io
 import json
 import shutil
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +184,15 @@ def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(
         if row.id in (*changes, "T1.9")  # a difference is never bold
     )
     assert {row for row, slot in replace(filled, rows=rows).best if slot == "amc"} == bold
+
+
+def test_what_was_computed_for_a_tree_is_forgotten_with_it(scored_twice: Tree) -> None:
+    tree = Tree(scored_twice.root)
+    assert fill(tree).measured
+    gone = weakref.ref(tree)
+    del tree
+    gc.collect()
+    assert gone() is None
 
 
 def test_percent_rounds_and_never_prints_a_negative_zero() -> None:
