@@ -122,8 +122,7 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     if score_a.value is None or score_b.value is None:
         return None
     difference = score_a.value - score_b.value
-    # A table asks for the same pair once per column.
-    comparisons = tree.once(paired_of_tree, a, b)
+    comparisons = tree.once(paired_of_tree, a, b)  # a table asks for the same pair once per column
     if comparisons is None:
         how = "no grades beside the scores: no paired interval"
         return Comparison(difference, None, None, None, None, None, "problem", how, int(score_a.items or 0))

@@ -76,8 +76,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     Raises `CorruptInputError` for grades that are not of these very samples.
     """
     checkpoints = {}
-    whole = stored(tree.layout.scores) and not tree.is_reference
-    scored = {checkpoint for checkpoint, _ in tree.scores} if whole else set()
+    scored = {at for at, _ in tree.scores} if stored(tree.layout.scores) and not tree.is_reference else set()
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
             kept = _kept(tree)

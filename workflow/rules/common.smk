@@ -88,12 +88,13 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 # On one machine no two jobs may share a GPU, and Snakemake limits only what it has a number of; on a cluster (with a number of
 # nodes) the scheduler counts. `--resources gpu=N` wins.
-if config["cluster"] and workflow.global_resources["_nodes"].value is None:
+ONE_MACHINE = workflow.global_resources["_nodes"].value is None
+if config["cluster"] and ONE_MACHINE:
     if "gpu" not in workflow.global_resources:
         workflow.register_resource("gpu", config["cluster"]["gpus"])
 
 with command_line.one_line():
-    HERE = workflow.is_main_process and workflow.global_resources["_nodes"].value is None
+    HERE = workflow.is_main_process and ONE_MACHINE
     resources.check(config, PLAN.values(), where, here=HERE)
 SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
