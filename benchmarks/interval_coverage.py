@@ -21,8 +21,8 @@ from evals.stats.intervals import Array, Bounds
 REPEATS = 4000
 DRAWS = 1000  # bootstrap draws; all repeats share them, which changes no interval and saves time
 
-# ours: what is printed, where it holds. limit: the same, where it does not quite. why not: what is not offered.
-Kind = Literal["ours", "limit", "why not"]
+# ours: what is printed. levels: the same, by the level of the score. why not: what is not offered.
+Kind = Literal["ours", "levels", "why not"]
 
 
 class Case(NamedTuple):
@@ -55,21 +55,39 @@ class Row:
 
 def table() -> list[Row]:
     """All rows, in the order of the page."""
-    return [*single(), *why_not(), *differences(), *averages(), *seeds()]
+    return [*single(), *why_not(), *differences(), *averages(), *seeds(), *levels()]
 
 
 def single() -> list[Row]:
     """`estimate`: one checkpoint, one benchmark."""
     holds = [AIME, *(AIME._replace(mean=mean) for mean in (0.06, 0.24, 0.45, 0.9)), AIME._replace(spread=3.0)]
     holds += [Case(83, 32, 0.43, 0.73), Case(20, 8, 0.3), Case(272, 1, 0.35), Case(400, 1, 0.98), Case(500, 1, 0.77)]
-    limits = [AIME._replace(mean=0.03), AIME._replace(mean=0.98), Case(30, 32, 0.01, 10.0), Case(100, 1, 0.99)]
-    rows = []
     # Every row has its own random stream, here and below: a new row at the end changes none of the others.
-    for seed, case in enumerate(holds + limits):
-        y = _answers(np.random.default_rng([1, seed]), case)
-        rows.append(
-            _row("Wilson-t by problem", "ours" if case in holds else "limit", str(case), _score(y, case), case.mean)
-        )
+    answers = [_answers(np.random.default_rng([1, seed]), case) for seed, case in enumerate(holds)]
+    pairs = zip(answers, holds, strict=True)
+    return [_row("Wilson-t by problem", "ours", str(case), _score(y, case), case.mean) for y, case in pairs]
+
+
+# Levels of a score in percent. Those above 50 mirror these: right and wrong exchanged, the interval is the same.
+LEVELS = ((0.2, 1.0), (1.0, 3.0), (3.0, 10.0), (10.0, 30.0), (30.0, 70.0))
+
+
+def levels() -> list[Row]:
+    """`estimate` near 0 and in the middle: 10 to 500 problems, greedy and with 32 samples.
+
+    The true scores of the data sets fill the level evenly: at a single one the coverage of so few right answers jumps.
+    """
+    rows = []
+    for k, spread in ((1, 1.0), (32, 0.3), (32, 0.73), (32, 3.0), (32, 10.0)):
+        for problems in (10, 30, 100, 500):
+            for place, (low, high) in enumerate(LEVELS):
+                rng = np.random.default_rng([10, k, problems, int(100 * spread), place])
+                truth = np.linspace(low, high, REPEATS) / 100
+                chances = rng.beta(*(part[:, None] * spread for part in (truth, 1 - truth)), (REPEATS, problems))
+                y = rng.binomial(k, chances) / k
+                case = Case(problems, k, 0.0, spread)
+                setting = str(case).replace(" at 0 %", "")
+                rows.append(_row(f"{low:g} to {high:g} %", "levels", setting, _score(y, case), truth))
     return rows
 
 
@@ -200,7 +218,7 @@ def _trained(seed: list[int], count: int) -> tuple[Array, Array]:
 
 
 def _score(y: Array, case: Case) -> Bounds:
-    return intervals.score_interval(intervals.clustered_mean(y, 1.0), case.problems, case.problems * case.k)
+    return intervals.score_interval(y, 1.0, case.problems * case.k)
 
 
 def _about(value: Array, half: Array) -> Bounds:
@@ -224,7 +242,15 @@ def _percentile(y: Array, seed: list[int]) -> Bounds:
 
 
 def markdown(rows: list[Row], kind: Kind) -> str:
-    """The rows of one kind as a Markdown table."""
+    """The rows of one kind as a Markdown table; levels: a column each, with the width in brackets."""
+    if kind == "levels":
+        found = [row for row in rows if row.kind == kind]
+        columns = list(dict.fromkeys(row.method for row in found))
+        lines = [f"| data | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        for setting in dict.fromkeys(row.setting for row in found):
+            cells = [f"{row.coverage:.0f} ({row.width:.1f})" for row in found if row.setting == setting]
+            lines.append(f"| {setting} | {' | '.join(cells)} |")
+        return "\n".join(lines)
     lines = ["| interval | data | coverage | width |", "|---|---|---|---|"]
     lines += [f"| {r.method} | {r.setting} | {r.coverage:.0f} % | {r.width:.1f} |" for r in rows if r.kind == kind]
     return "\n".join(lines)

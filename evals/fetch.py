@@ -217,7 +217,7 @@ def main() -> int:
     source.add_argument("--explain", action="store_true", help="say what would be downloaded, and stop")
     args = parser.parse_args()
     if args.describe:
-        items = data.items(read_jsonl(args.describe, "items"), args.describe)
+        items = data.items(read_jsonl(args.describe, "the file to describe"), args.describe)
         print(f"n={len(items)}\nsha256={data.content_sha256(items)}")
         return 0
     benchmarks = select(args.benchmarks or ())

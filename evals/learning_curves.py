@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -115,7 +116,7 @@ UNBOUNDED = math.inf
 class FinishedRun:
     reward: Sequence[float]  # over all N planned rollouts
     curve: Curve  # as far as the run went
-    target: float | str  # last running mean of GRPO/DAPO's run of the same model, seed and settings; or why none
+    target: Fraction | str  # last running mean of GRPO/DAPO's run of the same model, seed and settings; or why none
     cpu_seconds: float | None  # of the whole run
 
 
@@ -164,9 +165,18 @@ def running_mean(reward: Sequence[float]) -> list[float]:
     return [math.fsum(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
 
 
-def first_reaching(reward: Sequence[float], target: float) -> int | None:
+def _exact_running_mean(reward: Sequence[float]) -> list[Fraction]:
+    """The same as fractions: equal counts of right responses in another order would differ in their last bit.
+
+    A reward is a share of at most a million responses, so that only one such fraction lies next to its float.
+    """
+    shares = [Fraction(share).limit_denominator(10**6) for share in reward]
+    return [sum(shares[n - WINDOW : n], Fraction()) / WINDOW for n in range(WINDOW, len(shares) + 1)]
+
+
+def first_reaching(reward: Sequence[float], target: Fraction) -> int | None:
     """The first rollout (1-based) whose running mean is `target` or more; None: never."""
-    return next((n for n, mean in enumerate(running_mean(reward), WINDOW) if mean >= target), None)
+    return next((n for n, mean in enumerate(_exact_running_mean(reward), WINDOW) if mean >= target), None)
 
 
 def _area(run: FinishedRun) -> float:
@@ -178,7 +188,7 @@ def _final(run: FinishedRun) -> float | str:
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 
-def _reaching(target: float, run: FinishedRun) -> float | str:
+def _reaching(target: Fraction, run: FinishedRun) -> float | str:
     reached = first_reaching(run.reward, target)
     return "never reached" if reached is None else reached
 
@@ -208,8 +218,8 @@ MEASURES: Mapping[str, Measure] = {
         # Mean reward over the planned rollouts.
         Measure("area", "area under the reward curve", "reward", _area, 1.0),
         # First rollout whose running mean reaches the threshold.
-        Measure("to_50", "rollouts to 50 % right", "rollouts", partial(_reaching, 0.5)),
-        Measure("to_80", "rollouts to 80 % right", "rollouts", partial(_reaching, 0.8)),
+        Measure("to_50", "rollouts to 50 % right", "rollouts", partial(_reaching, Fraction(1, 2))),
+        Measure("to_80", "rollouts to 80 % right", "rollouts", partial(_reaching, Fraction(4, 5))),
         # ... or the last running mean of GRPO/DAPO's run of the same model, seed and settings.
         Measure("to_grpo", "rollouts to GRPO/DAPO's final reward", "rollouts", _reaching_reference),
         # Running mean at the last planned rollout.
@@ -280,7 +290,7 @@ def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
     return [value for value in reward if value is not None] + [0.0] * (planned - trained)
 
 
-def _target(tree: Tree, run: Run) -> float | str:
+def _target(tree: Tree, run: Run) -> Fraction | str:
     other = Run(run.model, reference(run.method), run.seed)
     if other not in tree.runs:
         return "no GRPO/DAPO run with this seed"
@@ -288,7 +298,7 @@ def _target(tree: Tree, run: Run) -> float | str:
         return "GRPO/DAPO's run is not finished"
     # The run of the same seed, because it had the same prompts and initial weights.
     reward = _rewards(tree, other, read_curve(tree.layout.run(other) / "curve.csv"))
-    means = running_mean(reward)
+    means = _exact_running_mean(reward)
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
+from evals.grading.normalise import last_box
 from evals.grading.verdict import Verdict
 from records.errors import CorruptInputError
 
@@ -41,6 +42,8 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
     return [float(grade.verdict is Verdict.CORRECT) for grade in grades]
 
 
+# The share of responses that cannot be right: for a run in which all rewards are equal.
+boxed.unanswered = lambda responses: sum(not last_box(text) for text in responses) / len(responses)  # type: ignore[attr-defined]
 boxed.lock = _LOCK  # type: ignore[attr-defined]  # for `methods.adapters.verl.dataset`
 
 

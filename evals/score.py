@@ -9,14 +9,14 @@ What the columns mean: `docs/results.md`; what the intervals mean: `docs/statist
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals import store
 from records import errors, used_code
 from records.code_hashes import command
 from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
-from records.layout import Checkpoint, Results
+from records.layout import BASE, Checkpoint, Results
 from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ def paired(
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
 
 
-@cache  # a table asks for the same pair once per column
 def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
     """`paired` for two checkpoints of one results tree on all its benchmarks; None where grades are not kept.
 
@@ -124,7 +123,7 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     if score_a.value is None or score_b.value is None:
         return None
     difference = score_a.value - score_b.value
-    comparisons = paired_of_tree(tree, a, b)
+    comparisons = tree.once(paired_of_tree, a, b)  # a table asks for the same pair once per column
     if comparisons is None:
         how = "no grades beside the scores: no paired interval"
         return Comparison(difference, None, None, None, None, None, "problem", how, int(score_a.items or 0))
@@ -175,7 +174,20 @@ def _read(
         path = results.grades(checkpoint) / f"{key}.parquet"
         if _is_missing(checkpoint, key, missing) and path.exists():
             raise CorruptInputError(f"{path}: there, but declared as not run")
-    return read_graded(results, checkpoint, [k for k in benchmarks if not _is_missing(checkpoint, k, missing)])
+    graded = read_graded(results, checkpoint, [k for k in benchmarks if not _is_missing(checkpoint, k, missing)])
+    check_model(results.samples(checkpoint) / "samples.json", checkpoint)
+    return graded
+
+
+def check_model(path: Path, checkpoint: Checkpoint) -> None:
+    """CorruptInputError unless the samples of the record at `path` were drawn from this trained checkpoint.
+
+    By the end of the model's path alone: a tree may have been moved since.
+    """
+    run, model = checkpoint.run, Path(str(store.read_folder(path).get("model")))
+    end = run.model, run.method, f"seed{run.seed}", "checkpoints", f"step{checkpoint.step}"
+    if run.method != BASE and model.parts[-len(end) :] != end:
+        raise CorruptInputError(f"{path}: model: drawn from {model}, expected a folder that ends in {'/'.join(end)}")
 
 
 def _is_missing(checkpoint: Checkpoint, benchmark: str, missing: Collection[NotRunKey]) -> bool:
@@ -293,12 +305,16 @@ def _known_mean(cell: Graded) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = Parser(description="Scores and intervals from grades.")
+    parser = Parser(description="Scores and intervals from grades.", fromfile_prefix_chars="@")
     parser.add_argument(
         "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
     )
     parser.add_argument(
-        "--checkpoints", required=True, nargs="+", metavar="PATH", help="<model>/<method>/seed<k>/step<N>"
+        "--checkpoints",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="<model>/<method>/seed<k>/step<N>; @FILE: a file of them, one a line",
     )
     parser.add_argument("--benchmarks", required=True, nargs="+", metavar="KEY")
     parser.add_argument("--missing", nargs="*", default=[], metavar="MODEL:KEY", help="benchmarks not run, on purpose")

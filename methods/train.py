@@ -107,7 +107,10 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
                 f"{out}: stopped by {name} at update {outcome.updates}; run the same command to go on", file=sys.stderr
             )
             return STOPPED
-        run.finish(method_entry(method), outcome.updates, outcome.collapsed_at)
+        idle = run.idle(outcome.unanswered)
+        run.finish(method_entry(method), outcome.updates, outcome.collapsed_at, idle)
+        if idle:
+            print(f"{out}: {idle}", file=sys.stderr)
     return 0
 
 

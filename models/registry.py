@@ -1,7 +1,7 @@
 """Which models there are: one file in `config/models/` each; a file that is there is registered.
 
 A model is either made here (`made_here`) or fetched from the hub (`hub`, `revision`, `size`). Snakemake imports this
-module in every job, so it imports nothing heavy.
+module in every job of a cluster, so it imports nothing heavy.
 """
 
 from __future__ import annotations

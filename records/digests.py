@@ -25,7 +25,7 @@ from typing import Any
 from records.declared import Recorded, validated
 from records.errors import BenchError, CorruptInputError, MissingInputError
 from records.files import content, json_text, parse_json, read_json, read_text, stored, write_text
-from records.provenance import sha256_bytes, sha256_file
+from records.provenance import cores, sha256_bytes, sha256_file
 
 DECIDES_NO_NUMBER = "says which files were damaged"
 
@@ -40,7 +40,7 @@ _MOST_THREADS = 16  # more read a parallel file system no faster
 def of(paths: Iterable[Path]) -> dict[Path, str]:
     """The sha256 of each file. Read as streams, in threads over files: hashing releases the interpreter's lock."""
     paths = list(paths)
-    threads = max(1, min(len(paths), _MOST_THREADS, len(os.sched_getaffinity(0))))
+    threads = max(1, min(len(paths), _MOST_THREADS, cores()))
     with ThreadPoolExecutor(threads) as pool:
         return dict(zip(paths, pool.map(sha256_file, paths), strict=True))
 
@@ -60,7 +60,7 @@ def of_folder(folder: Path) -> dict[str, str]:
 
 
 def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
-    """One digest over names and contents of the files whose last part fits; that of `provenance.sha256_tree`."""
+    """One digest over names and contents of the files whose last part fits."""
     chosen = sorted((Path(name).parts, name) for name in digests if fnmatchcase(Path(name).name, pattern))
     lines = (f"{name}\0{digests[name]}\n".encode() for _, name in chosen)
     return hashlib.sha256(b"".join(lines)).hexdigest()

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-import tempfile
+import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,19 +36,15 @@ def atomic(path: Path | str) -> Iterator[Path]:
     The data is flushed to disk before the rename, so that a crash cannot leave an empty file under the final name.
     """
     path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        # Not mkstemp, whose files are private: results are meant to be read by others, as far as the umask lets them.
+        temporary.touch(exist_ok=False)
     except OSError as error:  # named after the file that is wanted: a temporary name says nothing to a user
         raise OSError(error.errno, error.strerror, str(path)) from error
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes files private; results are meant to be read by others
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, path)

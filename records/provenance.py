@@ -31,15 +31,6 @@ def sha256_file(path: Path | str) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sha256_tree(folder: Path | str, pattern: str = "*") -> str:
-    """One digest over the relative names and contents of all matching files, in sorted order."""
-    folder = Path(folder)
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob(pattern) if p.is_file()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_file(path)}\n".encode())
-    return digest.hexdigest()
-
-
 @cache
 def version(package: str) -> str | None:
     """Asked once in a process: what is imported stays what it was."""
@@ -64,6 +55,11 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def cores() -> int:
+    """How many this process may use; macOS cannot tell, and gives all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu() -> str | None:

@@ -6,7 +6,8 @@ not an error: the report shows it as missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -173,6 +174,7 @@ class RunRecord(Recorded):
     outputs: dict[str, str] = Field(default_factory=dict)
     updates: int | None = None
     collapsed_at: Annotated[int, Field(ge=1)] | None = None
+    no_update: str | None = None  # why the weights stayed what they were
     wall_seconds: float | None = None
     cpu_seconds: float | None = None
     finished_at: str | None = None
@@ -198,6 +200,7 @@ class Tree:
     def __init__(self, root: Path | str):
         self.root = Path(root)
         self.layout = Results(self.root)
+        self._computed: dict[Any, Any] = {}
 
     @cached_property
     def matrix(self) -> dict[str, Any]:
@@ -205,6 +208,12 @@ class Tree:
         value = digests.read_record(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
         return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.matrix` sets the same mapping here
+
+    def once(self, compute: Callable[..., Any], *args: Any) -> Any:
+        """`compute(self, *args)`, computed at the first call; forgotten with the tree."""
+        if (compute, args) not in self._computed:
+            self._computed[compute, args] = compute(self, *args)
+        return self._computed[compute, args]
 
     @property
     def scale(self) -> str:
@@ -383,6 +392,11 @@ class Tree:
         """Whether there is a manifest: in a reference always, in a tree at work once all else is there."""
         return (self.root / MANIFEST).is_file()
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is kept without some of its files: its manifest says which."""
+        return self.is_listed and bool(read_manifest(self.root)["left_out"])
+
     @cached_property
     def listed(self) -> Mapping[str, Mapping[str, Any]]:
         files: Mapping[str, Mapping[str, Any]] = read_manifest(self.root)["files"]
@@ -423,6 +437,15 @@ def open_tree(root: Path | str) -> Tree:
             + (f"; nearest: {hit}" if hit else "")
         )
     return Tree(root)
+
+
+def open_or_kept(root: Path) -> Tree:
+    """The tree at `root`, or while that is not there the kept reference of its name, which a line on stderr says."""
+    kept = root.parent / "reference" / root.name
+    if root.exists() or not kept.is_dir():
+        return open_tree(root)
+    print(f"{root}: not made yet; the kept reference {kept} in its place", file=sys.stderr)
+    return open_tree(kept)
 
 
 def plain(text: object) -> str:

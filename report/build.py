@@ -6,6 +6,7 @@ here: every number is read from a file that another command wrote, and a file th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from records import used_code
 from records.errors import Parser
 
 if TYPE_CHECKING:
+    from records.layout import Results
     from records.results_tree import Score, Tree
 
 # Views of the page in the order of its navigation: id and name.
@@ -58,7 +60,8 @@ def build(root: Path) -> str:
     browser = samples.view(tree)
     script = assets.script()
     # A tree of the paper's rows begins with what they say to the paper, any other with all that was trained.
-    papers = tables.is_papers(tree, filled)
+    claims = paper.claims(tree)
+    papers = tables.is_papers(tree, filled, claims["judged"])
     views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "all")
     declared = [table for table in filled if not table.declared.generated]
     all_runs = filled[-1] if len(filled) > len(declared) else None
@@ -82,7 +85,7 @@ def build(root: Path) -> str:
             "lead": captions.lead(tree.matrix),
             "facts": overview.facts(tree, summaries),
             "warnings": overview.warnings(tree, filled, summaries),
-            "claims": paper.claims(tree),
+            "claims": claims,
             "readings": paper.readings(tree),
             "glance": tables.glance(declared[0]),
             "glance_all": tables.glance(all_runs) if all_runs else [],
@@ -164,11 +167,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     html = build(args.results)  # first: a missing input ends the command before anything is written
     tree = open_tree(args.results)
-    samples.write(tree, args.data)
-    path = tree.layout.report
-    write_text(path, html)
-    digests.write_list(tree.layout.sums("report"), [path, *digests.files(tree.root / samples.FOLDER)])
-    print(f"{path}  {len(html.encode()) / 1024:.0f} KiB")
+    place = _place(tree)
+    samples.write(tree, place.root, args.data)
+    write_text(place.report, html)
+    digests.write_list(place.sums("report"), [place.report, *digests.files(place.root / samples.FOLDER)])
+    print(f"{place.report}  {len(html.encode()) / 1024:.0f} KiB")
+
+
+def _place(tree: Tree) -> Results:
+    """Where the page of a tree goes: into it; of a kept reference, which stays as it is, into results/pages/<name>,
+    which git ignores, beside links to the files that the page leads to."""
+    from records.layout import Results
+
+    root = tree.root.resolve()
+    if root.parent.name != "reference" or not tree.is_reference:
+        return tree.layout
+    place = Results(Path(os.path.relpath(root.parents[1] / "pages" / root.name)))
+    place.root.mkdir(parents=True, exist_ok=True)
+    for path in root.iterdir():
+        link = place.root / path.name
+        if path.name != place.report.name and not link.is_symlink():
+            link.symlink_to(os.path.relpath(path, place.root.resolve()))
+    return place
 
 
 if __name__ == "__main__":

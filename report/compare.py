@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from records import errors
 from records.errors import Parser, whole
 from records.files import to_csv, write_text
-from records.results_tree import open_tree
+from records.results_tree import open_or_kept
 
 if TYPE_CHECKING:
     from report.provenance.moved import Overlap
@@ -146,7 +146,7 @@ def main() -> int:
     args = parser.parse_args()
     from report.provenance import moved  # imports scipy: not for --help
 
-    common = moved.overlap(open_tree(args.a), open_tree(args.b))
+    common = moved.overlap(open_or_kept(args.a), open_or_kept(args.b))
     cells = moved.cells(common)
     print(text(common, cells, args.largest))
     if args.csv:

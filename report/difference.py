@@ -22,7 +22,7 @@ from records import errors
 from records.errors import ConfigError, MissingInputError, Parser, unknown
 from records.files import read_csv, stored, to_csv, write_text
 from records.layout import Checkpoint, Run
-from records.results_tree import Tree, open_tree
+from records.results_tree import Tree, open_or_kept
 from report.fresh import COMPARED
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def main() -> None:
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the lines there too")
     args = parser.parse_args()
-    found, again = pairs([open_tree(root) for root in args.results], args.a, args.b, args.compared)
+    found, again = pairs([open_or_kept(root) for root in args.results], args.a, args.b, args.compared)
     measured = lines(found)
     print(text(args.a, args.b, measured, again))
     if args.csv:

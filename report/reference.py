@@ -74,7 +74,8 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     _refuse_others_files(out)
     planned = {run.path.as_posix() for run in tree.runs}
     source["runs"] = {name: entry for name, entry in source["runs"].items() if name in planned}
-    where = out.resolve().relative_to(ROOT).as_posix() if out.resolve().is_relative_to(ROOT) else out.name
+    inside = out.resolve().is_relative_to(ROOT)
+    where = out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}"
     machine = [folder for folder in (ROOT, tree.root.resolve().parent.parent, Path.home()) if len(folder.parts) > 1]
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
@@ -248,8 +249,8 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - runs: `runs/{packed.RECORDS}` holds every run.json, `runs/{packed.CURVES}` every curve, not rounded
 - where runs and checkpoints come from: `{results_tree.ORIGINS}.gz`
 
-Look at it (the second line writes the page), hold your own results against it, or check that nobody edited it, from
-the repository root:
+Look at it (the second line writes its page into results/pages), hold your own results against it, or check that nobody
+edited it, from the repository root:
 
     python -m report.show table1 --results {where}
     python -m report.build --results {where}

@@ -20,7 +20,7 @@ from records import errors, lock
 from records.errors import Parser, real, unknown
 from records.files import cells_of, read_growing_csv
 from records.layout import BASE, Run
-from records.results_tree import Tree, open_tree
+from records.results_tree import Tree, open_or_kept, open_tree
 from report.tables import render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 
@@ -268,7 +268,7 @@ def main() -> None:
         raise unknown("command line", "what", args.what, known)
     if args.watch and args.what != RUNS:
         raise unknown("command line", "what (with --watch)", args.what, [RUNS])
-    tree = open_tree(args.results or Path("results") / args.scale)
+    tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.watch:
         watch(tree, args.every)
         return

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from snakemake.utils import update_config
+
 from records.files import read_yaml
 from workflow.config import resolved
 
 
 def merge(over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `under` as Snakemake does it: dictionaries merge, everything else replaces."""
+    """`over` laid on `under` by Snakemake's own function."""
     merged = copy.deepcopy(dict(under))
-    for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge(value, merged[key]) if both else copy.deepcopy(value)
+    update_config(merged, copy.deepcopy(dict(over)))
     return merged
 
 

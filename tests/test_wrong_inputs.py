@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from snakemake.cli import parse_config
 from records import errors
 from records.layout import Results
 from tests.merged_config import merge
-from workflow import command_line, matrix, tree
+from workflow import command_line, matrix, resources, tree
 from workflow import config as configuration
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +40,7 @@ SNAKEMAKE = [
     ("tabel1", r"command line: target: unknown value 'tabel1'; .*nearest: table1"),
     ("plna", r"command line: target: unknown value 'plna'; .*nearest: plan"),
     ("--configfile config/quik.yaml", r"command line: --configfile: .*'config/quik.yaml'; .*nearest: config/quick"),
+    (f"{QUICK} table1", "command line: --configfile table1: no such file; a target stands before --configfile"),
     (f"{QUICK} config", r"command line: --configfile config: is a folder; a target stands before --configfile"),
     (f"{QUICK} --config methods=grpo config", CLI + "config: must be key=value; a target stands before --config"),
     (f"{QUICK} --config methods=tpeo", CLI + "methods: .*'tpeo'.*nearest: tepo"),
@@ -47,6 +50,10 @@ SNAKEMAKE = [
     (f"{QUICK} --config methods=", CLI + "methods: is empty"),
     (f"{QUICK} --config models=qwen2.5-7b", CLI + r"models: unknown value 'qwen2.5-7b'; .*nearest: qwen2\.5_7b"),
     (f"{QUICK} --config seeds=1,two", CLI + r"seeds\.1: must be a whole number, got 'two'"),
+    (f"{QUICK} --config seeds=4-1", CLI + r"seeds\.0: must be a whole number, got '4-1'"),
+    (f"{QUICK} --config seeds=1,2,1", CLI + "seeds: 1 is given twice"),
+    (f"{QUICK} --config seeds=1-3,2", CLI + "seeds: 2 is given twice"),
+    (f"{QUICK} --config methods=tepo,tepo", CLI + "methods: tepo is given twice"),
     (f"{QUICK} --config seeds=1.5", CLI + r"seeds\.0: must be a whole number, got 1\.5"),
     (f"{QUICK} --config seed=1", CLI + "seed: unknown key; .*nearest: seeds"),
     (f"{QUICK} --config training.rolouts=4", CLI + "training.rolouts: unknown key; .*nearest: rollouts"),
@@ -55,11 +62,15 @@ SNAKEMAKE = [
     (f"{QUICK} --config training.learning_rate=-1e-4", CLI + "training.learning_rate: must be greater than 0"),
     (f"{QUICK} --config training.samples_per_prompt=1", CLI + "training.samples_per_prompt: .*2, got 1"),
     (f"{QUICK} --config training.filter=drop", CLI + "training.filter: unknown value 'drop'; allowed: mask, none"),
+    (f"{QUICK} --config training.minibatches=7", CLI + "training.minibatches: 7 does not divide prompts"),
+    (f"{QUICK} --config training.device=cuda", CLI + "training.device: 'cuda': this machine has no GPU; allowed: cpu"),
+    (f"{QUICK} --config scale=-n", CLI + "scale: must match pattern .*, got '-n'"),
     (f"{QUICK} --config trainer=verll", CLI + "trainer: unknown value 'verll'; .*nearest: verl"),
     (f"{QUICK} --config name='My run'", CLI + "name: must match pattern"),
     (f"{QUICK} --config name=cache", CLI + "name: results/cache holds something else"),
     (f"{QUICK} --config baseline=grppo", CLI + "baseline: .*'grppo'.*nearest: grpo"),
     (f"{QUICK} --config evaluation.benchmarks=syn_mix33", CLI + "evaluation.benchmarks: .*'syn_mix33'.*nearest: syn"),
+    (f"{QUICK} --config evaluation.benchmarks=aime24,aime24", CLI + "evaluation.benchmarks: aime24 is given twice"),
     (f"{QUICK} --config evaluation.benchmarks=aime2024", CLI + "evaluation.benchmarks: .*'aime2024'.*nearest: aime24"),
     (f"{QUICK} --config sweep.training.lr=1,2", CLI + "sweep: .*'training.lr'.*nearest: training.learning_rate"),
     (f"{QUICK} --config sweep.training.passes=1,x", CLI + "sweep.training.passes: must be a whole number, got 'x'"),
@@ -87,6 +98,16 @@ FILES = [
         "matrix: [{models: [tiny_qwen3], methods: [grpo], seeds: [1], steps: [12], variant: cold}]",
         r"bad\.yaml: matrix\.variant: unknown value 'cold'",
     ),
+    ("matrix: {}", r"bad\.yaml: matrix: must be a list, got {}"),
+    ("evaluation: {table_step: {at: 4}}", r"bad\.yaml: evaluation\.table_step: must be"),
+    (
+        "training: {prompts_per_rollout: 31, minibatches: 7}",
+        r"bad\.yaml: training\.minibatches: 7 does not divide prompts_per_rollout 31",
+    ),
+    (
+        "matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1, 1], steps: [12]}]",
+        r"bad\.yaml: matrix\.0\.seeds: 1 is given twice",
+    ),
     ("evaluation: {backend: vlm}", r"bad\.yaml: evaluation\.backend: unknown value 'vlm'; .*nearest: vllm"),
 ]
 COMMANDS = [
@@ -102,6 +123,7 @@ COMMANDS = [
     ("report.table --results nope --table 1", "nope: no results there"),
     ("report.compare nope also", "nope: no results there"),
     ("report.verify --results nope", "nope: no results there"),
+    ("evals.fetch --describe nope.jsonl", "nope.jsonl: the file to describe is missing"),
     ("methods.train --out run", "command line: .*--spec"),
     ("methods.train --spec missing.json --out run", "missing.json: run specification is missing"),
     ("models.fetch --hub a/b --out x", "--revision"),
@@ -144,7 +166,7 @@ def snakemake(words: list[str]) -> None:
         matrix.check_benchmarks(config, where)
         matrix.baseline(config, where)
         results = Results(Path("results") / config["scale"])
-        matrix.plan(config, where)
+        resources.check(config, matrix.plan(config, where), where, here=True)
         tree.check(matrix.matrix(config)["settings"], None, {}, results, where)
         command_line.check_targets(RULES)
 
@@ -170,6 +192,8 @@ def test_typed_after_snakemake(
     line: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: not str(path).startswith("/dev/") and exists(path))
     ends_in_one_line(lambda: snakemake(shlex.split(line)), folder, capsys, message)
 
 
@@ -189,6 +213,17 @@ def test_typed_after_python(
     monkeypatch.setattr(sys, "argv", [module, *words])
     main = importlib.import_module(module).main
     ends_in_one_line(lambda: errors.run(main), folder, capsys, message)
+
+
+@pytest.mark.parametrize("module", ["report.show", "evals.run", "models.build", "workflow.plan"])
+def test_without_its_environment_a_command_says_what_to_activate(module: str) -> None:
+    """-S: an interpreter without the environment's packages."""
+    command = [sys.executable, "-S", "-m", module]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: No module named '\w+', .*activate the environment: source .*\n", done.stderr), (
+        done.stderr
+    )
 
 
 def test_there_are_forty() -> None:

@@ -87,6 +87,10 @@ def check_arguments(args: Namespace) -> None:
         if Path(path).is_dir():
             raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: is a folder; a target stands before --configfile")
         if not Path(path).exists():
+            if Path(path).suffix not in (".yaml", ".yml", ".json"):
+                raise ConfigError(
+                    f"{COMMAND_LINE}: --configfile {path}: no such file; a target stands before --configfile"
+                )
             near = sorted(p.as_posix() for p in Path("config").glob("*.yaml"))
             raise unknown(COMMAND_LINE, "--configfile", str(path), near)
         read_yaml(path, "configuration")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from evals import placebo
 from methods.training.spec import Trainer
@@ -36,9 +36,19 @@ OPTIONAL: Any = None  # the key may be left out; null is no value of it
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
-Names = Annotated[list[str], Field(min_length=1)]
-FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_-]+$")]
-VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]+$")]
+
+
+def _each_once(values: list[Any]) -> list[Any]:
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"{twice[0]} is given twice")
+    return values
+
+
+Names = Annotated[list[str], Field(min_length=1), AfterValidator(_each_once)]
+Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_each_once)]
+# No hyphen first: commands would take such a name for an option.
+FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_][a-z0-9_-]*$")]
+VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 
 
 class Block(Declared):
@@ -46,8 +56,9 @@ class Block(Declared):
 
     models: Names
     methods: Names
-    seeds: Annotated[list[Seed], Field(min_length=1)]
-    steps: Annotated[list[Count], Field(min_length=1)]  # rollouts of the checkpoints that are evaluated
+    seeds: Seeds
+    # Rollouts of the checkpoints that are evaluated.
+    steps: Annotated[list[Count], Field(min_length=1), AfterValidator(_each_once)]
     evaluate: bool = OPTIONAL  # false: the checkpoints are kept and not evaluated; only the curves are wanted
     variant: str = OPTIONAL  # a key of `variants`
 
@@ -177,7 +188,7 @@ class Config(Declared):
     trainer: Trainer
     models: Names | None  # of the matrix, these
     methods: Names | None
-    seeds: Annotated[list[Seed], Field(min_length=1)] | None  # instead of each block's
+    seeds: Seeds | None  # instead of each block's
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
     decide: Annotated[Decide | None, BeforeValidator(_switch)]  # true in a file is {}, false is null
@@ -214,6 +225,8 @@ def resolved(
         return _holder(path, merged, sources)
 
     validated(Config, merged, where)
+    for name, content in sources:
+        _check_replaced(name, content, merged)
     _check_sweep(merged, where)
     if options.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
@@ -260,7 +273,7 @@ def _typed(kind: Any, value: Any, as_text: bool) -> Any:
     of = next((typing.get_args(k)[0] for k in kinds if typing.get_origin(k) is list), None)
     if of is not None:
         if as_text and isinstance(value, str) and value != "null":
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), of)]
         elif as_text and isinstance(value, int | float):
             value = [value]
         if isinstance(value, list):
@@ -270,6 +283,14 @@ def _typed(kind: Any, value: Any, as_text: bool) -> Any:
     if as_text and isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
         return str(value)  # Snakemake reads name=7 as a number
     return value
+
+
+def _range(text: str, kind: Any) -> list[str]:
+    """`1-4` as a list of whole numbers is 1, 2, 3, 4."""
+    ends = re.fullmatch(r"(\d{1,6})-(\d{1,6})", text)
+    if ends is None or int not in _kinds(kind) or not 0 <= int(ends[2]) - int(ends[1]) < 1000:
+        return [text]
+    return [str(number) for number in range(int(ends[1]), int(ends[2]) + 1)]
 
 
 def _of_text(text: str, kinds: Sequence[Any], as_text: bool) -> Any:
@@ -310,6 +331,15 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
         field = Training.model_fields.get(key.removeprefix("training.")) if key.startswith("training.") else None
         flat[key] = _typed(list[field.annotation] if field else list[Any], value, True)  # type: ignore[name-defined]
     return config | {"sweep": flat}
+
+
+def _check_replaced(name: str, content: Mapping[str, Any], merged: Mapping[str, Any], at: str = "") -> None:
+    """Raise for keys and values laid over something else, which merging leaves as it was: `matrix: {}` over a list."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and (now := merged.get(key)) is not None:
+            if not isinstance(now, Mapping):
+                raise ConfigError(f"{name}: {at}{key}: must be a {type(now).__name__}, got {value!r}")
+            _check_replaced(name, value, now, f"{at}{key}.")
 
 
 def _check_sweep(config: Mapping[str, Any], where: Where) -> None:

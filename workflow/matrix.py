@@ -1,7 +1,7 @@
 """From the configuration to runs and checkpoints: what trains, what is evaluated, with which resolved settings.
 
 A run is keyed by content: two rows of two tables that resolve to one method, model and seed are one run.
-Light: Snakemake imports this in every job, on machines without torch too.
+Light: Snakemake imports this in every job of a cluster, on machines without torch too.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
 
 
 def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> None:
-    """Raise for a benchmark that the registry does not know, or one given twice."""
+    """Raise for a benchmark that the registry does not know."""
     from evals import benchmark
 
     keys, known = config["evaluation"]["benchmarks"], benchmark.keys()
@@ -203,8 +203,6 @@ def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> Non
     for key in keys:
         if key not in known:
             raise unknown(at, "evaluation.benchmarks", key, known)
-        if keys.count(key) > 1:
-            raise ConfigError(f"{at}: evaluation.benchmarks: {key} is given twice")
 
 
 def models_of(config: Mapping[str, Any]) -> list[str]:

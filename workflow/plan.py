@@ -58,6 +58,9 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
     unpinned = [key for key in world.models if models.model(key).hub and models.model(key).revision is None]
     if unpinned:
         text.append(f"Not pinned to a commit (the head is taken and its commit recorded): {', '.join(unpinned)}")
+    if fetched := list(preflight.to_fetch(world)):
+        text.append("Not there yet; Snakemake fetches it, or these commands now:")
+        text += [f"  {line}" for line in fetched]
     return text, preflight.problems(world, [*trains, *generates], gpus)
 
 

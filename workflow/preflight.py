@@ -35,7 +35,7 @@ GLIBC = (2, 31)  # llguidance, which vLLM needs, has no wheel for an older one
 def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     """One sentence per thing that is missing or wrong. gpus: how many there are."""
     trains = [job for job in jobs if job.kind == "train"]
-    sentences = [*_models(world), *_data(world), *_runs(world), *_memory(world), *_rates(world, jobs)]
+    sentences = [*_shapes(world), *_runs(world), *_memory(world), *_rates(world, jobs)]
     largest = max(job.gpus for job in trains)
     if largest > gpus:
         sentences.append(f"cluster.gpus: {gpus}, and a run needs {largest}")
@@ -112,35 +112,35 @@ def _answer(command: Sequence[str]) -> str | None:
     return done.stdout
 
 
-def _models(world: World) -> Iterator[str]:
+def to_fetch(world: World) -> Iterator[str]:
+    """One line for each thing that is not there and that Snakemake fetches, with the command that does so now."""
     for model in world.models:
         known, folder = models.model(model), world.base(model)
         if known.hub is not None and not (folder / "base.json").is_file():
             yield (
-                f"model {model}: {folder} is not there; Snakemake fetches it, or now: python -m models.fetch "
-                f"--hub {known.hub} --revision {known.revision or 'main'} --out {folder}"
+                f"model {model}: python -m models.fetch --hub {known.hub} --revision {known.revision or 'main'} "
+                f"--out {folder}"
             )
-        elif known.shape is not None:
-            yield from _shape(folder / "config.json", known.shape)
-
-
-def _data(world: World) -> Iterator[str]:
     file = world.data_file
     if file and not file.is_file():
         source, revision = world.config["prompts"]["source"], world.config["prompts"]["revision"]
         option = f" --revision {revision}" if revision else ""
         yield (
-            f"training problems {training_data.source(source).dataset}: {file} is not there; Snakemake fetches it, or "
-            f"now: python -m models.training_data --source {source}{option} --out {file}"
+            f"training problems {training_data.source(source).dataset}: python -m models.training_data "
+            f"--source {source}{option} --out {file}"
         )
     fetched = [key for key in world.config["evaluation"]["benchmarks"] if not benchmarks.benchmark(key).synthetic]
     missing = [key for key in fetched if not world.benchmark_file(key).is_file()]
     if missing:
         folder = world.config["evaluation"]["data"]
-        yield (
-            f"benchmarks {', '.join(missing)}: not in {folder}; Snakemake fetches them, or now: python -m evals.fetch "
-            f"--benchmarks {' '.join(missing)} --data {folder}"
-        )
+        yield f"benchmarks: python -m evals.fetch --benchmarks {' '.join(missing)} --data {folder}"
+
+
+def _shapes(world: World) -> Iterator[str]:
+    for model in world.models:
+        known = models.model(model)
+        if known.shape is not None:
+            yield from _shape(world.base(model) / "config.json", known.shape)
 
 
 def _runs(world: World) -> Iterator[str]:

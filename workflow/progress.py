@@ -26,6 +26,7 @@ class Lines(logging.Formatter):
         self.started: dict[int, tuple[str, float]] = {}  # job -> its name, and when it started
         self.ended: list[str] = []  # finished since the last count
         self.last = ""
+        self.interrupted = False  # by Ctrl-C
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is a line of ours; notes the jobs on the way."""
@@ -47,6 +48,7 @@ class Lines(logging.Formatter):
                 text = str(record.msg or "").strip()
                 # Snakemake says what a signal or a busy scheduler made it do once for every turn of its loop.
                 new, self.last = text != self.last, text
+                self.interrupted |= text.startswith("Terminating processes on user request")
                 return bool(text) and new and not text.startswith(NOISE)
             case "RESOURCES_INFO" | "SHELLCMD" | "JOB_STARTED" | "WORKFLOW_STARTED" | "GROUP_INFO":
                 return False
@@ -64,6 +66,8 @@ class Lines(logging.Formatter):
             case "JOB_ERROR":
                 logs = ", ".join(map(str, said.get("log") or []))
                 name = self.started.get(said["jobid"], (_name(said), 0.0))[0]
+                if self.interrupted:
+                    return f"stopped: {name}; the same command goes on"
                 return f"failed: {name}" + (f"; it said why above and in {logs}" if logs else "")
             case _:
                 return str(record.msg or "")

@@ -6,11 +6,15 @@ Memory and times on GPUs are assumed: none of them has been measured.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from methods.training.spec import Training
+from records.declared import Where, validated
 from records.errors import ConfigError
 from workflow import matrix
 from workflow.matrix import Planned
@@ -37,6 +41,19 @@ def train(settings: Mapping[str, Any]) -> Need:
         gpus=nodes * per_node, nodes=nodes, cores=8 * per_node, memory=100_000 * per_node,
         minutes=60 + 10 * settings["rollouts"],
     )  # fmt: skip
+
+
+def check(config: Mapping[str, Any], plan: Iterable[Planned], where: Where, *, here: bool) -> None:
+    """Raise for sizes that do not divide, and for cuda where jobs run `here`, on a machine without a GPU."""
+    cuda = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
+    for planned in plan:
+        at = ["training"] if planned.run.variant is None else ["variants", planned.run.variant, "training"]
+        settings = matrix.training(config, planned)
+        validated(Training, settings, where(at), ".".join(at))
+        if here and not cuda and config["cluster"] is None and settings.get("device") == "cuda":
+            raise ConfigError(
+                f"{where([*at, 'device'])}: {'.'.join(at)}.device: 'cuda': this machine has no GPU; allowed: cpu"
+            )
 
 
 def several_nodes(config: Mapping[str, Any], plan: Iterable[Planned]) -> set[str]:

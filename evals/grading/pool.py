@@ -27,7 +27,7 @@ from typing import Any, Literal
 from evals.grading.decide import Gold
 from evals.grading.worker import FORBIDDEN_EXIT
 from records.errors import BenchError
-from records.provenance import ROOT
+from records.provenance import ROOT, cores
 
 CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0
@@ -76,7 +76,7 @@ class Pool:
         memory_bytes: int = MEMORY_BYTES,
         module: str = "evals.grading.worker",
     ):
-        self.most = workers or len(os.sched_getaffinity(0))
+        self.most = workers or cores()
         self.limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
         self.wall_seconds = wall_seconds
         self.module = module

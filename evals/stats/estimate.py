@@ -143,15 +143,14 @@ def estimate(samples: Samples) -> Estimate:
     """avg@k with an interval clustered by problem.
 
     y_i = mean over the samples of problem i; SE = sd(y)/sqrt(P); interval: Wilson's with the effective number of
-    answers p(1-p)/SE^2 and Student's factor (`intervals.score_interval`). All right or all wrong: se is None, the
-    interval is Wilson's for P answers. One problem: no interval.
+    answers p(1-p)/SE^2 (`intervals.score_interval`). All right or all wrong: se is None. One problem: no interval.
     """
     problems = len(samples.rows_per_problem)
     mean = intervals.clustered_mean(samples.right_per_problem, samples.rows_per_problem)
     value = samples.score
     if problems < 2:
         return Estimate(value, None, None, None, "problem", "one problem: no interval", problems)
-    low, high = intervals.score_interval(mean, problems, samples.responses)
+    low, high = intervals.score_interval(samples.right_per_problem, samples.rows_per_problem, samples.responses)
     se = known(mean.se) or None
     how = f"Wilson-t over {problems} problems"
     if value in (0.0, 1.0):

@@ -2,8 +2,9 @@
 
 Axes: P problem, S seed, B benchmark. Everything else in this package wraps these functions; the simulations of
 `benchmarks.interval_coverage` call the very same ones, so what is simulated is what is printed.
-Differences from the textbook interval (mean +- t SE): degrees of freedom shrink when few problems carry the variance,
-and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where it says 95 %.
+Differences from the textbook interval (mean +- t SE): a difference's degrees of freedom shrink when few problems carry
+the variance, and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where
+it says 95 %.
 """
 
 from __future__ import annotations
@@ -77,21 +78,26 @@ def wilson(value: ArrayLike, effective: ArrayLike, factor: ArrayLike) -> Bounds:
     return Bounds(np.clip(np.minimum(centre - half, p), 0, 1), np.clip(np.maximum(centre + half, p), 0, 1))
 
 
-def effective_answers(mean: Mean, problems: int, responses: int) -> Array:
-    """How many independent right-or-wrong answers would have this SE: p(1-p)/SE^2, at most `responses`.
+def score_interval(total_P: ArrayLike, weight_P: ArrayLike, responses: int) -> Bounds:
+    """Interval of a score in [0, 1] whose problems were drawn; arguments as in `clustered_mean`, at least two problems.
 
-    All right or all wrong: the number of problems, for then the spread between problems has not been seen
-    (Korn and Graubard, Survey Methodology 1998, use the same effective size in another interval).
+    Wilson's, with Student's factor and as many independent answers as would have this SE, p(1-p)/SE^2, at most
+    `responses`. Each end lies between those of two samples that hold right or wrong problems only: the problems that
+    were always right, and those that were ever right. There the variance follows from the share, so that its factor is
+    1.96, with (sum w)^2 / sum w^2 problems of weight w (Kish). An all-or-nothing sample equals both and has their
+    interval. Without them one error more would narrow the interval near 0 and 1, where SE is hardly known.
     """
+    total_P, weight_P = np.broadcast_arrays(np.asarray(total_P, float), np.asarray(weight_P, float))
+    mean, rows = clustered_mean(total_P, weight_P), weight_P.sum(-1)
     p = mean.value
     with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.where(mean.se > 0, p * (1 - p) / mean.se**2, np.inf)
-    return np.where((p <= 0) | (p >= 1), float(problems), np.minimum(size, float(responses)))
-
-
-def score_interval(mean: Mean, problems: int, responses: int) -> Bounds:
-    """Interval of a score in [0, 1] whose problems were drawn: Wilson with effective answers and Student's factor."""
-    return wilson(mean.value, effective_answers(mean, problems, responses), quantile(mean.df))
+        answers = np.minimum(np.where(mean.se > 0, p * (1 - p) / mean.se**2, np.inf), float(responses))
+    middle = wilson(p, answers, quantile(total_P.shape[-1] - 1.0))
+    always, ever = (
+        wilson((weight_P * which_P).sum(-1) / rows, rows**2 / (weight_P**2).sum(-1), quantile(np.inf))
+        for which_P in (total_P >= weight_P, total_P > 0)
+    )
+    return Bounds(np.clip(middle.low, always.low, ever.low), np.clip(middle.high, always.high, ever.high))
 
 
 def difference_interval(mean: Mean, problems: int) -> Bounds:

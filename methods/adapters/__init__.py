@@ -64,6 +64,7 @@ class Outcome:
     updates: int
     finished: bool
     collapsed_at: int | None  # rollout
+    unanswered: float | None = None  # share of the last responses that hold no answer at all; None: not known
 
 
 class Adapter(Protocol):

@@ -22,14 +22,22 @@ def entries() -> dict[str, CatalogEntry]:
     for module in registries.modules(__name__, __path__):
         for entry in _methods(module):
             if entry.key in by_key:
-                raise ConfigError(f"{module}: key: {entry.key!r} is defined twice")
+                raise ConfigError(f"{module.replace('.', '/')}.py: key: {entry.key!r} is defined twice")
             by_key[entry.key] = entry
     return by_key
 
 
 @cache
-def _methods(module: str) -> tuple[CatalogEntry, ...]:
-    return tuple(importlib.import_module(module).METHODS)
+def _methods(module: str) -> list[CatalogEntry]:
+    """The entries of a file, which may be a user's: whatever is wrong with it is one line."""
+    where = f"{module.replace('.', '/')}.py"
+    try:
+        found: list[CatalogEntry] = importlib.import_module(module).METHODS
+    except Exception as error:
+        raise ConfigError(f"{where}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, list) and found and all(isinstance(entry, CatalogEntry) for entry in found)):
+        raise ConfigError(f"{where}: METHODS: must be a list of catalog entries, one at least, got {str(found)[:60]}")
+    return found
 
 
 def modules_of(name: str) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from records import digests
 from records.declared import Declared, validated
 from records.errors import ConfigError, CorruptInputError
 from records.files import read_json, write_json
-from records.provenance import sha256_tree
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +83,10 @@ def write_record(folder: Path, spec: Spec, rollout: Mapping[str, Tensor]) -> Non
     save_file({name: x.detach().cpu().contiguous() for name, x in rollout.items()}, folder / ROLLOUT_FILE)
     # absolute paths: the record may be replayed from another folder
     paths = {name: str(Path(getattr(spec, name)).resolve()) for name in ("base", "prompts")}
-    write_json(folder / RECORD_FILE, {"spec": {**spec.document, **paths}, "base_sha256": sha256_tree(spec.base)})
+    write_json(
+        folder / RECORD_FILE,
+        {"spec": {**spec.document, **paths}, "base_sha256": digests.tree(digests.check_model(spec.base))},
+    )
     digests.write_folder(folder)
 
 
@@ -92,11 +94,11 @@ def read_record(folder: Path) -> Record:
     """Raises `MissingInputError` without a record, `CorruptInputError` if it or the model is not what was recorded."""
     from safetensors.torch import load_file
 
-    found = digests.check_folder(folder, advice="; record it again")
+    found = digests.check_folder(folder, advice="record it again")
     path = folder / RECORD_FILE
     values = validated(RecordFile, read_json(path, "record of a rollout"), str(path), error=CorruptInputError)
     base = check(values.spec, f"{path}: spec").base
-    if sha256_tree(base) != values.base_sha256:
+    if digests.tree(digests.check_model(base)) != values.base_sha256:
         raise CorruptInputError(f"{base}: is not the model that {path} names: it has another sha256")
     return Record(folder, values.spec, digests.tree(found), load_file(folder / ROLLOUT_FILE))
 

@@ -38,7 +38,7 @@ from records import digests, used_code
 from records.code_hashes import Code, closure, file_of
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from records.files import atomic, read_json, write_json
-from records.provenance import environment, sha256_bytes, sha256_file, sha256_tree
+from records.provenance import environment, sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
     from methods.batch import Batch
@@ -254,7 +254,21 @@ class RunFolder:
             self._say(f"{final}: holds other things than a checkpoint; moved to {aside}", "aside", folder=aside.name)
         os.rename(temporary, final)
 
-    def finish(self, method: dict[str, Any], updates: int, collapsed_at: int | None) -> None:
+    def idle(self, unanswered: float | None) -> str | None:
+        """Why a run that is over left the weights as they were; None: it had a gradient. unanswered: of `Outcome`."""
+        rows = list(csv.DictReader(io.StringIO((self.state / "curve.csv").read_text(encoding="utf-8"))))
+        if any(float(row["grad_norm"] or 0) for row in rows):
+            return None
+        kept = any(int(row["groups_kept"]) for row in rows)
+        why = "every gradient was zero" if kept else "every group had equal rewards"
+        truncated = sum(float(row["truncated_fraction"]) for row in rows) / len(rows)
+        text = f"no update: {why}; {100 * truncated:.0f} % truncated"
+        # Of the last rollout, which is like every other: the policy never moved.
+        return text if unanswered is None else f"{text}, {100 * unanswered:.0f} % without a box"
+
+    def finish(
+        self, method: dict[str, Any], updates: int, collapsed_at: int | None, no_update: str | None = None
+    ) -> None:
         """Write curve.csv, then run.json, whose presence means finished.
 
         Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
@@ -276,6 +290,7 @@ class RunFolder:
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
+            "no_update": no_update,
             "wall_seconds": self.wall_seconds(),
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -329,7 +344,7 @@ class RunFolder:
             path = self.folder / name
             if not path.exists():
                 raise MissingInputError(f"{path}: missing, though {where} lists it")
-            if digest != (sha256_file(path) if path.is_file() else sha256_tree(path)):
+            if digest != (sha256_file(path) if path.is_file() else digests.tree(digests.check_folder(path))):
                 raise CorruptInputError(f"{path}: differs from its sha256 in {where}")
 
     def _match_identity(self) -> None:

@@ -49,9 +49,10 @@ Holm then corrects over the claims of a family, separately for each learning rat
 
 **Runs.** Runs with equal seeds share initial weights and prompts and are paired. A seed of a model made here is a base
 of its own, so an interval over seeds speaks of other bases too. A claim about one model is tested by Student's t over
-seeds (level "seed"); a claim about all models by Student's t over the models' means, so that the interval covers other
-models too (level "model and seed"). Five models are few: the same claim is also tested on the model with the most
-seeds alone, as an entry of its own in a family of its own. One seed gives no verdict. A missing run gives `undecided`,
+seeds (level "seed"), for itself: a table's cell shares the spread of its rows, and has another interval. A claim about
+all models is tested by Student's t over the models' means, so that the interval covers other models too (level "model
+and seed"). Five models are few: the same claim is also tested on the model with the most seeds alone, as an entry of
+its own in a family of its own. One seed gives no verdict. A missing run gives `undecided`,
 and the entry names the run. Where tiny models stand in for the paper's, the claim's `embedded` statement is tested,
 which is about the tiny models only. The accuracy of the paper's models on the paper's problems is not testable there;
 figures beside that verdict are observations. Rollouts until a reward and gradient norms are compared as ratios. A run
@@ -114,10 +115,11 @@ def results_page(entries: Sequence[Entry], title: str, note: str) -> str:
     sections = ["# Claims", f"{title}. {note}".strip(), RESULTS_HEAD, _summary(printed, ours)]
     for claim in printed:
         quote = " ".join(claim.quote.split())
-        sections += [f"### {claim.id}", f"> {quote}\n>\n> {claim.where}", _answer(claim, "Printed")]
+        sections += [f"### {claim.id}", _answer(claim, "Printed")]
         for entry in ours:
             if entry.id == claim.id:
                 sections.append(_answer(entry, _sentence(setting(entry))))
+        sections.append(f"> {quote}\n>\n> {claim.where}")
     return "\n\n".join(sections) + "\n"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import store
-from evals.score import rows
+from evals.score import check_model, rows
 from methods.training.spec import Training
 from records import digests, packed, used_code
 from records.errors import BenchError, CorruptInputError, MissingInputError, Parser
@@ -236,8 +236,8 @@ def single_files(tree: Tree) -> dict[str, tuple[str, dict[str, Path]]]:
     return found
 
 
-def listed(folder: Path) -> dict[str, str]:
-    """The sha256 of each file of a base model as its maker wrote it; of somebody's own folder, as it is now."""
+def _listed(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of a model's folder as its maker wrote it; of somebody's own folder, as it is now."""
     sums = folder / digests.SUMS
     return digests.read(sums) | {digests.SUMS: sha256_file(sums)} if sums.is_file() else digests.of_folder(folder)
 
@@ -246,7 +246,7 @@ def _inputs(tree: Tree) -> dict[str, dict[str, Any]]:
     entries: dict[str, dict[str, Any]] = {
         f"{base}/{name}": {"sha256": digest, "kind": "base model"}
         for base in bases(tree)
-        for name, digest in listed(located(tree, base)).items()
+        for name, digest in _listed(located(tree, base)).items()
     }
     entries |= {name: {"sha256": next(iter(named)), "kind": kind} for name, (kind, named) in single_files(tree).items()}
     for name, entry in entries.items():
@@ -269,6 +269,8 @@ def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     if "inputs" not in left_out:
         lines += _check_inputs(tree)
     lines += [line for run in tree.finished for line in _check_curve(tree, run)]
+    if "weights" not in left_out:
+        lines += [line for run in tree.finished for line in _check_weights(tree, run)]
     sound = []
     for checkpoint in tree.checkpoints:
         broken = [*_check_samples(tree, checkpoint), *_check_grades(tree, checkpoint)]
@@ -288,7 +290,7 @@ def _check_inputs(tree: Tree) -> Iterator[str]:
             yield f"{folder}: missing, though {tree.layout.run(runs[0]) / 'run.json'} names it"
             continue
         try:
-            found = listed(folder)
+            found = _listed(folder)
         except BenchError as error:
             yield str(error)
             continue
@@ -325,6 +327,17 @@ def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
         yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 
+def _check_weights(tree: Tree, run: Run) -> Iterator[str]:
+    """Whether checkpoints are those of run.json, by their lists of hashes; `report.verify` reads the weights."""
+    for name, digest in (tree.record(run) or {}).get("outputs", {}).items():
+        folder = tree.layout.run(run) / name
+        try:
+            if folder.is_dir() and digests.tree(_listed(folder)) != digest:
+                yield f"{folder}: not the checkpoint that {tree.layout.run(run) / 'run.json'} was written for"
+        except BenchError as error:
+            yield str(error)
+
+
 def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     path = tree.layout.samples(checkpoint) / "samples.json"
     if not path.is_file():
@@ -339,10 +352,10 @@ def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
             if base not in (None, record.get("weights_sha256")) or other_files:
                 yield f"{path}: drawn from another base model than {trained.path.as_posix()} was trained from"
     else:
-        # Only the end of the path: a tree may have been moved since.
-        expected, model = tree.layout.weights(checkpoint).relative_to(tree.root), Path(str(record.get("model")))
-        if model.parts[-len(expected.parts) :] != expected.parts:
-            yield f"{path}: model: drawn from {model}, expected a folder that ends in {expected}"
+        try:
+            check_model(path, checkpoint)
+        except BenchError as error:
+            yield str(error)
         if f"checkpoints/step{checkpoint.step}" not in (tree.record(run) or {}).get("outputs", {}):
             yield f"{path}: {tree.layout.run(run) / 'run.json'} has no checkpoint step{checkpoint.step}"
     yield from _check_parquets(path, record)

@@ -77,7 +77,9 @@ class Overlap:
         return weights is not None and weights == _weights(self.b, checkpoint)
 
     def same_scores(self, checkpoint: Checkpoint) -> bool:
-        a, b = ({key: tree.scores.get((checkpoint, key)) for key in self.figures} for tree in self.trees)
+        """By values and verdicts: their intervals may be of another version."""
+        found = [[tree.scores.get((checkpoint, key)) for key in self.figures] for tree in self.trees]
+        a, b = ([score and (score.value, score.counts) for score in side] for side in found)
         return a == b
 
     def changed_settings(self) -> list[str]:

@@ -77,15 +77,17 @@ def seed_cells(figure: str, a: Series, b: Series, changed: Collection[Arm], *, r
     Methods at one seed share prompts and first weights, so their mean is a figure of its own with a spread of its own.
     Empty where no method has two seeds in either tree.
     """
-    a, b = ({arm: by for arm, by in side.items() if arm in a and arm in b} for side in (a, b))
-    retrained = [arm for arm in a if arm in changed]
+    retrained = [arm for arm in a if arm in b and arm in changed]
     cells = against(band(BAND), figure, a, b, retrained, relative=relative)
     mean_a, mean_b = (_mean_over_methods(side, retrained) for side in (a, b))
     return cells | against(pooled_t, figure, mean_a, mean_b, list(mean_a), relative=relative)
 
 
 def against(noise: Noise, figure: str, a: Series, b: Series, arms: Sequence[Arm], *, relative: bool) -> dict[Arm, Cell]:
-    """A cell for each of `arms` that differs; the noise is that of all methods of `a`, and of `arms` of `b`."""
+    """A cell for each of `arms` that both have and that differs; the noise is that of all methods of `a`, and of `arms`
+    of `b`. Methods that lack a figure may leave one side without a mean over them."""
+    a, b = ({arm: by for arm, by in side.items() if arm in a and arm in b} for side in (a, b))
+    arms = [arm for arm in arms if arm in a]
     scale = dict.fromkeys(a, 1.0)
     if relative:
         sizes = {arm: fmean([abs(value) for value in (*a[arm].values(), *b[arm].values())]) for arm in a}

@@ -23,7 +23,9 @@ HIDING = {
 
 def warnings(tree: Tree, tables: Sequence[Table], runs: Sequence[Summary]) -> list[str]:
     """Everything a reader should know before believing a number, most serious first."""
-    sentences = [
+    idle = ((s, s.record.get("no_update")) for s in runs if s.record is not None)
+    sentences = [f"{s.run.path.as_posix()}: {why}." for s, why in idle if why]
+    sentences += [
         f"{s.run.path.as_posix()}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped."
         for s in runs
         if s.collapsed_at is not None

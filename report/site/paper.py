@@ -39,7 +39,8 @@ MARGIN = 0.06  # of the range that a small picture shows, left and right
 
 
 def claims(tree: Tree) -> dict[str, Any]:
-    """For the template: `bars`, one per source of numbers, `decided` for the overview, and every claim.
+    """For the template: `bars`, one per source of numbers, `decided` for the overview, every claim, and `judged`, the
+    folders of the runs behind verdicts.
 
     A check of a formula involves no run of the tree, so it counts in a bar of its own.
     """
@@ -62,16 +63,18 @@ def claims(tree: Tree) -> dict[str, Any]:
     for claim in printed:
         # A formula's check is the same whatever the numbers: it stands once.
         lines = [] if claim.kind == ALGEBRA else [_line(claim, PRINTED, tree)]
-        for entry in (entry for entry in ours if entry.id == claim.id):
-            lines.append(_line(entry, CHECKED if entry.kind == ALGEBRA else _source(setting(entry)), tree))
-        quote = readable(" ".join(claim.quote.split()))
-        views.append({"id": claim.id, "quote": quote, "where": claim.where, "lines": lines})
+        answers = [entry for entry in ours if entry.id == claim.id]
+        lines += [_line(e, CHECKED if e.kind == ALGEBRA else _source(setting(e)), tree) for e in answers]
+        # Beside a verdict stands what was tested: a quote says more, or something else.
+        words = {"statement": (answers or [claim])[0].statement, "quote": readable(" ".join(claim.quote.split()))}
+        views.append({"id": claim.id, "where": claim.where, "lines": lines, **words})
     return {
         "bars": [bar for bar in bars if bar["parts"]],
         "headline": _headline(from_runs, tree),
         "meaning": [(WORDS[verdict], meaning) for verdict, meaning in MEANING.items()],
         "decided": [view for view in views if any(line["decided"] for line in view["lines"])],
         "claims": views,
+        "judged": {folder for entry in ours for folder in entry.runs},
     }
 
 

@@ -110,6 +110,7 @@ def line(summary: Summary, tree: Tree) -> dict[str, Any]:
     state = "not finished"
     if summary.record is not None:
         state = "finished" if summary.collapsed_at is None else f"collapsed at rollout {summary.collapsed_at}"
+        state = summary.record.get("no_update") or state
     reward = UNKNOWN
     if summary.first is not None and summary.last is not None:
         reward = f"{100 * summary.first:.1f} → {100 * summary.last:.1f}"

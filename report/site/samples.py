@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 from evals import benchmark as registry
 from evals import store
 from records import digests, packed
-from records.errors import ConfigError, CorruptInputError
-from records.files import read_jsonl
+from records.errors import ConfigError, CorruptInputError, MissingInputError
+from records.files import read_jsonl, stored
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_bytes
 from records.results_tree import Tree
@@ -76,6 +76,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     Raises `CorruptInputError` for grades that are not of these very samples.
     """
     checkpoints = {}
+    scored = {at for at, _ in tree.scores} if stored(tree.layout.scores) and not tree.is_reference else set()
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
             kept = _kept(tree)
@@ -84,6 +85,9 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
         if not grades.exists() or not samples.exists():
+            if checkpoint in scored:
+                lost = samples if grades.exists() else grades
+                raise MissingInputError(f"{lost}: missing, though {tree.layout.scores} has its scores: evaluate again")
             continue
         graded, sampled = store.read_record(grades), store.read_record(samples)
         for benchmark, entry in graded.items():
@@ -95,15 +99,15 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     return checkpoints
 
 
-def write(tree: Tree, data: Path | None) -> None:
-    """Write all companion files to FOLDER, which is replaced as a whole. data: folder of the benchmarks' problems.
+def write(tree: Tree, root: Path, data: Path | None) -> None:
+    """Write all companion files to `root`/FOLDER, which is replaced. data: folder of the benchmarks' problems.
 
     Without `data` a problem is shown as its prompt, and the gold answer as not known. Raises ConfigError when FOLDER
     holds something else.
     """
-    folder = tree.root / FOLDER
+    folder = root / FOLDER
     # Beside the folder, so that it can be renamed into place: an error on the way leaves the old files.
-    fresh = Path(tempfile.mkdtemp(dir=tree.root, prefix=f".{FOLDER}."))
+    fresh = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}."))
     fresh.chmod(0o755)  # mkdtemp lets its owner alone read; a web server must be able to
     try:
         checkpoints = evaluated(tree)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from records.errors import written_by
@@ -47,10 +47,12 @@ def view(table: Table, tree: Tree) -> dict[str, Any]:
     return context
 
 
-def is_papers(tree: Tree, tables: Sequence[Table]) -> bool:
-    """Whether the tree is one of the shipped scales and trains nothing that stands in none of the declared tables."""
+def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bool:
+    """Whether the tree is one of the shipped scales, and each of its runs stands in a declared table or, by its folder,
+    among those that verdicts on claims are about."""
     shown = {c.run for table in tables if not table.declared.generated for row in table.rows for c in row.checkpoints}
-    return bool(captions.paragraphs(f"scale-{tree.scale}")) and shown >= set(tree.runs)
+    own = all(run in shown or f"runs/{run.path.as_posix()}" in judged for run in tree.runs)
+    return own and bool(captions.paragraphs(f"scale-{tree.scale}"))
 
 
 def sweep(tree: Tree) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from paper import printed
 from records.errors import ConfigError, unknown
 from records.files import write_text
-from records.layout import BASE, Checkpoint, Run
+from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report.tables import again
 from report.tables.spec import AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
@@ -40,11 +40,10 @@ from report.tables.tidy import (
 )
 
 if TYPE_CHECKING:
-    from evals.learning_curves import RunMeasures
     from evals.stats.estimate import Comparison
 
-# `evals.stats` is imported where it is used: Snakemake imports this file in every job, through `report.tables.check`,
-# and would load numpy and scipy for nothing.
+# `evals.stats` is imported where it is used: Snakemake imports this file in every job of a cluster, through
+# `report.tables.check`, and would load numpy and scipy for nothing.
 
 ALPHA = 0.05  # a difference whose corrected p is not below this is called inside noise
 PRINTED_ID = re.compile(r"T\d+\.\d+")  # such ids belong to the paper's rows
@@ -226,12 +225,15 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     from evals.stats import compare
 
     first = next(iter(scores))
-    mean = compare.over_seeds(values, **_spread(tree, column.benchmark, first.run.model, first.run.variant, first.step))
+    mean = compare.over_seeds(
+        values, **tree.once(_spread, column.benchmark, first.run.model, first.run.variant, first.step)
+    )
     return _measured(mean.value, mean, mean.n, scores, values)
 
 
 def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     """A measure of the runs' learning curves over seeds; an untrained model has none."""
+    from evals import learning_curves
     from evals.stats import compare
 
     if not wanted:
@@ -239,17 +241,16 @@ def _measure(wanted: Sequence[Checkpoint], key: str, tree: Tree) -> Content:
     checkpoints = [checkpoint for checkpoint in wanted if checkpoint.run.method != BASE]
     if not checkpoints:
         return {"state": NOT_COMPARED}
-    figures = {c: _run_measures(tree, c.run).values[key] for c in checkpoints}
+    figures = {c: tree.once(learning_curves.measure_run, c.run).values[key] for c in checkpoints}
     measured = {c: value for c, value in figures.items() if value is not None}
     if not measured:
         return {"state": MISSING, "runs": _paths(checkpoints)}
     by_seed = {c.run.seed: value for c, value in measured.items()}
     run = checkpoints[0].run
-    mean = compare.over_seeds(by_seed, **_spread_of_measure(tree, key, run.model, run.variant))
+    mean = compare.over_seeds(by_seed, **tree.once(_spread_of_measure, key, run.model, run.variant))
     return _measured(mean.value, mean, mean.n, measured, by_seed)
 
 
-@cache
 def _spread(tree: Tree, benchmark: str, model: str, variant: str | None, step: int) -> dict[str, Any]:
     """`answers` and `shared` of `evals.stats.compare`, from all runs of a model under one variant after `step`.
 
@@ -269,26 +270,18 @@ def _spread(tree: Tree, benchmark: str, model: str, variant: str | None, step: i
     return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
 
 
-@cache
 def _spread_of_measure(tree: Tree, measure: str, model: str, variant: str | None) -> dict[str, Any]:
     """Likewise of a measure of the learning curves, which is no share of so many answers."""
+    from evals import learning_curves
     from evals.stats import compare
 
     rows: dict[str, dict[int, float]] = {}
     for run in tree.runs:
         if (run.model, run.variant) == (model, variant):
-            value = _run_measures(tree, run).values[measure]
+            value = tree.once(learning_curves.measure_run, run).values[measure]
             if value is not None:
                 rows.setdefault(run.method, {})[run.seed] = value
     return {"shared": compare.shared_spread(rows)}
-
-
-@cache
-def _run_measures(tree: Tree, run: Run) -> RunMeasures:
-    """Once per run: several columns and blocks ask for it."""
-    from evals import learning_curves
-
-    return learning_curves.measure_run(tree, run)
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:
@@ -402,7 +395,7 @@ def difference(
     known = [{seed: value for seed, value in side.items() if value is not None} for side in values]
     # The baseline's settings: an A/A arm has them too, and its variant has no other rows.
     run = b[common[0]].run
-    spread = _spread(tree, benchmark, run.model, run.variant, a[common[0]].step)
+    spread = tree.once(_spread, benchmark, run.model, run.variant, a[common[0]].step)
     comparison = compare.compare_seeds(*known, **spread)
     return None if comparison.difference is None else comparison
 
@@ -429,7 +422,7 @@ def _difference_of_seeds(cell: Cell, other: Cell, tree: Tree) -> Comparison | No
     from evals.stats import compare
 
     run = other.checkpoints[0].run
-    spread = _spread_of_measure(tree, cell.column, run.model, run.variant)
+    spread = tree.once(_spread_of_measure, cell.column, run.model, run.variant)
     comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
     return None if comparison.difference is None or cell.runs == other.runs else comparison
 

@@ -192,10 +192,11 @@ class Table:
 
     @cached_property
     def best(self) -> frozenset[tuple[str, str]]:
-        """(row, column) of every number that is printed in bold: the highest of its column among the rows of a model.
+        """(row, column) of every number that is printed in bold: the highest of its column among the rows of a model,
+        where its difference to the baseline is outside noise, or if it is the baseline's own, all others' are.
 
-        Compared are the printed digits. Means compete with means, differences with nothing, and one that has no
-        competitor is not the best: a run that stands in several rows is one.
+        Compared are the printed digits, and of equal ones none is the best. Means compete with means, differences with
+        nothing, and one that has no competitor is not the best: a run that stands in several rows is one.
         """
         groups: dict[tuple[str, str, bool], list[Cell]] = {}
         for cell in self.cells:
@@ -203,10 +204,13 @@ class Table:
                 groups.setdefault((cell.model, cell.column, cell.kind == "mean"), []).append(cell)
         best = set()
         for cells in groups.values():
-            # As text: two numbers that print alike are both the best.
             highest = max((percent(cell.value) for cell in cells), key=float)
-            if len({cell.runs for cell in cells}) > 1:
-                best |= {(cell.row, cell.column) for cell in cells if percent(cell.value) == highest}
+            first = [cell for cell in cells if percent(cell.value) == highest]
+            others = [cell for cell in cells if cell.runs != first[0].runs]
+            judged = first if first[0].versus is not None else others
+            decided = all(cell.versus is None or cell.inside_noise is False for cell in judged)
+            if others and decided and len({cell.runs for cell in first}) == 1:
+                best |= {(cell.row, cell.column) for cell in first}
         return frozenset(best)
 
 

@@ -14,11 +14,21 @@ import pytest
 
 from methods import replay
 from methods.training import record
+from records import digests
 from records.errors import BenchError
 from records.files import read_growing_csv
 from records.provenance import ROOT
 from tests.adapters import worlds
 from tests.adapters.replay_faults import FAULTS, line, replays
+
+
+def test_a_damaged_record_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text("{}")
+    digests.write_folder(tmp_path)
+    (tmp_path / "record.json").write_text("[]")
+    with pytest.raises(BenchError, match=r"differs from its sha256 in \S+SHA256SUMS; record it again$"):
+        record.read_record(tmp_path)
+
 
 # --- Both trainers ----------------------------------------------------------------------------------------------------
 

@@ -300,6 +300,16 @@ def test_a_finished_run_is_held_against_its_hashes(
         assert ("training again" in said) == AFTER_THE_END[name]
 
 
+def test_hidden_files_of_a_desktop_do_not_train_a_finished_run_again(
+    straight: Path, spec: Spec, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(straight, out)
+    for name in (".DS_Store", ".nfs0001"):
+        (out / "checkpoints/step2" / name).touch()
+    assert RunFolder(out, spec).finished()
+
+
 INPUTS = ("base/model.safetensors", "base/tokenizer.json", "base/config.json", "base/SHA256SUMS", "prompts.jsonl")
 # Without its SHA256SUMS a base is like a folder that a user brings: its files are in the run's identity.
 HARMED = [(name, how) for name in INPUTS for how in DAMAGES if (name, how) != ("base/SHA256SUMS", "gone")]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from methods.adapters import trl
+from methods.adapters import trl, verl
+from methods.training import rollouts
 from methods.training import spec as specs
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from tests.adapters import worlds
@@ -90,6 +92,18 @@ def test_what_the_architecture_page_shows_is_accepted() -> None:
 
 def planned(world: Path, **changes: Any) -> Any:
     return trl.preflight(specs.check(worlds.spec(world, **changes)))
+
+
+@pytest.mark.parametrize("adapter", [trl, verl])
+def test_a_run_that_was_checked_is_not_checked_again(
+    adapter: Any, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`methods.train` has called `preflight`, which reads all prompts, before `train`."""
+    monkeypatch.setattr(rollouts, "prompts", lambda spec: pytest.fail("prompts are read again"))
+    for last in ("load", "check_versions"):  # what comes next; nothing is to be trained here
+        monkeypatch.setattr(adapter, last, lambda *_: sys.exit("checked"), raising=False)
+    with pytest.raises(SystemExit, match="checked"):
+        adapter.train(specs.check(worlds.spec(world, trainer=adapter.__name__.rpartition(".")[2])), None, lambda: False)
 
 
 def test_plan_derives_trls_sizes(world: Path) -> None:

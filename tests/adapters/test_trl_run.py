@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest
 
 from methods import catalog
 from methods.training.run_folder import COLUMNS
+from records import digests
 from records.errors import CorruptInputError
 from records.files import read_growing_csv
-from records.provenance import sha256_file, sha256_tree
+from records.provenance import sha256_file
 from tests.adapters import worlds
 
 pytestmark = pytest.mark.slow
@@ -106,12 +108,30 @@ def test_run_json_records_what_was_done(runs: dict[str, Path]) -> None:
     record = json.loads((runs["tepo"] / "run.json").read_text())
     assert record["outputs"] == {
         "curve.csv": sha256_file(runs["tepo"] / "curve.csv"),
-        "checkpoints/step2": sha256_tree(runs["tepo"] / "checkpoints/step2"),
+        "checkpoints/step2": digests.tree(digests.check_folder(runs["tepo"] / "checkpoints/step2")),
     }
     assert record["spec"]["training"] == worlds.TRAINING
     assert (record["updates"], record["collapsed_at"]) == (8, None)
     assert record["method"]["key"] == "tepo"
     assert record["cpu_seconds"] > 0 < record["wall_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reward": "evals.reward:boxed"}, r"every group had equal rewards; \d+ % truncated, 100 % without a box"),
+        ({"method": "grpo+correction=token-rs+correction-cap=0.5"}, r"every gradient was zero; \d+ % truncated"),
+        ({}, None),
+    ],
+    ids=["no right answer", "nothing left of the gradient", "trained"],
+)
+def test_a_run_that_nothing_changed_says_so(
+    changes: dict[str, Any], said: str | None, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run", changes.pop("method", "tepo"), **changes) == 0
+    found = json.loads((tmp_path / "run/run.json").read_text())["no_update"]
+    assert (found is None) if said is None else re.fullmatch(f"no update: {said}", found)
+    assert ("no update" in capsys.readouterr().err) == (said is not None)
 
 
 BEYOND = [key for key, entry in catalog.entries().items() if not entry.paper_rows]

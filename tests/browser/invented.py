@@ -145,7 +145,8 @@ def _records(layout: Results, checkpoint: Checkpoint, keys: tuple[str, ...]) -> 
         count = pq.read_metadata(one).num_rows
         drawn[key] = {"sha256": sha256_file(one), "rows": count}
         graded[key] = {"sha256": sha256_file(two), "rows": count, "samples_sha256": drawn[key]["sha256"]}
-    write_json(layout.samples(checkpoint) / "samples.json", {"schema": 1, "benchmarks": drawn})
+    model = str(layout.weights(checkpoint)) if checkpoint.run.method != BASE else checkpoint.run.model
+    write_json(layout.samples(checkpoint) / "samples.json", {"schema": 1, "model": model, "benchmarks": drawn})
     write_json(layout.grades(checkpoint) / "grades.json", {"schema": 1, "benchmarks": graded})
 
 

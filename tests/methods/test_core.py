@@ -140,6 +140,30 @@ def test_a_wrong_key_is_one_line_that_names_it(text: str, words: list[str]) -> N
     assert [w for w in words if w not in str(caught.value)] == []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import nowhere_to_be_found",
+            "cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
+        ),
+        ("METHODS = [", "cannot be imported: SyntaxError"),
+        ("", "cannot be imported: AttributeError: .* no attribute 'METHODS'"),
+        ("METHODS = []", r"METHODS: must be a list of catalog entries, one at least, got \[\]"),
+        ("METHODS = ['tepo']", r"METHODS: must be a list of catalog entries, one at least, got \['tepo'\]"),
+    ],
+)
+def test_a_catalog_file_of_ones_own_that_is_wrong_is_one_line(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_and_wrong.py").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(catalog, "__path__", [*catalog.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "methods.catalog.mine_and_wrong", raising=False)
+    with pytest.raises(ConfigError, match=f"^methods/catalog/mine_and_wrong.py: {said}") as error:
+        catalog.entries.__wrapped__()  # not the cached ones
+    assert "\n" not in str(error.value)
+
+
 def test_an_option_given_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="beta"):
         catalog.method("tepo", params={"beta": 1}, readings={"beta": 2})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,19 @@ def test_atomic_leaves_the_old_file_when_the_writer_fails(tmp_path: Path) -> Non
         fail_halfway()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path], "no temporary file may stay behind"
+
+
+def test_files_are_as_open_as_the_umask_lets_them_which_other_threads_never_see_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", None)
+            write_text(tmp_path / "a.json", "{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
 
 
 def test_json_refuses_nan(tmp_path: Path) -> None:
@@ -127,7 +141,7 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_what_snakemake_parses_imports_no_torch(module: str) -> None:
-    """The Snakefile is parsed in every job and on login nodes without torch."""
+    """The Snakefile is parsed in every job of a cluster and on login nodes without torch."""
     heavy = ("torch", "transformers", "trl", "lm_eval", "pandas", "matplotlib", "numpy")
     code = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from records import digests
 from records.layout import BASE, Checkpoint
-from records.provenance import sha256_file, sha256_tree
+from records.provenance import sha256_file
 from records.results_tree import Tree
 from tests.report import synthetic
 
@@ -55,7 +55,7 @@ def finish(tree: Tree) -> Tree:
             (weights / "model.safetensors").write_text(f"invented weights of {checkpoint.path}")
             (weights / "config.json").write_text("{}")
             digests.write_folder(weights)
-            outputs[f"checkpoints/{weights.name}"] = sha256_tree(weights)
+            outputs[f"checkpoints/{weights.name}"] = digests.tree(digests.check_folder(weights))
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         edit(
             folder / "run.json",
@@ -84,6 +84,13 @@ def finish(tree: Tree) -> Tree:
 def edit(path: Path, **changes: Any) -> None:
     """Overwrite top-level keys of a JSON file."""
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def renamed(root: Path) -> None:
+    """Samples of folders that a test gave other names are of the runs of these names."""
+    for path in root.glob("samples/*/*/seed*/step*/samples.json"):
+        *run, step = path.parent.parts[-4:]
+        edit(path, model=str(root.joinpath("runs", *run, "checkpoints", step)))
 
 
 def replace(path: Path, pattern: str, by: str | Callable[[re.Match[str]], str]) -> None:
@@ -116,4 +123,4 @@ def _with_data(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _weights(tree: Tree, checkpoint: Checkpoint) -> str:
-    return sha256_tree(tree.layout.weights(checkpoint), "*.safetensors")
+    return digests.tree(digests.of_folder(tree.layout.weights(checkpoint)), "*.safetensors")

@@ -12,13 +12,17 @@ import pytest
 from evals.stats import compare
 from records.errors import CorruptInputError
 from records.layout import BASE, Run
+from records.provenance import ROOT
 from records.results_tree import Tree
 from report import build, show
 from report.figures import fill as figure_fill
 from report.figures import spec as figure_spec
+from report.site import paper
+from report.site import tables as site
 from report.tables import render, runs, tidy
 from tests.report import synthetic
 from tests.report.conftest import write_files
+from tests.report.finished import renamed
 from tests.report.tables import cell, filled, spread
 
 MINE = "gspo_token"  # stands for a method of a user's own: of the catalog, and in no table of the paper
@@ -51,6 +55,7 @@ def own_tree(root: Path, seeds: tuple[int, ...] = (1, 2)) -> Tree:
         record["spec"] |= {"model": "my_model", "method": path.parent.parent.name.split("@")[0]}
         record["spec"] |= {"variant": "cool"} if "@" in path.parent.parent.name else {}
         path.write_text(json.dumps(record))
+    renamed(root)
     from evals.score import rows
     from records.scores import write_scores
 
@@ -149,6 +154,12 @@ def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
     altered.matrix = tree.matrix | {"runs": [r for r in tree.matrix["runs"] if r["method"] != MINE]}
     with pytest.raises(CorruptInputError, match="not filled from"):
         tidy.read_table(altered, "runs")
+
+
+@pytest.mark.parametrize(("name", "papers"), [("embedded", True), ("beyond", False)])
+def test_a_kept_tree_whose_other_runs_stand_behind_claims_is_the_papers(name: str, papers: bool) -> None:
+    tree = Tree(ROOT / "results/reference" / name)
+    assert site.is_papers(tree, site.read(tree), paper.claims(tree)["judged"]) == papers
 
 
 def test_a_changed_method_never_has_the_papers_label(embedded: Tree, two_seeds: Tree, tmp_path: Path) -> None:

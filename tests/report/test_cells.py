@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gc
 import io
 import json
 import shutil
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -158,14 +161,38 @@ def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(scored_twice
     assert any("tepo/seed2" in note for note in filled.notes)
 
 
-def test_the_best_printed_number_of_each_column_is_bold_and_a_difference_never_is(scored: Tree) -> None:
+@pytest.mark.parametrize(
+    ("tepo", "inside_noise", "grpo", "bold"),
+    [
+        (0.99, False, 0.5, {"T1.8"}),
+        (0.99, True, 0.5, set()),
+        (0.99, None, 0.5, set()),
+        (0.99, False, 0.99, set()),
+        (0.99, False, 0.990001, set()),
+        (0.5, False, 0.99, {"T1.2"}),
+        (0.5, True, 0.99, set()),
+    ],
+)
+def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(
+    tepo: float, inside_noise: bool | None, grpo: float, bold: set[str], scored: Tree
+) -> None:
     filled = fill(scored)
-    (block,) = filled.blocks
-    for column in filled.columns:
-        cells = {row.id: row.cells[column.slot] for row in block if row.cells[column.slot].value is not None}
-        numbers = {id: float(render.number(cell)) for id, cell in cells.items() if id != "T1.9"}
-        bold = {row for row, slot in filled.best if slot == column.slot}
-        assert bold == {id for id, number in numbers.items() if number == max(numbers.values())}
+    changes = {"T1.8": {"value": tepo, "versus": tepo - grpo, "inside_noise": inside_noise}, "T1.2": {"value": grpo}}
+    rows = tuple(
+        replace(row, cells={slot: c.model_copy(update=changes.get(row.id, {})) for slot, c in row.cells.items()})
+        for row in filled.rows
+        if row.id in (*changes, "T1.9")  # a difference is never bold
+    )
+    assert {row for row, slot in replace(filled, rows=rows).best if slot == "amc"} == bold
+
+
+def test_what_was_computed_for_a_tree_is_forgotten_with_it(scored_twice: Tree) -> None:
+    tree = Tree(scored_twice.root)
+    assert fill(tree).measured
+    gone = weakref.ref(tree)
+    del tree
+    gc.collect()
+    assert gone() is None
 
 
 def test_percent_rounds_and_never_prints_a_negative_zero() -> None:

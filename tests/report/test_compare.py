@@ -91,6 +91,9 @@ def test_a_tree_equals_its_copy_whatever_the_times(one: Tree, other: Tree, comma
         # and a figure that only a later version records
         later = {"seconds_update": "99.0", "sampling_gap_mean": "0.1"}
         rewrite(other.layout.run(run) / "curve.csv", lambda row, later=later: row | later)
+    # nor is an interval by another version another score
+    rewrite(other.layout.scores, lambda row: row | {"low": "0.0"})
+    rehash(other.root)
     code, out, err = command(compare.main, one.root, other.root)
     assert (code, err) == (0, "")
     assert "curves (apart from times) 4 of 4, checkpoints' weights 4 of 4, checkpoints' scores 5 of 5" in out
@@ -238,6 +241,15 @@ def test_the_mean_of_methods_sees_what_no_single_method_shows() -> None:
     assert len(means) == 5
     assert sum(cell.gain.p < 0.05 / len(cells) for cell in means) >= 4
     assert not any(cell.moved for arm, cell in cells.items() if arm.method != "mean of 10 methods")
+
+
+def test_a_method_that_lacks_a_figure_in_one_tree_leaves_no_mean_and_no_error() -> None:
+    draw = random.Random(1)
+    a, b = (series(draw, "all alike", methods=2, models=1) for _ in "ab")
+    arm = next(iter(a))
+    a[arm], b[arm] = ({seed: 0.5} for seed in (1, 3))  # a collapse has no entropy at the end
+    cells = seed_noise.seed_cells("figure", a, b, set(a), relative=True)
+    assert cells.keys() == {*a} - {arm}
 
 
 def test_methods_that_were_not_trained_again_lend_their_seeds_and_have_no_cell() -> None:

@@ -7,6 +7,8 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +114,21 @@ def test_each_measure_is_its_definition_worked_by_hand(key: str, tree: Tree) -> 
 
 def test_the_running_mean_needs_three_rollouts_and_one_lucky_one_reaches_nothing() -> None:
     assert running_mean([1.0, 1.0]) == []
-    assert first_reaching([1.0, 1.0], 0.5) is None
-    assert first_reaching([0.1, 0.9, 0.1, 0.1], 0.5) is None
-    assert first_reaching([0.5, 0.5, 0.5], 0.5) == 3
+    half = Fraction(1, 2)
+    assert first_reaching([1.0, 1.0], half) is None
+    assert first_reaching([0.1, 0.9, 0.1, 0.1], half) is None
+    assert first_reaching([0.5, 0.5, 0.5], half) == 3
+
+
+def test_equal_counts_reach_each_other_whatever_the_order_and_number_of_responses(tree: Tree) -> None:
+    # 986 of 1,152 right each time; 0.8 is met by 4 of 5
+    windows = [(308, 335, 343), (328, 319, 339), (339, 328, 319), (343, 308, 335)]
+    for mine, others in permutations(windows, 2):
+        write_run(tree.root / "runs", "grpo", 1, [0.1, 0.1, 0.1, *(count / 384 for count in others)])
+        write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, *(2 * count / 768 for count in mine)])
+        assert of(tree, "tepo").values["to_grpo"] == 6, (mine, others)
+    write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, 0.7, 0.8, 0.9])
+    assert of(tree, "tepo").values["to_80"] == 6
 
 
 def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:

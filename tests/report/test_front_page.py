@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from paper.claims import entries, ledger
+from paper.claims import entries, ledger, render
 from paper.claims.claims import read_claims
 from paper.claims.entries import LEAST_ROLLOUTS, RULE
 from records import digests
 from records.results_tree import Tree
+from report import build
 from report.site import paper
 from tests.paper import claim_trees
 
@@ -75,6 +76,18 @@ def test_bars_are_to_scale(one_seed: Tree) -> None:
         assert [share for _, _, share in bar["parts"]] == [
             round(100 * count / total, 2) for _, count, _ in bar["parts"]
         ]
+
+
+def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: Tree, tmp_path: Path) -> None:
+    tree = with_verdicts(one_seed, tmp_path / "quick", "supported")
+    for view in paper.claims(tree)["claims"]:
+        assert view["statement"] in {line["statement"] for line in view["lines"]}
+    summaries = re.findall('<details class="claim".*?<summary>(.*?)</summary>', build.build(tree.root), re.DOTALL)
+    assert summaries
+    assert not any("<q>" in summary for summary in summaries)
+    markdown = render.results_page(entries.read(tree.root / "claims.csv"), "Title", "")
+    for section in markdown.split("\n### ")[1:]:
+        assert section.index("**Printed: ") < section.index("\n> ")
 
 
 @pytest.mark.parametrize("claim", read_claims(), ids=lambda claim: claim.declared.id)

@@ -57,7 +57,8 @@ def truncate_a_parquet(root: Path) -> None:
 
 def swap(root: Path, *kinds: str) -> None:
     for kind in kinds:
-        one, two = (root / kind / checkpoint.path for checkpoint in (TEPO, GRPO))
+        below = "checkpoints" if kind == "runs" else ""
+        one, two = (root / kind / at.run.path / below / f"step{at.step}" for at in (TEPO, GRPO))
         one.rename(root / "aside")
         two.rename(one)
         (root / "aside").rename(two)
@@ -186,6 +187,10 @@ UNCHAINED = {
     "samples and grades of two checkpoints swapped": (
         lambda root: swap(root, "samples", "grades"),
         r"tepo/seed1/step12/samples\.json: model: drawn from .*grpo.*, expected .*tepo/seed1/checkpoints/step12",
+    ),
+    "two checkpoints swapped": (
+        lambda root: swap(root, "runs"),
+        r"tepo/seed1/checkpoints/step12: not the checkpoint that .*tepo/seed1/run\.json was written for",
     ),
     "another base model than the one trained from": (
         lambda root: (

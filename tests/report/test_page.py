@@ -185,6 +185,7 @@ def changed(path: Path, change: object) -> None:
 
 WARNED = {
     "collapse": (lambda r: r.update(collapsed_at=12), "gspo/seed1: collapsed at rollout 12"),
+    "no update": (lambda r: r.update(no_update="no update: 9 % truncated"), "gspo/seed1: no update: 9 % truncated."),
     "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
     "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
     "other weights": (lambda r: r["inputs"].update(base="f" * 64), "runs differ in base weights"),
@@ -200,6 +201,11 @@ def test_what_a_reader_should_know_is_a_warning(case: str, copy: Tree) -> None:
     assert words not in build.build(copy.root)
     changed(record(copy, "gspo"), change)
     assert words in "".join(Page(build.build(copy.root)).text)
+
+
+def test_a_run_without_an_update_stands_in_red_among_the_runs(copy: Tree) -> None:
+    changed(record(copy, "gspo"), lambda r: r.update(no_update="no update: 9 % truncated"))
+    assert '<td class="words bad">no update: 9 % truncated</td>' in build.build(copy.root)
 
 
 def test_an_unfinished_run_is_a_warning_and_not_an_error(copy: Tree) -> None:
@@ -221,6 +227,13 @@ def test_timeouts_are_counted(copy: Tree) -> None:
     rehash(copy.root)
     text = "".join(Page(build.build(copy.root)).text)
     assert "3 responses graded as wrong because grading ran out of time (most: tepo on syn_as3, 3)" in text
+
+
+@pytest.mark.parametrize("place", ["samples", "grades"])
+def test_responses_that_were_deleted_are_named(place: str, copy: Tree) -> None:
+    shutil.rmtree(copy.root / place / "tiny_qwen2/tepo")
+    with pytest.raises(MissingInputError, match=rf"{place}/tiny_qwen2/tepo.*\.json: missing, though .*scores\.csv"):
+        build.build(copy.root)
 
 
 def test_a_missing_figure_is_named(copy: Tree) -> None:

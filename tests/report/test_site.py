@@ -28,7 +28,7 @@ SCRIPTS = sorted((assets.HTML / "js").glob("*.js"))
 @pytest.fixture
 def written(scored_copy: Tree) -> tuple[Tree, Path]:
     folder = scored_copy.root / samples.FOLDER
-    samples.write(scored_copy, None)
+    samples.write(scored_copy, scored_copy.root, None)
     return scored_copy, folder
 
 
@@ -65,7 +65,7 @@ def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[
 def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "TEXT_BYTES", 100)
     folder = scored_copy.root / samples.FOLDER
-    samples.write(scored_copy, None)
+    samples.write(scored_copy, scored_copy.root, None)
     name = f"samples/{TEPO.path.as_posix()}/syn_as3"
     begins = unpacked(folder, name)["begins"]
     assert begins[0] == 0
@@ -79,14 +79,14 @@ def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (folder / "problems/left from earlier.js").write_text("")
     (folder / "math.js").write_text("damaged")
-    samples.write(tree, None)
+    samples.write(tree, tree.root, None)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_what_snakemake_puts_into_the_folder_is_no_hindrance(written: tuple[Tree, Path]) -> None:
     tree, folder = written
     (folder / ".snakemake_timestamp").touch()  # into every folder that is an output
-    samples.write(tree, None)
+    samples.write(tree, tree.root, None)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "samples/notes.txt", "mine.js", "samples/link.js"])
@@ -99,7 +99,7 @@ def test_somebody_elses_file_is_not_removed(name: str, written: tuple[Tree, Path
     before = sorted(folder.rglob("*"))
     try:
         with pytest.raises(ConfigError, match="is no companion file of the page; move it away"):
-            samples.write(tree, None)
+            samples.write(tree, tree.root, None)
         assert sorted(folder.rglob("*")) == before
     finally:
         (folder / name).unlink()
@@ -154,7 +154,7 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
     before = sorted(folder.rglob("*"))
     change(tree)
     with pytest.raises(error, match=words):
-        samples.write(tree, None)
+        samples.write(tree, tree.root, None)
     assert sorted(folder.rglob("*")) == before
     assert [path.name for path in tree.root.glob(".report.data*")] == []
 

@@ -19,6 +19,7 @@ from report.sweep_points import Point, measured, selecting
 from report.tables import runs, spec, tidy
 from report.tables.again import arms
 from tests.report import synthetic
+from tests.report.finished import renamed
 from tests.report.tables import filled
 
 SELECT, TEST = (1, 2), (3, 4)
@@ -57,6 +58,7 @@ def swept_tree(root: Path) -> Tree:
         record = json.loads(path.read_text())
         record["spec"] |= {"method": path.parent.parent.name.split("@")[0], "variant": "high"}
         path.write_text(json.dumps(record))
+    renamed(root)
     from evals.score import rows
     from records.scores import write_scores
 

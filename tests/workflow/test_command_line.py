@@ -199,3 +199,10 @@ def test_a_failure_is_one_line_and_other_errors_stay() -> None:
         "LockException:\nDirectory cannot be locked",
         "Will exit after finishing currently running jobs (scheduler).",
     ]
+
+
+def test_ctrl_c_stops_jobs_and_is_no_failure() -> None:
+    started = record("...", event=LogEvent.JOB_INFO, jobid=3, rule_name="train", wildcards={"seed": "4"}, log=["a.log"])
+    asked = record("Terminating processes on user request, this might take some time.")
+    stopped = record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=3, rule_name="train", log=["a.log"])
+    assert said_by([started, asked, stopped])[1:] == ["stopped: train 4; the same command goes on"]

@@ -125,7 +125,6 @@ def test_a_key_given_twice_is_an_error(tmp_path: Path) -> None:
             ["syn_mix33"],
             "evaluation.benchmarks: unknown value 'syn_mix33'.*nearest: syn_mix",
         ),
-        (("evaluation", "benchmarks"), ["syn_mix3", "syn_mix3"], "syn_mix3 is given twice"),
     ],
 )
 def test_unknown_names_before_any_job(quick: dict[str, Any], where: tuple, value: Any, message: str) -> None:
@@ -228,6 +227,11 @@ def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> 
     config = load([EMBEDDED, tmp_path / "over.yaml"])
     assert config["training"]["learning_rate"] == 3e-5
     assert config["sweep"] == {"training.learning_rate": [1e-4, 2e-4]}
+
+
+def test_seeds_are_typed_as_a_list_or_a_range() -> None:
+    for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
+        assert load([EMBEDDED, QUICK], {"seeds": text})["seeds"] == seeds
 
 
 def test_a_title_given_with_the_name_stays(tmp_path: Path) -> None:

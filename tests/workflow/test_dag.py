@@ -42,7 +42,10 @@ def test_commands_work_as_typed(copy: Path, words: tuple[str, ...]) -> None:
 
 
 def test_quick_plans_each_thing_once(copy: Path) -> None:
-    jobs = planned(run_snakemake(copy, "-n", *QUICK).stdout)
+    said = run_snakemake(copy, "-n", "-p", *QUICK).stdout
+    jobs = planned(said)
+    # One argument of a command may be 128 KiB long, 3,600 checkpoints are longer.
+    assert "--checkpoints @logs/quick/asked/checkpoints.txt" in said
     expected = {"base": 1, "prompts": 1, "train": 4, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
     assert {name: jobs.get(name) for name in expected} == expected
 
@@ -69,14 +72,13 @@ def test_four_hundred_runs_are_planned_each_once(copy: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scale", "code", "said"), [("quick", 0, "4 unique runs (0 done)"), ("paper", 1, "42 unique runs (0 done)")]
-)
-def test_plan_is_a_target(copy: Path, scale: str, code: int, said: str) -> None:
+@pytest.mark.parametrize(("scale", "said"), [("quick", "4 unique runs (0 done)"), ("paper", "42 unique runs (0 done)")])
+def test_plan_is_a_target(copy: Path, scale: str, said: str) -> None:
     done = run_snakemake(copy, "plan", "--configfile", f"config/{scale}.yaml", "--cores", "1")
-    assert done.returncode == code, done.stderr
     assert said in done.stdout
-    assert ("Missing or wrong: nothing" in done.stdout) == (code == 0)
+    # The paper's runs need more room than most disks have.
+    assert (done.returncode == 0) == ("Missing or wrong: nothing" in done.stdout), done.stderr
+    assert scale == "paper" or done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -156,8 +156,8 @@ def test_measured_evaluation(tmp_path: Path) -> None:
     assert found[base.path.as_posix()].done
 
 
-def test_everything_missing_is_named_with_the_command_that_brings_it(tmp_path: Path) -> None:
-    found = "\n".join(problems(world(tmp_path)))
+def test_what_snakemake_fetches_is_named_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    found = "\n".join(preflight.to_fetch(world(tmp_path)))
     for model in ("qwen2.5_7b", "qwen3_14b", "r1_distill_llama_8b", "mistral_7b_instruct_v0.2", "r1_distill_qwen_7b"):
         assert f"model {model}: " in found
     assert "python -m models.fetch --hub Qwen/Qwen3-14B-Base --revision main --out" in found
@@ -185,6 +185,15 @@ def _endless_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_endless_disk")
 def test_nothing_is_missing_when_all_is_staged(tmp_path: Path) -> None:
     assert problems(staged(world(tmp_path))) == []
+
+
+@pytest.mark.usefixtures("_endless_disk")
+def test_what_snakemake_fetches_is_listed_and_neither_missing_nor_wrong(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    text, wrong = plan.lines(of, 64)
+    assert wrong == []
+    assert "\n".join(f"  {command}" for command in preflight.to_fetch(of)) in "\n".join(text)
+    assert list(preflight.to_fetch(staged(of))) == []
 
 
 WRONG = {
@@ -358,11 +367,10 @@ def command(config: dict[str, Any], folder: Path) -> tuple[subprocess.CompletedP
 def test_the_command_says_it_all_in_under_three_seconds(tmp_path: Path, seeds: int | None, runs: int) -> None:
     config = PAPER if seeds is None else merge(yaml.safe_load(large_matrix(seeds)), PAPER)
     done, seconds = command(config, tmp_path)
-    assert done.returncode == 1, done.stderr
     assert f"{runs} unique runs (0 done)" in done.stdout
-    assert re.search("Missing or wrong: [78]\n", done.stdout), (
-        "five models, two kinds of data, and most likely the disk"
-    )
+    wrong = re.search("Missing or wrong: (nothing|1)\n", done.stdout)
+    assert wrong, "most likely the disk is too small; what is fetched is not missing"
+    assert done.returncode == (wrong[1] == "1"), done.stderr
     assert "Not pinned to a commit" in done.stdout
     assert seconds < 3
 

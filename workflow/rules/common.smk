@@ -47,6 +47,7 @@ with command_line.one_line():
     # What is asked, for the commands that read it: a configuration with its sweep, and the list of what stays, may be longer
     # than a command line. Without `log`, which says nothing about what is planned. `onstart` writes them: a dry run does not.
     ASKED_CONFIG, ASKED_KEPT = f"{LOGS}/asked/config.json", f"{LOGS}/asked/kept.json"
+    ASKED_CHECKPOINTS = f"{LOGS}/asked/checkpoints.txt"
     # What the tree has already stays. A job's own Snakemake reads the same: matrix.json is rewritten with all it had.
     BEFORE, problem = tree.recorded(RESULTS)
     config["matrix"] = matrix.blocks(config, where)
@@ -88,10 +89,14 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 # On one machine no two jobs may share a GPU, and Snakemake limits only what it has a number of; on a cluster (with a number of
 # nodes) the scheduler counts. `--resources gpu=N` wins.
-if config["cluster"] and workflow.global_resources["_nodes"].value is None:
+ONE_MACHINE = workflow.global_resources["_nodes"].value is None
+if config["cluster"] and ONE_MACHINE:
     if "gpu" not in workflow.global_resources:
         workflow.register_resource("gpu", config["cluster"]["gpus"])
 
+with command_line.one_line():
+    HERE = workflow.is_main_process and ONE_MACHINE
+    resources.check(config, PLAN.values(), where, here=HERE)
 SEVERAL_NODES = resources.several_nodes(config, PLAN.values())
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
 CACHE = Path("results/cache")
@@ -103,6 +108,10 @@ ASKED = {
         {key: config[key] for key in config if key != "log"}, sort_keys=True
     ),
     ASKED_KEPT: json.dumps(KEPT, sort_keys=True),
+    ASKED_CHECKPOINTS: "\n".join(
+        f"{entry['model']}/{entry['method']}/seed{entry['seed']}/step{entry['step']}"
+        for entry in MATRIX["checkpoints"]
+    ),
 }
 
 
@@ -132,7 +141,7 @@ shell.prefix(
 
 # One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it. On a
 # cluster (with a number of nodes) jobs run elsewhere, in processes of their own.
-if workflow.is_main_process and workflow.global_resources["_nodes"].value is None:
+if HERE:
     worker.offer(Path(LOGS, "worker.log"))
 
 

@@ -19,7 +19,7 @@ rule benchmark_data:
         "../../environment.yml"
     params:
         folder=subpath(output[0], parent=True),
-        # A function here and in every rule: Snakemake reads this file again in each job, and few jobs need this hash.
+        # A function here and in every rule: each job of a cluster reads this file again, and few need this hash.
         code=lambda wc: code_hashes.of_benchmarks("evals.fetch", wc.benchmark),
     shell:
         "TEPO_CODE={params.code} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} > {log} 2>&1 || (cat {log} >&2; exit 1)"
@@ -103,12 +103,10 @@ rule score:
     params:
         root=RESULTS.root,
         # Params: what an earlier question left in the tree is scored again, and no rule makes it.
-        checkpoints=[
-            f"{entry['model']}/{entry['method']}/seed{entry['seed']}/step{entry['step']}"
-            for entry in MATRIX["checkpoints"]
-        ],
+        asked=sha256_bytes(ASKED[ASKED_CHECKPOINTS].encode()),
+        checkpoints=ASKED_CHECKPOINTS,
         names=" ".join(BENCHMARKS),
         code=lambda wc: code_hashes.command("evals.score"),
     shell:
-        "TEPO_CODE={params.code} python -m evals.score --results {params.root} --checkpoints {params.checkpoints} --benchmarks {params.names}"
+        "TEPO_CODE={params.code} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
         " --out {output.csv} > {log} 2>&1 || (cat {log} >&2; exit 1)"

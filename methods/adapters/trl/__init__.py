@@ -83,7 +83,7 @@ def load() -> None:
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
-    sizes = preflight(spec)
+    sizes = plan(spec.training, catalog.parse(spec.method))
     load()
     from methods.adapters.trl.trainer import build_trainer, resolve_reward
 
@@ -97,4 +97,6 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder = trainer.recorder
-    return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at)
+    share = getattr(reward, "unanswered", None)
+    unanswered = share(trainer.responses) if share and trainer.responses else None
+    return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)

@@ -81,7 +81,7 @@ class MethodTrainer(GRPOTrainer):
         self.prompts, self.run_seed, self.refill, self.placebo = prompts, run_seed, refill, placebo
         self._skip_old_logp = False  # while TRL samples: it asks for old log-probs before groups are filtered
         self._rewards: torch.Tensor | None = None  # (N,) of the last draw, true ones
-        self._responses: list[str] = []  # of the last draw
+        self.responses: list[str] = []  # of the last draw
         self._kept: Rows | None = None  # of the rollout just sampled
         self._sampled: sampling.Sampled | None = None  # by the last draw; None where `generate` made it
         self._refusal: str | None = None  # why `generate` was asked, once it has been said
@@ -132,7 +132,7 @@ class MethodTrainer(GRPOTrainer):
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: list[str], *rest: Any) -> torch.Tensor:
         """Keeps what TRL itself only hands to its own advantages."""
         rewards: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, *rest)  # (N, 1)
-        self._rewards, self._responses = rewards[:, 0], completions
+        self._rewards, self.responses = rewards[:, 0], completions
         return rewards
 
     def _given(self, nth: int) -> torch.Tensor:
@@ -142,7 +142,7 @@ class MethodTrainer(GRPOTrainer):
         if self.placebo is None:
             return true
         seed = derive(self.run_seed, "placebo", self.rollout, nth)
-        return true.new_tensor(self.placebo(true.tolist(), self._responses, seed))
+        return true.new_tensor(self.placebo(true.tolist(), self.responses, seed))
 
     # --- 3. sampling, filter, advantages --------------------------------------------------------------------------
 

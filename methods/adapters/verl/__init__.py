@@ -119,7 +119,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     from methods.adapters.verl.processes import environment, own_token, short_folder
 
-    sizes = preflight(spec)
+    sizes = plan(spec.training, catalog.parse(spec.method))
     check_versions(spec.training.device)
     with short_folder(run.folder) as short:
         # Set before verl, Ray and datasets are imported: they read their variables once. Without HF_DATASETS_CACHE

@@ -63,7 +63,8 @@ def write(root: Path, checkpoint: Checkpoint, benchmarks: Mapping[str, Sequence[
         table(two, rows, GRADE_COLUMNS)
         sample_record[key] = {"sha256": sha256_file(one), "rows": len(rows)}
         grade_record[key] = {"sha256": sha256_file(two), "rows": len(rows), "samples_sha256": sha256_file(one)}
-    write_json(samples / "samples.json", {"schema": 1, "benchmarks": sample_record})
+    model = results.weights(checkpoint) if checkpoint.run.method != "base" else checkpoint.run.model
+    write_json(samples / "samples.json", {"schema": 1, "model": str(model), "benchmarks": sample_record})
     write_json(grades / "grades.json", {"schema": 1, "benchmarks": grade_record})
     return results
 

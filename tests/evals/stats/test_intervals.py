@@ -67,17 +67,41 @@ def test_unequal_copies_agree_with_the_jackknife() -> None:
 
 
 def test_greedy_interval_is_wilsons() -> None:
-    """With one sample p(1-p)/SE^2 = n - 1, so the interval is Wilson's with Student's factor."""
-    right = np.zeros((100, 1), bool)
-    right[:40] = True
-    e = estimate(samples(right))
-    t = stats.t.ppf(0.975, 99)  # 40 of 100 has no positive excess kurtosis
-    assert (e.low, e.high) == pytest.approx(intervals.wilson(0.4, 99, t), rel=1e-12)
-    low, high = stats.binomtest(40, 100).proportion_ci(method="wilson")
-    assert (e.low, e.high) == pytest.approx((low, high), abs=0.002)
+    """With one sample, or all samples alike: scipy's, for as many answers as there are problems."""
+    for right, n, k in ((40, 100, 1), (29, 30, 32), (30, 30, 1), (0, 5, 4), (499, 500, 1)):
+        e = estimate(samples(np.arange(n)[:, None] < np.full((n, k), right)))
+        expected = stats.binomtest(right, n).proportion_ci(method="wilson")
+        assert (e.low, e.high) == pytest.approx((expected.low, expected.high), rel=1e-12)
 
 
-@pytest.mark.parametrize(("n", "k"), [(30, 32), (100, 1), (500, 1), (2, 1)])
+@pytest.mark.parametrize("n", [2, 5, 30, 83, 500])
+@pytest.mark.parametrize("k", [1, 32])
+def test_ends_rise_with_the_problems_solved_and_no_interval_is_wider_than_for_one_more_error(n: int, k: int) -> None:
+    found = [estimate(samples(np.arange(n)[:, None] < np.full((n, k), right))) for right in range(n + 1)]
+    low, high = (np.array([getattr(e, end) for e in found]) for end in ("low", "high"))
+    assert (np.diff(low) > 0).all()
+    assert (np.diff(high) > 0).all()
+    assert (np.diff((high - low)[n // 2 :]) < 1e-15).all()
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 2), (10, 4), (30, 32), (100, 4)])
+def test_ends_lie_between_those_of_the_problems_always_and_ever_solved(n: int, k: int) -> None:
+    """And one more right sample, which also says how much problems differ, lowers an end by less than a point."""
+    rng = np.random.default_rng(n)
+    for spread in (0.3, 0.73, 3, 30):
+        for score in (0.01, 0.2, 0.5, 0.95, 0.99):
+            right = rng.binomial(k, rng.beta(score * spread, (1 - score) * spread, (200, n)))
+            more = right.copy()
+            more[np.arange(200), (rng.random((200, n)) * (right < k)).argmax(1)] += 1
+            ends, higher = (intervals.score_interval(np.minimum(c, k) / k, 1.0, n * k) for c in (right, more))
+            always, ever = (intervals.score_interval(c, 1.0, n * k) for c in (right == k, right > 0))
+            for end, least, most, then in zip(ends, always, ever, higher, strict=True):
+                assert (least <= end).all()
+                assert (end <= most).all()
+                assert (end - then < 0.01).all()
+
+
+@pytest.mark.parametrize(("n", "k"), [(30, 32), (100, 1), (500, 1), (10, 1)])
 @pytest.mark.parametrize("all_right", [True, False])
 def test_all_right_or_all_wrong_still_has_an_interval(n: int, k: int, all_right: bool) -> None:
     """As wide as for n single answers: 32 equal samples of 30 problems do not make 960 problems."""
@@ -85,8 +109,7 @@ def test_all_right_or_all_wrong_still_has_an_interval(n: int, k: int, all_right:
     assert e.se is None
     assert e.low is not None
     assert e.high is not None
-    exact = 1 - 0.025 ** (1 / n)  # Clopper-Pearson
-    assert exact * 0.9 <= e.high - e.low <= exact * 1.4
+    assert e.high - e.low == pytest.approx(1.959964**2 / (n + 1.959964**2), rel=1e-6)
     assert e.value in (e.low, e.high)
 
 

@@ -146,7 +146,9 @@ def test_the_command_writes_what_the_function_returns(
     monkeypatch.setattr(score, "registry_policies", lambda keys: dict.fromkeys(keys, "keep"))
     out = tmp_path / "out" / "scores.csv"
     paths = [c.path.as_posix() for c in (TEPO, GRPO)]
-    score.main(["--results", str(results.root), "--checkpoints", *paths, "--benchmarks", *KEYS, "--out", str(out)])
+    (tmp_path / "asked").write_text("\n".join(paths))
+    asked = f"@{tmp_path}/asked"
+    score.main(["--results", str(results.root), "--checkpoints", asked, "--benchmarks", *KEYS, "--out", str(out)])
     written = read_scores(out)
     assert set(written.pop("code")) == {command("evals.score").hash}
     pd.testing.assert_frame_equal(written, scores(results, [TEPO, GRPO], KEYS).drop(columns="code"))
@@ -234,6 +236,15 @@ def test_broken_input_is_an_error_naming_the_file(results: Results, name: str) -
     assert message in text
     assert any(str(folder) in text for folder in folders)
     assert "\n" not in text
+
+
+def test_samples_and_grades_of_two_checkpoints_that_changed_places_are_refused(results: Results) -> None:
+    for place in (results.samples, results.grades):
+        aside = place(TEPO).rename(results.root / "aside")
+        place(GRPO).rename(place(TEPO))
+        aside.rename(place(GRPO))
+    with pytest.raises(CorruptInputError, match=r"samples\.json: model: drawn from .*grpo.* that ends in tiny/tepo/"):
+        scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
 
 
 @pytest.mark.parametrize(
