@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.batch import FLOATS, check_tensor
+from records.errors import ConfigError, CorruptInputError
+
 
 def logp_and_entropy(
     hidden: Tensor, weight: Tensor, token: Tensor, *, temperature: float = 1.0, chunk: int = 128
@@ -28,12 +31,21 @@ def logp_and_entropy(
     at the default of 128 tokens and a vocabulary of 152,000, 156 MB. In half precision the sum of the head's gradient
     over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
     Under autocast the logits are computed in its precision, forward and backward alike.
+    Raises `CorruptInputError` for another type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
     """
+    check_tensor("token", token, getattr(token, "shape", ("...",)), ("int64",))
+    check_tensor("weight", weight, ("V", "D"), FLOATS)
+    check_tensor("hidden", hidden, (*token.shape, weight.shape[1]), FLOATS)
+    for name, value, least in (("temperature", temperature, 0.0), ("chunk", chunk, 0)):
+        if not value > least:
+            raise ConfigError(f"{name}: got {value}, allowed: above {least}")
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         # cast here, not by autocast: backward runs outside of it, and would compute the logits in another precision
         half = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(half), weight.to(half)
+    if hidden.dtype != weight.dtype:
+        raise CorruptInputError(f"hidden: dtype {hidden.dtype}, expected {weight.dtype} as weight; cast one of them")
     logp_N, entropy_N = _Chunked.apply(hidden.flatten(0, -2), weight, token.flatten(), temperature, chunk)
     return logp_N.view(token.shape), entropy_N.view(token.shape)
 

@@ -35,14 +35,14 @@ def fields(**changes: Any) -> dict[str, Any]:
     draw = torch.Generator().manual_seed(5)
     noise = [torch.randn(4, 3, generator=draw, dtype=torch.float64) * mask for _ in range(5)]
     given = {
-        "logp": noise[0] - 1,
-        "old_logp": noise[0] - 1 + 0.2 * noise[1],
+        "logp": (noise[0] - 1).clamp(max=0.0),
+        "old_logp": (noise[0] - 1 + 0.2 * noise[1]).clamp(max=0.0),
         "advantage": torch.tensor([1.0, -1.0, 0.5, -0.5], dtype=torch.float64),
         "mask": mask,
         "group": torch.tensor([0, 0, 1, 1]),
         "entropy": noise[2].abs(),
         "old_entropy": noise[3].abs(),
-        "ref_logp": noise[4] - 1,
+        "ref_logp": (noise[4] - 1).clamp(max=0.0),
         "max_tokens": 3,
     }
     return given | changes
@@ -251,6 +251,22 @@ def test_generated_pages_are_up_to_date() -> None:
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
         ({"old_logp": torch.zeros(4, 3, requires_grad=True)}, ["old_logp", "gradient"]),
         ({"max_tokens": 2}, ["mask", "row 0", "3 tokens", "max_tokens is 2"]),
+        ({"groups": -1}, ["groups", "-1"]),
+        (with_value("logp", (0, 1), 1.0), ["logp", "1.0 at [0, 1]", "at most 0"]),
+        (with_value("old_logp", (3, 0), 0.01), ["old_logp", "0.01 at [3, 0]", "at most 0"]),
+        (with_value("ref_logp", (1, 1), 1.0), ["ref_logp", "1.0 at [1, 1]", "at most 0"]),
+        ({"sampling_logp": torch.ones(4, 3)}, ["sampling_logp", "1.0 at [0, 0]", "at most 0"]),
+        ({"logp": None}, ["logp", "NoneType", "(B, T)"]),
+        ({"advantage": None}, ["advantage", "NoneType", "(4,)"]),
+        ({"advantage": [1.0, -1.0, 0.5, -0.5]}, ["advantage", "list", "(4,)"]),
+        ({"advantage": torch.zeros(4, 2)}, ["advantage", "(4, 2)", "(4, 3)"]),
+        ({"advantage": torch.tensor([1, -1, 1, -1])}, ["advantage", "torch.int64", "torch.float32"]),
+        ({"mask": [[True] * 3] * 4}, ["mask", "list", "(4, 3)"]),
+        ({"group": torch.zeros(4)}, ["group", "torch.float32", "torch.int64"]),
+        ({"group": [0, 0, 1, 1]}, ["group", "list"]),
+        ({"logp": fields()["logp"].bfloat16()}, ["logp", "torch.bfloat16", "torch.float32"]),
+        ({"old_logp": fields()["old_logp"].half()}, ["old_logp", "torch.float16", "torch.float32"]),
+        ({"logp": fields()["group"][:, None].expand(4, 3)}, ["logp", "torch.int64", "torch.float32"]),
     ],
 )
 def test_a_bad_batch_is_refused_by_name_and_index(changes: dict[str, Any], words: list[str]) -> None:
@@ -301,7 +317,7 @@ def test_a_micro_batch_of_the_group_scope_needs_the_groups_counts() -> None:
 
 
 def test_half_precision_entropies_need_a_stated_tolerance() -> None:
-    half = {name: x.bfloat16() for name, x in fields().items() if name not in ("mask", "group", "max_tokens")}
+    half = {name: fields()[name].bfloat16() for name in ("entropy", "old_entropy")}
     with pytest.raises(ConfigError, match="dh-tol"):
         catalog.parse("tepo").loss(Batch(**fields(**half)))
     assert math.isfinite(catalog.parse("tepo+dh-tol=0.01").loss(Batch(**fields(**half))))
@@ -320,7 +336,7 @@ def test_an_advantage_that_weighs_by_length_refuses_to_guess_it(key: str) -> Non
     reward, group = torch.tensor([1.0, 0.0]), torch.tensor([0, 0])
     with pytest.raises(ConfigError, match="lengths: needed by the advantage"):
         catalog.parse(key).advantage(reward, group)
-    for wrong in ([3, 0], [3, 2, 1]):
+    for wrong in ([3, 0], [3.0, math.nan], [math.inf, 2.0]):
         with pytest.raises(CorruptInputError, match="lengths: expected 2 numbers of at least 1"):
             catalog.parse(key).advantage(reward, group, torch.tensor(wrong))
 
@@ -394,7 +410,7 @@ def test_the_samplers_diagnostics_by_hand() -> None:
     gap = torch.zeros(20, 10, dtype=torch.float64)
     gap[3, 4], gap[7, 0], gap[9, 9] = 1.0, -1.0, 3.0
     batch = Batch(
-        logp=old + 0.3,  # the current policy does not matter
+        logp=old - 0.3,  # the current policy does not matter
         old_logp=old,
         advantage=torch.ones(20, dtype=torch.float64),
         mask=torch.ones(20, 10, dtype=torch.bool),

@@ -367,6 +367,8 @@ def test_the_clamped_kl_equals_verl_where_its_clamp_acts(anchor: str, drift: flo
     # the surrogate stays as it is: only the anchor of the penalty is far away, by -1.5, 0 or 1.5 times the drift
     shift = 1.5 * drift * (torch.arange(fields["logp"].numel()) % 3 - 1).view_as(fields["logp"]).to(dtype)
     fields = fields | ({"ref_logp": fields["ref_logp"] + shift} if anchor == "ref" else {})
+    # all log-probs as far down, so that none is above 0
+    fields |= {n: fields[n] - 2 * drift for n in ("logp", "old_logp", "ref_logp")}
     d = (fields["logp"] - fields[name])[fields["mask"]].double()
     assert int(((-d).exp() + d - 1 > 10).sum()) >= 3
     loss, gradient = verl("gspo", fields, kl="k3", anchor=name, beta=0.3)
