@@ -35,7 +35,7 @@ CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp",
 
 
 def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Sequence[str]) -> None:
-    """Raise `CorruptInputError` unless `x` is a tensor of this shape, where a letter is any size, and of these dtypes."""
+    """Raise `CorruptInputError` unless `x` is a tensor of these dtypes and this shape; a letter is any size."""
     from torch import Tensor
 
     expected = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"

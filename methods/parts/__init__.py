@@ -169,8 +169,12 @@ class Terms:
         """d_t = log pi(y_t) / pi_old(y_t), zero on padding."""
         return self.batch.valid(self.batch.logp - self.batch.old_logp)
 
+    def anchor_logp(self, anchor: str) -> Tensor:
+        """log pi_anchor(y_t), (B, T), zero on padding; anchor: old, ref or sampler."""
+        return self.batch.valid(getattr(self.batch, ANCHORS[anchor]))
+
     def log_ratio_to(self, anchor: str) -> Tensor:
-        """log pi(y_t) / pi_anchor(y_t), (B, T), zero on padding; anchor: old, ref or sampler."""
+        """log pi(y_t) / pi_anchor(y_t), (B, T), zero on padding."""
         if anchor == "old":
             return self.log_ratio_BT
         return self.batch.valid(self.batch.logp - getattr(self.batch, ANCHORS[anchor]))

@@ -160,17 +160,20 @@ def length_weighted_baseline(reward_B: Tensor, group_B: Tensor, lengths_B: Tenso
 
 
 @part()
-def whitened(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, baseline: str) -> Tensor:
+def whitened(
+    reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, baseline: str, std: str = "unbiased"
+) -> Tensor:
     """A = (b - mean b) / sqrt(var b + 1e-8) over all tokens, b = R, or R - mean of the group (REINFORCE++, 2501.03262).
 
-    Over tokens: a response counts as often as it has tokens, and the variance divides by tokens - 1 (verl, OpenRLHF).
+    Over tokens: a response counts as often as it has tokens. The variance divides by tokens - 1 (std=unbiased: verl)
+    or by tokens (biased: OpenRLHF), R37.
     """
     value_B = _finite(reward_B) if baseline == "none" else _centred(reward_B, group_B)
     tokens_B = _tokens(lengths_B, reward_B, "whitened")
     count = tokens_B.sum()
     centred_B = value_B - (tokens_B * value_B).sum() / count
     # at least 1: one response of one token is its own mean, and any finite scale will do
-    variance = (tokens_B * centred_B**2).sum() / (count - 1).clamp(min=1)
+    variance = (tokens_B * centred_B**2).sum() / (count - int(std == "unbiased")).clamp(min=1)
     return centred_B / (variance + 1e-8).sqrt()
 
 

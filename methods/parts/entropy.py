@@ -3,7 +3,8 @@
 For N tokens and a vocabulary of V the logits take N x V numbers, for a training step often more than the model itself.
 `logp_and_entropy` computes them a chunk of tokens at a time from the states before the output head:
 
-    logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, tokens, temperature=1.0)
+    hidden = model.model(ids).last_hidden_state[:, P - 1 : -1]  # of a prompt of P tokens; a state predicts the next
+    logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, ids[:, P:], temperature=1.0)
 
 Both go into a `Batch` as they are, so it is called before the loss. Nothing in it depends on the device.
 """

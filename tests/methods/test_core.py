@@ -19,6 +19,7 @@ from methods.batch import Batch
 from methods.diagnostics import NAMES
 from methods.entry import CatalogEntry
 from methods.options import Option
+from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS, Reading
 from records.errors import ConfigError, CorruptInputError
@@ -185,7 +186,7 @@ def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
 
 
 def test_reading_ids_are_complete_and_unique() -> None:
-    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 36)] + [f"E{n}" for n in range(1, 12)]
+    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 38)] + [f"E{n}" for n in range(1, 12)]
     assert len(NAMED) == len(READINGS)
 
 
@@ -429,12 +430,27 @@ def test_the_samplers_diagnostics_by_hand() -> None:
 
 @pytest.mark.parametrize("key", catalog.keys())
 def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_records(key: str) -> None:
-    plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=icepop")
+    plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=tis")
     assert plain.parts.correction is None
     assert not any("correction" in name for name in (*plain.params, *plain.readings, *plain.needs))
-    assert corrected.key == f"{key}+correction=icepop"
+    assert corrected.key == f"{key}+correction=tis"
     assert corrected.params["correction-cap"] == 2.0
+    assert not any("rejection" in name for name in corrected.params)
     assert corrected.needs == plain.needs | {"sampling_logp"}
+
+
+def test_every_kind_of_correction_has_its_sources_bounds_and_a_key_that_tells_them() -> None:
+    """The sources are looked up in `docs/names.md`; here is that a folder's name cannot mean two things."""
+    for kind, (cap, floor, source) in corrections.BOUNDS.items():
+        for name in ("correction", "rejection")[: 1 + (kind in corrections.REJECTIONS)]:
+            first = "" if name == "correction" else "+correction=tis"
+            method = catalog.parse(f"grpo{first}+{name}={kind}")
+            assert (method.params[f"{name}-cap"], method.params[f"{name}-floor"]) == (cap, floor), kind
+            told = [f"{name}-cap={cap:g}"] * (cap != 2.0) + [f"{name}-floor={floor}"] * (floor is not None)
+            assert all(bound in method.key for bound in told), method.key
+            old = catalog.parse(f"grpo{first}+{name}={kind}+{name}-cap=1.2+{name}-floor=none")
+            assert (old.params[f"{name}-floor"], old.key == method.key) == (None, False)
+        assert source
 
 
 @pytest.mark.parametrize("key", catalog.keys())

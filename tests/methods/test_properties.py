@@ -150,7 +150,7 @@ def diagnostics_keep_no_graph_and_are_numbers(method: Method, fields: Fields) ->
 
 def a_pickled_method_is_the_same(method: Method, fields: Fields) -> None:
     copy = pickle.loads(pickle.dumps(method))
-    assert (str(copy), copy.needs, copy.scope) == (str(method), method.needs, method.scope)
+    assert copy == method
     got, wanted = evaluate(copy, fields), evaluate(method, fields)
     assert got[0] == wanted[0]
     assert all(torch.equal(got[1][name], wanted[1][name]) for name in wanted[1])
