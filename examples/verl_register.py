@@ -91,9 +91,8 @@ def register(key: str) -> str:
         )
         whole = config.global_batch_info  # of the minibatch, over all ranks; empty until verl has filled it
         ranks = whole.get("dp_size", 1)
-        counts = {
-            ours: whole.get(verls) for ours, verls in COUNTS.items()
-        }  # none: those of this micro-batch, as in verl
+        # None: the counts of this micro-batch, as in verl
+        counts = {ours: whole.get(verls) for ours, verls in COUNTS.items()}
         loss = method.loss(
             batch,
             **{name: None if count is None else count / ranks for name, count in counts.items()},
