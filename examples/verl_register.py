@@ -27,6 +27,8 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 import tepo_bench
 
+COUNTS = {"tokens": "batch_num_tokens", "sequences": "global_batch_size"}
+
 
 def check(method: tepo_bench.Method) -> None:
     """Raise `ConfigError` for a method that needs more than verl hands on."""
@@ -77,25 +79,23 @@ def register(key: str) -> str:
         if rollout_is_weights is not None:
             raise tepo_bench.ConfigError("verl: rollout_correction.rollout_is: its weights are not read; allowed: null")
         mask = response_mask.bool()
-        advantage_B = advantages.gather(1, mask.long().argmax(1, keepdim=True)).squeeze(1)  # of the first token
-        if bool(((advantages != advantage_B.unsqueeze(1)) & mask).any()):
-            raise tepo_bench.ConfigError(f"verl: adv_estimator: differs between tokens of a response; allowed: {name}")
         batch = tepo_bench.Batch(
             logp=log_prob,
             old_logp=old_log_prob,
-            advantage=advantage_B,
+            advantage=advantages,  # (B, T): any of verl's estimators, also one that differs between tokens
             mask=mask,
             group=torch.arange(len(mask), device=mask.device),  # verl does not say; no formula that is let in reads it
             dropped=~mask.any(1),
             max_tokens=config.loss_scale_factor,
             label=name,
         )
-        whole = config.global_batch_info  # of the minibatch, over all ranks
-        ranks = whole["dp_size"]
+        whole = config.global_batch_info  # of the minibatch, over all ranks; empty until verl has filled it
+        ranks = whole.get("dp_size", 1)
+        # None: the counts of this micro-batch, as in verl
+        counts = {ours: whole.get(verls) for ours, verls in COUNTS.items()}
         loss = method.loss(
             batch,
-            tokens=whole["batch_num_tokens"] / ranks,
-            sequences=whole["global_batch_size"] / ranks,
+            **{name: None if count is None else count / ranks for name, count in counts.items()},
             generator=draws,
         )
         metrics = {f"tepo_bench/{metric}": value for metric, value in method.diagnostics(batch).items()}

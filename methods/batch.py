@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,11 +14,39 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Fields by shape: (B, T), (B,) and (B, T, V); B rows, T columns with padding, V words in the vocabulary.
-PER_TOKEN = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp")
-PER_ROW = ("advantage", "group", "dropped", "group_tokens")
+LOG_PROBS = ("logp", "old_logp", "ref_logp", "sampling_logp")
+PER_TOKEN = (*LOG_PROBS, "entropy", "old_entropy")
 VOCABULARY = ("full_logp", "old_full_logp")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+WIDE = ("float64", "float32")
+FLOATS = (*WIDE, "bfloat16", "float16")
+REQUIRED = ("logp", "old_logp", "advantage", "mask", "group")
+NUMBERS = (*FLOATS, *INTEGERS, "bool")  # what a reward may be
+DTYPES = {
+    **dict.fromkeys((*LOG_PROBS, *VOCABULARY), WIDE),  # in half precision a ratio of 1.01 is 1
+    **dict.fromkeys(("entropy", "old_entropy", "advantage"), FLOATS),
+    **dict.fromkeys(("mask", "dropped"), ("bool",)),
+    "group": INTEGERS,
+    "group_tokens": (*INTEGERS, *WIDE),
+}
+# A log-prob may be above 0 by this much: logit minus logsumexp rounds to 1e-4 where logits reach a thousand in float32.
+ABOVE_ZERO = 1e-3
 # Fields that must not carry gradient: with one, the loss would also train whatever produced them.
 CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp", "sampling_logp")
+
+
+def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Sequence[str]) -> None:
+    """Raise `CorruptInputError` unless `x` is a tensor of these dtypes and this shape; a letter is any size."""
+    from torch import Tensor
+
+    expected = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+    if not isinstance(x, Tensor):
+        raise CorruptInputError(f"{name}: got {type(x).__name__}, expected a tensor of shape {expected}")
+    if len(x.shape) != len(shape) or any(n != m for n, m in zip(x.shape, shape, strict=True) if isinstance(m, int)):
+        raise CorruptInputError(f"{name}: shape {tuple(x.shape)}, expected {expected}")
+    # compared as text, because this module does not import torch
+    if str(x.dtype).removeprefix("torch.") not in dtypes:
+        raise CorruptInputError(f"{name}: dtype {x.dtype}, expected {' or '.join(f'torch.{d}' for d in dtypes)}")
 
 
 # eq=False: comparing two tensors gives a tensor, not one truth value.
@@ -25,13 +54,14 @@ CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp",
 class Batch:
     """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values on padding are ignored.
 
-    Raises `CorruptInputError`, which names the tensor and its shape or index, for shapes that disagree, a value that is
-    not finite on a valid token, a constant that carries gradient, and a row without tokens that is not marked dropped.
+    Raises `CorruptInputError`, which names the tensor and its shape, dtype or index, for shapes that disagree, another
+    dtype than `DTYPES` allows, a value that is not finite or a log-prob above 0 on a valid token, a constant that
+    carries gradient, and a row without tokens that is not marked dropped.
     """
 
-    logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy; carries the gradient
+    logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy, float32 or 64; carries the gradient
     old_logp: Tensor  # (B, T) under the policy that sampled them, as the trainer computes it
-    advantage: Tensor  # (B,) from `Method.advantage`, over whole prompt groups
+    advantage: Tensor  # (B,) from `Method.advantage`, over whole prompt groups; or (B, T), one for each token
     mask: Tensor  # (B, T) bool, True on response tokens; may have holes, such as the output of a tool
     group: Tensor  # (B,) long: rows answering one prompt
     entropy: Tensor | None = None  # (B, T) of the current policy; with gradient where a penalty reads it
@@ -49,9 +79,9 @@ class Batch:
     label: str = "batch"  # what errors call it, such as the method's key
 
     def __post_init__(self) -> None:
-        self._check_shapes()
+        self._check_tensors()
         self._check_rows()
-        self._check_finite()
+        self._check_values()
 
     @cached_property
     def padding_BT(self) -> Tensor:  # noqa: N802
@@ -92,31 +122,26 @@ class Batch:
     def _error(self, name: str, problem: str) -> CorruptInputError:
         return CorruptInputError(f"{self.label}: {name}: {problem}")
 
-    def _check_shapes(self) -> None:
-        if self.logp.ndim != 2:
-            raise self._error("logp", f"shape {tuple(self.logp.shape)}, expected (B, T)")
+    def _check_tensors(self) -> None:
+        from torch import Tensor
+
+        check_tensor(f"{self.label}: logp", self.logp, ("B", "T"), DTYPES["logp"])
         rows, width = self.logp.shape
-        expected: dict[str, tuple[int, ...]] = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
-        expected |= dict.fromkeys(PER_ROW, (rows,))
-        for name, shape in expected.items():
+        shapes: dict[str, tuple[int | str, ...]] = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
+        shapes |= dict.fromkeys(("advantage", "group", "dropped", "group_tokens"), (rows,))
+        shapes |= dict.fromkeys(VOCABULARY, (rows, width, "V"))
+        if getattr(self.advantage, "ndim", 1) == 2:
+            shapes["advantage"] = (rows, width)
+        if self.full_logp is not None and self.old_full_logp is not None:
+            shapes["old_full_logp"] = tuple(self.full_logp.shape)
+        for name, shape in shapes.items():
             x = getattr(self, name)
-            if x is not None and tuple(x.shape) != shape:
-                raise self._error(name, f"shape {tuple(x.shape)}, expected {shape} as logp is {(rows, width)}")
-        for name in VOCABULARY:
-            x = getattr(self, name)
-            if x is not None and (x.ndim != 3 or tuple(x.shape[:2]) != (rows, width)):
-                raise self._error(name, f"shape {tuple(x.shape)}, expected ({rows}, {width}, V)")
-        full, old = self.full_logp, self.old_full_logp
-        if full is not None and old is not None and full.shape != old.shape:
-            raise self._error("old_full_logp", f"shape {tuple(old.shape)}, expected {tuple(full.shape)} as full_logp")
-        for name in ("mask", "dropped"):
-            x = getattr(self, name)
-            # compared as text, because this module does not import torch
-            if x is not None and str(x.dtype) != "torch.bool":
-                raise self._error(name, f"dtype {x.dtype}, expected torch.bool")
-        for name in CONSTANT:
-            x = getattr(self, name)
-            if x is not None and x.requires_grad:
+            if x is None and name not in REQUIRED:
+                continue
+            # a call for each tensor takes twice the time of all else in this function: only one that fails gets it
+            if not isinstance(x, Tensor) or x.shape != shape or str(x.dtype)[6:] not in DTYPES[name]:
+                check_tensor(f"{self.label}: {name}", x, shape, DTYPES[name])
+            if x.requires_grad and name in CONSTANT:
                 raise self._error(name, "carries gradient; it is a constant of the loss, detach it")
 
     def _check_rows(self) -> None:
@@ -130,6 +155,8 @@ class Batch:
             row = int((empty != self.dropped).nonzero()[0])
             state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._error("mask", f"row {row} {state}")
+        if self.groups is not None and self.groups < 0:
+            raise self._error("groups", f"got {self.groups}, expected the minibatch's number of groups")
         if self.max_tokens is not None and bool((self.lengths_B > self.max_tokens).any()):
             row = int(self.lengths_B.argmax())
             raise self._error(
@@ -137,26 +164,42 @@ class Batch:
             )
 
     @cached_property
-    def _clean(self) -> bool:
-        """Whether all per-token values are finite, those on padding included.
+    def _summary(self) -> tuple[float, float]:
+        """The sum of all per-token values, those on padding included, and the largest log-prob.
 
-        A sum is finite only if its terms are. One sum per tensor and one transfer to the host cost far less than a mask
-        of finite values, so the elements are inspected only when a sum is not finite.
+        A sum is finite only if its terms are. One pass over a tensor for each, and two transfers to the host, cost far
+        less than a mask of finite values, so the elements are inspected only where these two do not settle it.
         """
-        tensors = [getattr(self, name) for name in (*PER_TOKEN, "advantage")]
-        sums = [x.detach().sum() for x in tensors if x is not None]
-        return math.isfinite(sum(sums[1:], sums[0]))
+        tensors = [x.detach() for n in (*PER_TOKEN, "advantage") if (x := getattr(self, n)) is not None]
+        sums = [x.sum() for x in tensors]
+        total = float(sum(sums[1:], sums[0]))
+        if self.logp.numel() == 0:
+            return total, 0.0
+        highest = tensors[0].max()
+        for x in tensors[1 : sum(getattr(self, n) is not None for n in LOG_PROBS)]:
+            highest = highest.maximum(x.max())
+        return total, float(highest)
 
-    def _check_finite(self) -> None:
-        # `_clean` does not sum the (B, T, V) tensors, so they are always checked element by element
+    @cached_property
+    def _clean(self) -> bool:
+        """Whether all per-token values are finite, those on padding included."""
+        return math.isfinite(self._summary[0])
+
+    def _check_values(self) -> None:
+        # `_summary` leaves the (B, T, V) tensors out, so they are always checked element by element
         names = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
         for name in names:
-            x = getattr(self, name)
-            if x is None:
-                continue
-            bad = ~x.detach().isfinite()
-            if x.ndim > 1:  # padding may hold anything
-                bad &= self.mask.view(*self.mask.shape, *[1] * (x.ndim - 2))
-            if bool(bad.any()):
-                index = tuple(bad.nonzero()[0].tolist())
-                raise self._error(name, f"{float(x.detach()[index])} at {list(index)}")
+            if (x := getattr(self, name)) is not None:
+                self._refuse(name, ~x.detach().isfinite(), "")
+        if not self._summary[1] <= ABOVE_ZERO:  # NaN as well
+            for name in LOG_PROBS:
+                if (x := getattr(self, name)) is not None:
+                    self._refuse(name, x.detach() > ABOVE_ZERO, ", expected a log-prob, at most 0")
+
+    def _refuse(self, name: str, bad: Tensor, expected: str) -> None:
+        """Raise the error for the first element marked in `bad` that is not on padding, which may hold anything."""
+        if bad.ndim > 1:
+            bad = bad & self.mask.view(*self.mask.shape, *[1] * (bad.ndim - 2))
+        if bool(bad.any()):
+            index = tuple(bad.nonzero()[0].tolist())
+            raise self._error(name, f"{float(getattr(self, name).detach()[index])} at {list(index)}{expected}")

@@ -119,10 +119,12 @@ def _sign_agreement(t: Terms) -> Tensor | None:
         return None
     # always the measured change, whatever definition the method itself uses: the theorem is about this one
     change = masks.entropy_diff(tol=None)(t)
-    clear = batch.mask & (batch.advantage != 0).unsqueeze(1) & (change != 0)
+    # nor the advantage that the method shapes
+    advantage = batch.advantage if batch.advantage.ndim == 2 else batch.advantage.unsqueeze(1)
+    clear = batch.mask & (advantage != 0) & (change != 0)
     if not bool(clear.any()):
         return None
-    agree = change.sign() == -batch.advantage.sign().unsqueeze(1)
+    agree = change.sign() == -advantage.sign()
     return agree[clear].double().mean()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from methods.method import Method
-from methods.options import CORRECTION, Option, correction_part
+from methods.options import CORRECTION, REJECTION, Option, correction_part, kind_bounds
 from methods.parts import Parts
 from methods.readings import NAMED, READINGS, Reading, Value
 from records.errors import ConfigError, unknown
@@ -39,17 +39,21 @@ class CatalogEntry:
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""
         changes = self._resolve(settings)
-        options = (*self.options, *CORRECTION)
-        values = {o.name: o.parse(changes.get(o.name, o.default), f"method {self.key}") for o in options}
-        idle = [o.name for o in CORRECTION if o.name in changes and values[o.name] != o.default]
-        if values["correction"] == "none":
-            if idle:
-                raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with correction=none")
-            options = self.options
+        bounds = kind_bounds(changes)
+        options = (*self.options, *CORRECTION, *REJECTION)
+        values = {
+            o.name: o.parse(changes.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
+        }
+        for switch, group in (("rejection", REJECTION), ("correction", (*CORRECTION, *REJECTION))):
+            if values[switch] == "none":
+                if idle := [o.name for o in group if o.name in changes and values[o.name] != o.default]:
+                    raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with {switch}=none")
+                options = tuple(o for o in options if o not in group)
         # only what differs from its default is in the key: two spellings of one method share one results folder
-        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in options if values[o.name] != o.default)
+        named = [o for o in options if not values[o.name] == bounds.get(o.name, o.default) == o.default]
+        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in named)
         parts = self.parts(values)
-        if "correction-on" in idle and not parts.penalties:
+        if values["correction-on"] == "objective" and not parts.penalties:
             raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
         return Method(
             key="+".join([self.key, *changed]),
@@ -85,7 +89,7 @@ class CatalogEntry:
 
     def _expand(self, name: str, value: object) -> dict[str, object]:
         """An option as it is; a reading's label as the options it stands for (`seq-eps=gspo`: `low` and `high`)."""
-        names = [o.name for o in (*self.options, *CORRECTION)]
+        names = [o.name for o in (*self.options, *CORRECTION, *REJECTION)]
         if name in names:
             return {name: value}
         reading = NAMED.get(name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from methods import diagnostics as _diagnostics
+from methods.batch import INTEGERS, NUMBERS, WIDE, check_tensor
 from methods.parts import Parts, Scope, Terms, widest
 from methods.parts.reducers import Count
 from records.errors import ConfigError, CorruptInputError
@@ -40,13 +41,24 @@ class Method:
         return frozenset().union(*(part.needs for part in self.parts.filled().values()))
 
     def advantage(self, reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None = None) -> Tensor:
-        """Rewards (B,) of whole prompt groups -> advantages (B,).
+        """Rewards (B,) of whole prompt groups -> advantages (B,), float64 for rewards in float64, else float32.
 
         Call it once per rollout with the rows that will be trained on: REINFORCE++ averages over all of them.
-        lengths_B: response tokens of each row, (B,) long; without it REINFORCE++ and OPO raise `ConfigError`. Rewards
-        that are not finite, and a group of one response where a group is needed, raise `CorruptInputError`.
+        reward_B: any real dtype, bool too. group_B: any integer dtype; rows with one number answer one prompt.
+        lengths_B: response tokens of each row, (B,); without it REINFORCE++ and OPO raise `ConfigError`. Another type,
+        shape or dtype, rewards that are not finite, and a group of one response where a group is needed, raise
+        `CorruptInputError`.
         """
-        return self.parts.advantage(reward_B, group_B, lengths_B)
+        import torch
+
+        check_tensor("reward", reward_B, ("B",), NUMBERS)
+        check_tensor("group", group_B, tuple(reward_B.shape), INTEGERS)
+        if lengths_B is not None:
+            check_tensor("lengths", lengths_B, tuple(reward_B.shape), (*INTEGERS, *WIDE))
+        # 0/1 rewards are often integers or bool, in which an advantage would be cut to a whole number
+        dtype = torch.promote_types(reward_B.dtype, torch.float32)
+        advantage_B: Tensor = self.parts.advantage(reward_B.to(dtype), group_B, lengths_B)
+        return advantage_B.to(dtype)
 
     @property
     def splittable(self) -> bool:
@@ -80,12 +92,19 @@ class Method:
     ) -> Tensor:
         """Scalar to minimise. Its gradient flows to `logp`, and to `entropy` or `full_logp` where they carry one.
 
-        tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it.
+        tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it. Counted over all ranks, a
+        gradient that is averaged over ranks (DDP, FSDP) is 1/ranks of the right one: divide the counts by the ranks.
         generator: on the CPU, for methods that draw tokens at random (Clip-Cov).
         selected: this micro-batch's rows of what `select` returned for its minibatch; None: `batch` is all there is.
-        Raises `ConfigError` when a needed tensor is missing, `CorruptInputError` when the loss is not finite.
+        Raises `ConfigError` when a needed tensor is missing, `CorruptInputError` for a count that is not above 0 and
+        when the loss is not finite.
         """
         self.check(batch)
+        for name, count in (("tokens", tokens), ("sequences", sequences)):
+            if count is not None and not 0 < float(count) < math.inf:
+                raise CorruptInputError(
+                    f"{self.key}: {name}: got {float(count):g}, expected the minibatch's count, above 0"
+                )
         t, parts = Terms(batch, self.parts, generator, selected), self.parts
         objective = parts.surrogate(t)
         # the mask acts on the surrogate alone: each penalty brings a mask of its own

@@ -120,22 +120,46 @@ DH_TOL = of_reading("dh-tol", default=None, choices=(), blank="auto")
 MASK_NORM = of_reading("mask-norm", printed="tokens, eq. 4")
 MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, KL_CLAMP, DH_DEF, DH_TOL, MASK_NORM)
 
-# Of every method, beside the entry's own. They enter a key, and what a run records, only when a correction is on.
+# least, most: the rho of a sampler that is the old policy is 1, and a bound beyond 1 would reject it.
+CAP = Option("correction-cap", 2.0, why="by kind, above", original="by kind, above", blank="none", least=1.0)
+FLOOR = CAP.with_(name="correction-floor", default=None, least=0.0, most=1.0)
+# Of every method, beside the entry's own. They enter a key, and what a run records, only when a correction is on. A
+# kind's own bounds are always in the key where they are not the defaults here: a folder's name then tells them.
 CORRECTION = (
     Option("correction", "none", why="the paper has none", original="seq-mis, TRL; none, verl",
            choices=("none", *corrections.KINDS)),
-    Option("correction-cap", 2.0, why="verl's", original="3, TRL; 2, verl; 5, IcePop", blank="none"),
-    Option("correction-floor", None, why="TRL's and, for truncation, verl's", original="0.5, IcePop", blank="none"),
+    CAP,
+    FLOOR,
     Option("correction-on", "surrogate", why="TRL's, and verl's for a KL loss of its own",
            original="objective, verl, where a penalty is part of the policy loss", choices=("surrogate", "objective")),
 )  # fmt: skip
+# A second correction, whose weight is 1 or 0: verl's rollout_is with a rollout_rs, OpenRLHF's seq-mask-tis.
+REJECTION = (
+    Option("rejection", "none", why="the paper has none", original="none, TRL and verl",
+           choices=("none", *corrections.REJECTIONS)),
+    CAP.with_(name="rejection-cap"),
+    FLOOR.with_(name="rejection-floor"),
+)  # fmt: skip
+
+
+def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
+    """Option -> the bound that goes with the kind of correction and of rejection set here."""
+    bounds: dict[str, Value] = {}
+    for name in ("correction", "rejection"):
+        if (found := corrections.BOUNDS.get(str(settings.get(name)))) is not None:
+            bounds |= {f"{name}-cap": found[0], f"{name}-floor": found[1]}
+    return bounds
 
 
 def correction_part(values: Mapping[str, Any]) -> Part | None:
-    """The part that the values of `CORRECTION` mean."""
+    """The part that the values of `CORRECTION` and `REJECTION` mean."""
+    rejection = corrections.correction(
+        kind=values["rejection"], cap=values["rejection-cap"], floor=values["rejection-floor"], option="rejection"
+    )
     return corrections.correction(
         kind=values["correction"],
         cap=values["correction-cap"],
         floor=values["correction-floor"],
         on=values["correction-on"],
+        rejection=rejection,
     )

@@ -56,10 +56,13 @@ def load() -> None:
 def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
     """Why `generate` must be asked instead; None where `sample` gives its tokens. asked: the arguments meant for it."""
     import torch
+    import transformers
 
-    config = model.config
-    if type(model).__name__ not in CLASSES:
-        return f"{type(model).__name__} is not one of {', '.join(CLASSES)}"
+    config, name = model.config, type(model).__name__
+    if name not in CLASSES:
+        return f"{name} is not one of {', '.join(CLASSES)}"
+    if type(model) is not getattr(transformers, name):
+        return f"{name} of {type(model).__module__} is not transformers' class, and may compute otherwise"
     # Elsewhere a batch of fewer rows may give other last bits, and nobody has compared the tokens.
     if model.device.type != "cpu" or model.dtype != torch.float32:
         return f"{model.dtype} on {model.device.type}: only float32 on the CPU has been compared"
@@ -73,6 +76,8 @@ def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
         return f"rope_type {config.rope_parameters['rope_type']}: angles may depend on the length reached"
     if model.training and getattr(config, "attention_dropout", 0.0):
         return "attention_dropout in training mode draws random numbers"
+    if model.training and model.is_gradient_checkpointing:
+        return "gradient checkpointing in training mode: its layers take no cache"
     defaults = model.generation_config.to_diff_dict()  # `generate` takes from them what is not asked for
     asked = defaults | {name: value for name, value in asked.items() if value is not None}
     for name, value in asked.items():

@@ -296,7 +296,7 @@ class Row:
     noise: float  # sqrt(trace Cov_mu[g]) / |E_pi[g]|
     noise_q1: float
     noise_q3: float
-    cosine: float  # of E_mu[g] with the gradient of the expected reward
+    cosine: float | None  # of E_mu[g] with the gradient of the expected reward; None: for a policy E_mu[g] is 0
     reference: str  # the loss that the two shares compare with
     less_bias: int  # policies on which the bias is below the reference's
     less_noise: int
@@ -343,7 +343,8 @@ def measure(
         below_C = (value_RC < other_RC * (1 - 1e-9)).sum(0)
         yield Row(
             study, length, sampler, float(np.median(distances[sampler])), name, own_ratio(sampler, name), policies,
-            float(bias), float(bias_q1), float(bias_q3), float(noise), float(noise_q1), float(noise_q3), float(cosine),
+            float(bias), float(bias_q1), float(bias_q3), float(noise), float(noise_q1), float(noise_q3),
+            None if math.isnan(cosine) else float(cosine),
             reference, int(below_C[0]), int(below_C[1]),
         )  # fmt: skip
 
@@ -393,6 +394,7 @@ _KINDS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
     "float": float,
+    "float | None": lambda cell: float(cell) if cell else None,
     "bool": {"True": True, "False": False}.__getitem__,
 }
 

@@ -51,6 +51,8 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
 
     >>> nearest("tepoo", ["tepo", "grpo"])
     'tepo'
+    >>> nearest("TEPO", ["tepo", "grpo"])
+    'tepo'
     >>> nearest("training.lr", ["training.filter", "training.learning_rate"])
     'training.learning_rate'
     """
@@ -60,8 +62,9 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
         inside, _, words = name.rpartition(".")
         if inside == before and "".join(word[:1] for word in words.split("_")) == last and "_" in words:
             return name
-    hits = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
-    return hits[0] if hits else None
+    by_letters = {name.casefold(): name for name in reversed(names)}
+    hits = difflib.get_close_matches(str(value).casefold(), by_letters, n=1, cutoff=0.5)
+    return by_letters[hits[0]] if hits else None
 
 
 def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:

@@ -19,6 +19,7 @@ from methods.parts import Part, Parts, Terms
 from methods.parts.entropy import logp_and_entropy
 from records.errors import BenchError, ConfigError, CorruptInputError
 
+__version__ = "0.1.0"  # pyproject.toml reads it here
 __all__ = [
     "Batch",
     "BenchError",

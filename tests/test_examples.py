@@ -46,10 +46,13 @@ def test_the_lines_in_the_readme_run() -> None:
     code = text.partition("```python\n")[2].partition("```")[0]
     assert len(code.splitlines()) <= 12
     torch.manual_seed(0)
+    states = torch.randn(4, 5, 4, requires_grad=True)  # of two tokens of a prompt and three of a response
     names: dict[str, Any] = {
-        "model": SimpleNamespace(lm_head=torch.nn.Linear(4, 5)),
-        "hidden_BTD": torch.randn(4, 3, 4, requires_grad=True),
-        "tokens_BT": torch.randint(5, (4, 3)),
+        "model": SimpleNamespace(
+            lm_head=torch.nn.Linear(4, 5), model=lambda ids: SimpleNamespace(last_hidden_state=states)
+        ),
+        "ids": torch.randint(5, (4, 5)),
+        "P": 2,
         "old_logp_BT": -torch.rand(4, 3),
         "old_entropy_BT": torch.rand(4, 3),
         "mask_BT": torch.ones(4, 3, dtype=torch.bool),
@@ -57,7 +60,8 @@ def test_the_lines_in_the_readme_run() -> None:
         "group_B": torch.tensor([0, 0, 1, 1]),
     }
     exec(code, names)
-    assert names["hidden_BTD"].grad.abs().max() > 0
+    reached = states.grad.abs().sum((0, 2)) > 0  # the states that predict the response, and no other
+    assert reached.tolist() == [False, True, True, True, False]
     assert names["model"].lm_head.weight.grad.abs().max() > 0
 
 

@@ -166,6 +166,10 @@ def test_every_method_gives_the_same_in_an_environment_with_torch_alone(python: 
     assert not roots & {"methods", "records", "pydantic", "yaml", "numpy", "transformers", "trl", "verl", "snakemake"}
 
 
+def test_the_version_is_the_wheels(wheel: Path) -> None:
+    assert wheel.name.split("-")[1] == tepo_bench.__version__
+
+
 def test_in_the_repository_both_names_are_one_class() -> None:
     from methods.batch import Batch
     from methods.method import Method

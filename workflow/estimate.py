@@ -16,19 +16,23 @@ from pydantic import Field, model_validator
 
 from evals import benchmark as benchmarks
 from evals import store
+from methods import catalog
+from methods.adapters import adapter
+from methods.training import spec
 from models import registry as models
 from models import training_data
 from records.declared import Declared, Tuple, validated
-from records.errors import CorruptInputError, unknown
+from records.errors import BenchError, CorruptInputError, unknown
 from records.files import read_growing_csv, read_yaml
 from records.layout import BASE, Checkpoint, Results
 from records.provenance import ROOT
-from workflow import matrix
+from workflow import matrix, memory
 from workflow.matrix import Build, Planned
 
 DATA = ("config/throughput.yaml",)
 THROUGHPUT = ROOT / DATA[0]
 TINY, CPU = "tiny", "cpu"  # size and device of models made here
+UTILISATION = 0.25  # of a card's peak by passes: assumed, as the seconds of docs/one-gpu.md
 KEPT_STATES = 3  # of a run that is training: two are kept, and a third is complete before the oldest is removed
 
 Count = Annotated[int, Field(ge=1)]
@@ -73,6 +77,8 @@ class Bytes(Declared):
 
 class Card(Declared):
     gib: Positive  # of memory, 2^30 bytes
+    # Dense peak in bfloat16. Without it no attention is added to its rollouts; measured ones have theirs.
+    tflops: Positive | None = None
     source: str
 
 
@@ -195,11 +201,32 @@ def train(world: World) -> list[Job]:
             source = f"measured here, median of {len(per_rollout)} run{'s' * (len(per_rollout) > 1)}"
         elif rate is not None:
             sequences = training["prompts_per_rollout"] * training["samples_per_prompt"]
-            seconds = rate.seconds * sequences / rate.sequences * rate.gpus / gpus * training["rollouts"]
+            attention = _attention_seconds(world, planned)
+            per_rollout = rate.seconds * sequences / rate.sequences * rate.gpus / gpus + attention
+            seconds = per_rollout * training["rollouts"]
             source = rate.source
+            if attention:
+                source += f"; and {attention:.0f} s a rollout for sdpa's attention over packed sequences"
         done = (world.results.run(planned.run) / "run.json").is_file()
         jobs.append(Job(str(planned.run.path), "train", gpus, seconds, done, source))
     return jobs
+
+
+def _attention_seconds(world: World, planned: Planned) -> float:
+    """Of one rollout with verl, where sdpa multiplies whole micro-batches; a quarter of the card's peak is assumed."""
+    card, shape = world.throughput.gpus.get(world.gpu), models.model(planned.run.model).shape
+    if card is None or card.tflops is None or shape is None:
+        return 0.0
+    try:
+        run = spec.check(matrix.specification(world.config, planned, "base", "prompts"))
+        method = catalog.parse(run.method)
+        adapter(run.trainer).plan(run.training, method)
+    except BenchError:
+        return 0.0  # `preflight` says it
+    if run.trainer != "verl" or run.training.attention != "sdpa":
+        return 0.0
+    flops = memory.attention_flops(shape, run.training, method)
+    return flops / run.training.gpus / (UTILISATION * card.tflops * 1e12)
 
 
 def _measured_rollouts(world: World) -> dict[str, list[float]]:

@@ -25,6 +25,7 @@ GIB = 2**30
 # context, captured graphs), what vLLM needs beside weights and cache, and what the allocator holds beyond its tensors.
 CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB
 FRAGMENTATION = 1.08
+BUCKET = 2048 * 2**20  # bytes: `update_weights_bucket_megabytes` of verl's configuration (adapters/verl/config.yaml)
 
 # Of simulated responses: the median as a share of the limit, and the spread of logarithms between and within groups.
 # Assumed: about one response in fifty reaches the limit, as in the middle of such a run.
@@ -37,7 +38,8 @@ class Memory:
     """GiB on the fullest GPU of a run."""
 
     tokens: int  # of the largest simulated micro-batch
-    phases: dict[str, float]  # sampling, old log-probs, update, optimiser step: all that lies on the GPU in that phase
+    # sampling, old log-probs, update, optimiser step, weight sync: all that lies on the GPU in that phase
+    phases: dict[str, float]
     states: float  # weights, moments and gradients in float32; part of `update`
     engine: float  # what the inference engine may take while it samples; part of `sampling`
     engine_least: float  # what it needs for weights and one longest sequence
@@ -59,7 +61,9 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
     none with `offload`. Beside them, per GPU: the parameters of two layers and of the head in the pass's precision, a
     layer's gradients, every layer's input (gradient checkpointing), one layer computed again, the attention mask of
     sdpa (tokens x tokens), and one chunk of the output head. Never the logits of all tokens. A reference model lies in
-    the host's memory. The optimiser's step has a temporary of 4 bytes a parameter instead of activations.
+    the host's memory. The optimiser's step has a temporary of 4 bytes a parameter instead of activations. While weights
+    go over to the engine, its own are awake and its cache is not; beside them lie the bucket that they go through and
+    the largest tensor, gathered in float32 (verl 0.9.1: `BucketedWeightSender`, `get_per_tensor_param`).
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
     share = 0 if training.offload else shape.parameters / training.gpus
@@ -78,6 +82,9 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
         "update": base
         + FRAGMENTATION * (16 * share + gathered + max(output_head(shape, tokens, width), on_layer, on_end)),
         "optimiser step": base + FRAGMENTATION * 20 * share,
+        "weight sync": base
+        + FRAGMENTATION * (12 * share + BUCKET + 4 * head)
+        + 2 * shape.parameters / training.tensor_parallel,
     }
     cache_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * 2
     longest = training.max_prompt_tokens + training.max_completion_tokens
@@ -114,6 +121,19 @@ def logits(shape: Shape, tokens: int) -> float:
 def attention_mask(tokens: int, width: int = 2) -> float:
     """Bytes of sdpa's mask of packed sequences: tokens x tokens, as bool and in the precision of the pass."""
     return (1 + width) * tokens**2
+
+
+def attention_flops(shape: Shape, training: Training, method: Method) -> float:
+    """Floating-point operations of sdpa's attention in a rollout: old log-probs and updates, with recomputation.
+
+    Packed sequences come with a mask of tokens x tokens, and all of it is multiplied: 4 L A T^2 for the T tokens of a
+    micro-batch, L layers and attention width A. At 19,875 tokens of Qwen2.5-7B that is 52 % of the weights' 2 P T, and
+    3 % with kernels that know the sequences, as flash-attn's.
+    """
+    parts = simulated(training, packs_by_tokens(training, method), _rows(training, method))
+    width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
+    # a backward pass is two forward passes; the update's forward pass is computed twice (gradient checkpointing)
+    return (1 + 4 * training.passes) * 4 * width * sum(tokens**2 for part in parts for tokens in part)
 
 
 def inference(shape: Shape, tokens: int, width: int = 2) -> float:

@@ -202,7 +202,7 @@ def too_much(found: memory.Memory, gpu: str, gib: float, sizes: str, training: s
     more = f"{sizes}.nodes or cluster.gpus_per_node"
     if found.phase == "sampling":
         change = f"lower cluster.rollout_memory ({training.rollout_memory:g}), or raise {more}"
-    elif found.phase == "optimiser step" or training.max_tokens_per_gpu <= longest:
+    elif found.phase in ("optimiser step", "weight sync") or training.max_tokens_per_gpu <= longest:
         change = f"raise {more}"
     else:
         change = (

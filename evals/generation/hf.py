@@ -80,6 +80,7 @@ def _observed_hflm() -> type[LM]:
             super().__init__(**arguments)
             self.seen = seen
             self.encoded: dict[str, list[int]] = {}  # prompt -> token ids
+            self.refusal: str | None = None  # the last reason for `generate` that was printed
             own = self.model.generation_config.eos_token_id
             ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id} - {None}
             self.ends = sorted(ends)
@@ -114,8 +115,14 @@ def _observed_hflm() -> type[LM]:
         ) -> torch.Tensor | None:
             """What `generate` would return, for less; None for what `methods.sampling` does not follow."""
             end = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
+            refusal = sampling.unsupported(self.model, asked)
             # The end token's text is the only stop that lm-eval itself adds, and `ends` holds the token.
-            if stop != [end] or self.mixed_precision_dtype or sampling.unsupported(self.model, asked):
+            if stop != [end] or self.mixed_precision_dtype:
+                refusal = f"until {stop}" if stop != [end] else f"mixed precision {self.mixed_precision_dtype}"
+            if refusal:
+                if refusal != self.refusal:
+                    print(f"sampling by transformers' generate: {refusal}", flush=True)
+                    self.refusal = refusal
                 return None
             drawn = sampling.sample(
                 self.model,

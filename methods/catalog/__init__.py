@@ -82,12 +82,18 @@ def method(
     return entry.method(settings)
 
 
-@cache
 def parse(text: str) -> Method:
     """The method that a key such as `tepo+beta=1+kl-estimator=k1` means; its `.key` is the canonical text.
 
     Defaults are dropped, options sorted, numbers normalised. `ConfigError` with the nearest match for an unknown name.
     """
+    if not isinstance(text, str):  # before the cache, which takes nothing that has no hash
+        raise ConfigError(f"method: got {type(text).__name__}, expected a text such as tepo+beta=1")
+    return _parse(text)
+
+
+@cache
+def _parse(text: str) -> Method:
     name, *changes = text.strip().split("+")
     settings: dict[str, str] = {}
     for change in changes:

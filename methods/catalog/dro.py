@@ -21,11 +21,13 @@ METHODS = [
         key="dro",
         title="DRO",
         source="arXiv 2405.19107; verl 0.9.1, policy loss dro",
-        differs_from_grpo="No ratio and no clip: A log pi, and a quadratic penalty on the log ratio.",
+        differs_from_grpo="No ratio and no clip: A log pi, and a quadratic penalty on the log ratio of each token, as "
+        "in verl and Tinker. In the paper the square is that of the whole response's log ratio, which is another "
+        "gradient ([names](names.md#dro)).",
         equation="J = (1/N) sum_i sum_t { A_i log pi(y_t) - (beta/2) (log r_t)^2 }",
         options=(
             options.ADV_STD,
-            Option("beta", 0.05, why="no source: verl demands a number", original="-"),
+            Option("beta", 0.05, why="Tinker's; verl demands a number", original="0.05, Tinker's documentation"),
             options.AGG_SCOPE,
         ),
         parts=dro,

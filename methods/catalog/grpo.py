@@ -45,6 +45,7 @@ METHODS = [
         equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  r_t = pi(y_t) / pi_old(y_t)",
         options=(options.ADV_STD, *options.TOKEN_CLIP, options.AGG_SCOPE),
         parts=grpo,
+        aliases={"dapo": {}},  # its loss; its dynamic sampling is the trainers' filter, its overlong penalty is R22
     ),
     CatalogEntry(
         key="grpo_2024",

@@ -13,13 +13,14 @@ OPTIONS = (
     options.LOW.with_(printed="-", original="0.2, OpenRLHF and verl", why="upstream's"),
     options.HIGH.with_(default=0.2, printed="-", original="0.2, OpenRLHF and verl", why="upstream's"),
     options.DUAL_CLIP,
+    options.of_reading("whiten-std", original="biased, OpenRLHF; unbiased, verl"),
     options.AGG_SCOPE,
 )
 
 
 def reinforce_pp(s: Settings) -> Parts:
     return Parts(
-        advantage=advantages.whitened(baseline="none"),
+        advantage=advantages.whitened(baseline="none", std=s["whiten-std"]),
         ratio=ratios.token(),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
@@ -28,7 +29,7 @@ def reinforce_pp(s: Settings) -> Parts:
 
 def reinforce_pp_baseline(s: Settings) -> Parts:
     return Parts(
-        advantage=advantages.whitened(baseline="group"),
+        advantage=advantages.whitened(baseline="group", std=s["whiten-std"]),
         ratio=ratios.token(),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         reduce=reducers.token_mean(scope=s["agg-scope"]),

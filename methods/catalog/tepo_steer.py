@@ -11,7 +11,7 @@ def tepo_steer(s: Settings) -> Parts:
         advantage=advantages.group_zscore(std=s["adv-std"]),
         ratio=ratios.at_level(s["ratio"], gradient=s["gradient"]),
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        mask=masks.steer(least=s["lambda-min"], map=s["map"]),
+        mask=masks.steer(least=s["lambda-min"], map=s["map"], omega=s["omega"]),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )
 
@@ -46,10 +46,18 @@ METHODS = [
             Option(
                 "map",
                 "exp",
-                choices=("exp", "linear"),
+                choices=("exp", "linear", "min-max"),
                 reading="steer",
-                why="the original's script",
-                original="exp; linear in its code",
+                why="the original's script run_exp",
+                original="exp; min-max in its script run_linear, to [0.8, 1.2]",
+            ),
+            Option(
+                "omega",
+                "first-order",
+                choices=("first-order", "ratio"),
+                reading="steer",
+                why="the change at the policy that is trained; equal in the first update of a rollout",
+                original="ratio, 2510.10150's code",
             ),
         ),
         parts=tepo_steer,

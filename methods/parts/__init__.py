@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Scope = Literal["token", "sequence", "batch"]
 SCOPES: tuple[Scope, ...] = ("token", "sequence", "batch")  # from narrow to wide
+ANCHORS = {"old": "old_logp", "ref": "ref_logp", "sampler": "sampling_logp"}  # policy -> its log-probs in a `Batch`
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], 
             left_out = {name: value for name, value in defaults.items() if name not in settings}
             return Part(function, settings | left_out, frozenset(needs), scope)
 
+        # where pickle finds the formula, whose own name the factory has taken
+        function.__qualname__ += ".__wrapped__"
         return bind
 
     return factory
@@ -110,7 +113,7 @@ class Parts:
     ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
     surrogate: Part  # Terms -> objective, (B, T) or (B, 1), larger is better
     reduce: Part  # (x, batch, tokens, sequences) -> scalar
-    shape: Part | None = None  # (batch, advantage (B, 1)) -> advantage per token (B, T)
+    shape: Part | None = None  # (batch, advantage (B, 1) or (B, T)) -> advantage per token (B, T)
     mask: Part | None = None  # Terms -> (B, T), multiplies the surrogate: bool, or a weight in [0, 1]
     penalties: tuple[Part, ...] = ()  # Terms -> (B, T) each, subtracted; not multiplied by `mask`
     correction: Part | None = None  # Terms -> weight for what the sampler did otherwise, (B, T) or (B, 1), no gradient
@@ -166,6 +169,16 @@ class Terms:
         """d_t = log pi(y_t) / pi_old(y_t), zero on padding."""
         return self.batch.valid(self.batch.logp - self.batch.old_logp)
 
+    def anchor_logp(self, anchor: str) -> Tensor:
+        """log pi_anchor(y_t), (B, T), zero on padding; anchor: old, ref or sampler."""
+        return self.batch.valid(getattr(self.batch, ANCHORS[anchor]))
+
+    def log_ratio_to(self, anchor: str) -> Tensor:
+        """log pi(y_t) / pi_anchor(y_t), (B, T), zero on padding."""
+        if anchor == "old":
+            return self.log_ratio_BT
+        return self.batch.valid(self.batch.logp - getattr(self.batch, ANCHORS[anchor]))
+
     @cached_property
     def lengths_B1(self) -> Tensor:  # noqa: N802
         """|y| in the log-probs' dtype; 1 for dropped rows, so that dividing by it is safe."""
@@ -173,9 +186,10 @@ class Terms:
 
     @cached_property
     def advantage(self) -> Tensor:
-        """A, (B, 1), or (B, T) once shaped."""
-        advantage_B1 = self.batch.advantage.to(self.batch.logp.dtype).unsqueeze(1)
-        return self.parts.shape(self.batch, advantage_B1) if self.parts.shape else advantage_B1
+        """A, (B, 1), or (B, T) where it is given for each token or shaped."""
+        advantage = self.batch.advantage.to(self.batch.logp.dtype)
+        advantage = advantage.unsqueeze(1) if advantage.ndim == 1 else self.batch.valid(advantage)
+        return self.parts.shape(self.batch, advantage) if self.parts.shape else advantage
 
     @cached_property
     def log_weight(self) -> Tensor:

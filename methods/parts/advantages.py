@@ -2,7 +2,8 @@
 
 An advantage is computed once per rollout, over the responses that are trained on, before they are dealt into
 minibatches: how these are split later changes nothing in it, whatever it averages over. `lengths_B` counts each
-response's tokens, (B,) long; only the formulas that weigh by length read it.
+response's tokens, (B,) long; only the formulas that weigh by length read it. Formulas return float64, whatever the
+rewards are: `Method.advantage` rounds once, at the end.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _tokens(lengths_B: Tensor | None, reward_B: Tensor, name: str) -> Tensor:
     """The lengths in float64, or the reason why there are none."""
     if lengths_B is None:
         raise ConfigError(f"lengths: needed by the advantage {name}, not supplied (tokens of each response)")
-    if lengths_B.shape != reward_B.shape or bool((lengths_B < 1).any()):
+    # written so that NaN is refused as well
+    if not bool(((lengths_B >= 1) & lengths_B.isfinite()).all()):
         raise CorruptInputError(f"lengths: expected {len(reward_B)} numbers of at least 1, got {lengths_B.tolist()}")
     return lengths_B.double()
 
@@ -78,7 +80,7 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *,
     """A = (R - mean) / (std + eps) within the prompt's group (GRPO, arXiv 2402.03300, section 4.1.2; TEPO eq. 9)."""
     correction, eps = STD[std]
     centred_B = _centred(reward_B, group_B)
-    return (centred_B / (_deviation(centred_B, group_B, correction) + eps)).to(reward_B.dtype)
+    return centred_B / (_deviation(centred_B, group_B, correction) + eps)
 
 
 # R13: what GPG multiplies the centred reward by, alpha / F_norm.
@@ -126,14 +128,14 @@ def group_centred(
     if reward == "signed":
         # here and not in the trainer, whose records and whose test of a collapsed run count right answers
         reward_B = 2 * reward_B - 1
-    return (_centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)).to(reward_B.dtype)
+    return _centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)
 
 
 @part()
 def leave_one_out(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
     """A = R - mean of the group's other responses = n/(n - 1) (R - mean) (RLOO, arXiv 2402.14740)."""
     mean_B, size_B = _mean_and_size(reward_B, group_B)
-    return ((reward_B.double() - mean_B) * size_B / (size_B - 1)).to(reward_B.dtype)
+    return (reward_B.double() - mean_B) * size_B / (size_B - 1)
 
 
 @part()
@@ -142,7 +144,7 @@ def mean_scaled(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> 
     mean_B, _ = _mean_and_size(reward_B, group_B)
     # Only a positive mean divides. Without any reward A is 0; a negative mean, which MaxRL's success rates never are,
     # would flip every sign.
-    return ((reward_B.double() - mean_B) / mean_B.where(mean_B > 0, 1.0)).to(reward_B.dtype)
+    return (reward_B.double() - mean_B) / mean_B.where(mean_B > 0, 1.0)
 
 
 @part()
@@ -154,22 +156,25 @@ def length_weighted_baseline(reward_B: Tensor, group_B: Tensor, lengths_B: Tenso
     centred_B = reward_B.double() - mean_B
     weighted_K, _, index_B = by_group(tokens_B * centred_B, group_B)
     tokens_K, _, _ = by_group(tokens_B, group_B)
-    return (centred_B - (weighted_K / tokens_K)[index_B]).to(reward_B.dtype)
+    return centred_B - (weighted_K / tokens_K)[index_B]
 
 
 @part()
-def whitened(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, baseline: str) -> Tensor:
+def whitened(
+    reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, baseline: str, std: str = "unbiased"
+) -> Tensor:
     """A = (b - mean b) / sqrt(var b + 1e-8) over all tokens, b = R, or R - mean of the group (REINFORCE++, 2501.03262).
 
-    Over tokens: a response counts as often as it has tokens, and the variance divides by tokens - 1 (verl, OpenRLHF).
+    Over tokens: a response counts as often as it has tokens. The variance divides by tokens - 1 (std=unbiased: verl)
+    or by tokens (biased: OpenRLHF), R37.
     """
     value_B = _finite(reward_B) if baseline == "none" else _centred(reward_B, group_B)
     tokens_B = _tokens(lengths_B, reward_B, "whitened")
     count = tokens_B.sum()
     centred_B = value_B - (tokens_B * value_B).sum() / count
     # at least 1: one response of one token is its own mean, and any finite scale will do
-    variance = (tokens_B * centred_B**2).sum() / (count - 1).clamp(min=1)
-    return (centred_B / (variance + 1e-8).sqrt()).to(reward_B.dtype)
+    variance = (tokens_B * centred_B**2).sum() / (count - int(std == "unbiased")).clamp(min=1)
+    return centred_B / (variance + 1e-8).sqrt()
 
 
 def entropy_bonus(*, alpha: float, kappa: float, of: str) -> Part:

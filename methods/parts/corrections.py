@@ -7,6 +7,7 @@ after its clip and its mask, as in TRL and verl; any method can have one (`metho
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from methods.parts import Part, Scope, pick
@@ -27,24 +28,66 @@ KINDS = {
     "seq-rs": ("sequence", "reject"),  # verl rollout_rs=seq_sum_k1
     "geo-rs": ("mean", "reject"),  # verl rollout_rs=seq_mean_k1
 }
+REJECTIONS = tuple(kind for kind, (_, action) in KINDS.items() if action == "reject")
+# kind -> (cap, floor) and where they are from, as docs/methods.md prints it
+BOUNDS: dict[str, tuple[float | None, float | None, str]] = {
+    "tis": (2.0, None, "verl's `decoupled_token_is`; TRL's cap is 3"),
+    "icepop": (5.0, 0.5, "IcePop's, and verl's `decoupled_token_icepop`"),
+    "seq-tis": (2.0, None, "verl's `decoupled_seq_is`; TRL's cap is 3"),
+    "seq-mis": (3.0, None, "TRL's default"),
+    "token-rs": (2.0, 0.5, "verl has no preset; as `seq-rs`"),
+    "seq-rs": (2.0, 0.5, "verl's `decoupled_seq_is_rs`"),
+    "geo-rs": (1.001, 0.999, "verl's `decoupled_geo_rs`"),
+}
+# Engine and trainer differ by .01 to .02 nats a token, and the mean of a response's log rho by no more: a bound farther
+# from 1 than this, .22 nats for every token, rejects nothing and would only look like a correction.
+WIDEST_MEAN = 1.25
 
 
-def correction(*, kind: str, cap: float | None, floor: float | None, on: str) -> Part | None:
+def correction(
+    *,
+    kind: str,
+    cap: float | None,
+    floor: float | None,
+    on: str = "surrogate",
+    rejection: Part | None = None,
+    option: str = "correction",
+) -> Part | None:
     """The correction `kind`, None for "none"; it weighs the surrogate, or with on="objective" the penalties too.
 
-    Raises `ConfigError` for bounds that exclude each other.
+    rejection: a second one, whose weight of 1 or 0 multiplies the first. Raises `ConfigError`, which names the bounds
+    of `option`, for bounds that exclude each other, that reject nothing, or that are missing where they are all.
     """
     if kind == "none":
         return None
-    level, action = pick(KINDS, "correction", kind)
+    level, action = pick(KINDS, option, kind)
     if cap is not None and floor is not None and floor >= cap:
-        raise ConfigError(f"correction-floor: {floor} is not below correction-cap={cap}")
-    settings = {"level": level, "action": action, "cap": cap, "floor": floor, "on": on}
+        raise ConfigError(f"{option}-floor: {floor} is not below {option}-cap={cap}")
+    if action == "reject" and cap is None and floor is None:
+        raise ConfigError(f"{option}={kind}: rejects nothing without a bound; set {option}-cap or {option}-floor")
+    for bound, value in (("cap", cap), ("floor", floor)):
+        if level == "mean" and value is not None and not 1 / WIDEST_MEAN <= value <= WIDEST_MEAN:
+            raise ConfigError(
+                f"{option}-{bound}: got {value:g}, allowed for the geometric mean of {kind}: {1 / WIDEST_MEAN:g} to "
+                f"{WIDEST_MEAN:g}, farther from 1 it rejects nothing (verl's are 0.999 and 1.001)"
+            )
+    settings: dict[str, object] = {"level": level, "action": action, "cap": cap, "floor": floor, "on": on}
+    if rejection is not None:
+        settings["rejection"] = rejection
     scope: Scope = "token" if level == "token" else "sequence"
     return Part(_correction, settings, frozenset({"sampling_logp"}), scope)
 
 
-def _correction(t: Terms, *, level: str, action: str, cap: float | None, floor: float | None, on: str) -> Tensor:
+def _correction(
+    t: Terms,
+    *,
+    level: str,
+    action: str,
+    cap: float | None,
+    floor: float | None,
+    on: str,
+    rejection: Part | None = None,
+) -> Tensor:
     """rho held in [floor, cap] (truncate), rho or 0 outside (mask), 1 or 0 outside (reject); no gradient."""
     batch = t.batch
     assert batch.sampling_logp is not None
@@ -53,8 +96,10 @@ def _correction(t: Terms, *, level: str, action: str, cap: float | None, floor: 
         log_rho = log_rho.sum(1, keepdim=True)
     rho = (log_rho / t.lengths_B1 if level == "mean" else log_rho).exp()
     if action == "truncate":
-        return rho if cap is None and floor is None else rho.clamp(floor, cap)
-    outside = rho > (float("inf") if cap is None else cap)
-    if floor is not None:
-        outside = outside | (rho < floor)
-    return (rho if action == "mask" else rho.new_ones(rho.shape)).masked_fill(outside, 0.0)
+        weight = rho if cap is None and floor is None else rho.clamp(floor, cap)
+    else:
+        outside = rho > (math.inf if cap is None else cap)
+        if floor is not None:
+            outside = outside | (rho < floor)
+        weight = (rho if action == "mask" else rho.new_ones(rho.shape)).masked_fill(outside, 0.0)
+    return weight if rejection is None else weight * rejection(t)

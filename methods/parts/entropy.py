@@ -3,7 +3,8 @@
 For N tokens and a vocabulary of V the logits take N x V numbers, for a training step often more than the model itself.
 `logp_and_entropy` computes them a chunk of tokens at a time from the states before the output head:
 
-    logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, tokens, temperature=1.0)
+    hidden = model.model(ids).last_hidden_state[:, P - 1 : -1]  # of a prompt of P tokens; a state predicts the next
+    logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, ids[:, P:], temperature=1.0)
 
 Both go into a `Batch` as they are, so it is called before the loss. Nothing in it depends on the device.
 """
@@ -15,6 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from methods.batch import FLOATS, check_tensor
+from records.errors import ConfigError, CorruptInputError
 
 
 def logp_and_entropy(
@@ -28,12 +32,21 @@ def logp_and_entropy(
     at the default of 128 tokens and a vocabulary of 152,000, 156 MB. In half precision the sum of the head's gradient
     over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
     Under autocast the logits are computed in its precision, forward and backward alike.
+    Raises `CorruptInputError` for another type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
     """
+    check_tensor("token", token, getattr(token, "shape", ("...",)), ("int64",))
+    check_tensor("weight", weight, ("V", "D"), FLOATS)
+    check_tensor("hidden", hidden, (*token.shape, weight.shape[1]), FLOATS)
+    for name, value, least in (("temperature", temperature, 0.0), ("chunk", chunk, 0)):
+        if not value > least:
+            raise ConfigError(f"{name}: got {value}, allowed: above {least}")
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         # cast here, not by autocast: backward runs outside of it, and would compute the logits in another precision
         half = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(half), weight.to(half)
+    if hidden.dtype != weight.dtype:
+        raise CorruptInputError(f"hidden: dtype {hidden.dtype}, expected {weight.dtype} as weight; cast one of them")
     logp_N, entropy_N = _Chunked.apply(hidden.flatten(0, -2), weight, token.flatten(), temperature, chunk)
     return logp_N.view(token.shape), entropy_N.view(token.shape)
 

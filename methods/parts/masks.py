@@ -6,9 +6,10 @@ What a mask says on padding does not matter: the reducer leaves padding out.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from methods.parts import Part, part, pick, surrogates
+from methods.parts import ANCHORS, Part, part, pick, surrogates
 from records.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -186,26 +187,39 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 # ---- DPPO ----
 
 
-@part()
-def within_tv(t: Terms, *, low: float, high: float) -> Tensor:
-    """p - p_old at most `high` where A > 0, at least -low elsewhere: binary total variation (DPPO, 2602.04879)."""
-    change_BT = t.logp_BT.detach().exp() - t.batch.valid(t.batch.old_logp).exp()
+def within_tv(*, low: float, high: float, anchor: str = "old") -> Part:
+    """DPPO's trust region by total variation, around the policy `anchor`, old or sampler (R36)."""
+    return _within(_within_tv, low, high, anchor)
+
+
+def within_kl(*, low: float, high: float, anchor: str = "old") -> Part:
+    """DPPO's trust region by KL, around the policy `anchor`, old or sampler (R36)."""
+    return _within(_within_kl, low, high, anchor)
+
+
+def _within(formula: Callable[..., Tensor], low: float, high: float, anchor: str) -> Part:
+    needs = frozenset({pick(ANCHORS, "anchor", anchor)}) - {"old_logp"}
+    return Part(formula, {"low": low, "high": high, "anchor": anchor}, needs)
+
+
+def _within_tv(t: Terms, *, low: float, high: float, anchor: str) -> Tensor:
+    """p - p_anchor at most `high` where A > 0, at least -low elsewhere: binary total variation (DPPO, 2602.04879)."""
+    change_BT = t.logp_BT.detach().exp() - t.anchor_logp(anchor).exp()
     return (change_BT <= high).where(t.advantage > 0, change_BT >= -low)
 
 
-@part()
-def within_kl(t: Terms, *, low: float, high: float) -> Tensor:
-    """KL(p_old || p) of the sampled token against all others at most `high` where A > 0, at most `low` elsewhere.
+def _within_kl(t: Terms, *, low: float, high: float, anchor: str) -> Tensor:
+    """KL(p_anchor || p) of the sampled token against all others at most `high` where A > 0, at most `low` elsewhere.
 
     A token that has moved against its advantage is kept, however far (DPPO, arXiv 2602.04879).
     """
-    logp_BT, old_BT = t.logp_BT.detach(), t.batch.valid(t.batch.old_logp)
-    p_BT, p_old_BT = logp_BT.exp(), old_BT.exp()
+    logp_BT, anchor_BT = t.logp_BT.detach(), t.anchor_logp(anchor)
+    p_BT, p_anchor_BT = logp_BT.exp(), anchor_BT.exp()
     # 1e-8 as in verl: a probability that rounds to 1 would give the logarithm of 0
-    others_BT = (1 - p_old_BT) * ((1 - p_old_BT + 1e-8) / (1 - p_BT + 1e-8)).log()
-    kl_BT = p_old_BT * (old_BT - logp_BT) + others_BT
-    raised = (kl_BT <= high) | (p_BT <= p_old_BT)
-    lowered = (kl_BT <= low) | (p_BT >= p_old_BT)
+    others_BT = (1 - p_anchor_BT) * ((1 - p_anchor_BT + 1e-8) / (1 - p_BT + 1e-8)).log()
+    kl_BT = p_anchor_BT * (anchor_BT - logp_BT) + others_BT
+    raised = (kl_BT <= high) | (p_BT <= p_anchor_BT)
+    lowered = (kl_BT <= low) | (p_BT >= p_anchor_BT)
     return raised.where(t.advantage > 0, lowered)
 
 
@@ -240,14 +254,23 @@ def short_of_entropy(t: Terms, *, target: float) -> Tensor:
 
 
 @part("entropy", scope="batch")
-def steer(t: Terms, *, least: float, map: str) -> Tensor:
-    """Weight in [least, 1], falling with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change a token causes.
+def steer(t: Terms, *, least: float, map: str, omega: str = "first-order") -> Tensor:
+    """Weight falling with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change that a token causes (2510.10150).
 
-    exp: least^u;  linear: 1 - (1 - least) u;  u = |Omega| / max(max |Omega|, 0.02). arXiv 2510.10150, with p ~ p_old.
+    exp: least^u, linear: 1 - (1 - least) u, both in [least, 1] with u = |Omega| / max(max |Omega|, 0.02);
+    min-max: 2 - least at the smallest |Omega| of a valid token, least at the largest, linear between (R19).
+    omega: first-order, or `ratio`, times r = p / p_old as in the original's code.
     """
     assert t.batch.entropy is not None
     logp_BT = t.logp_BT.detach()
-    omega = t.batch.valid(t.advantage * (1 - logp_BT.exp()) * (logp_BT + t.batch.entropy.detach())).abs()
+    omega_BT = t.batch.valid(t.advantage * (1 - logp_BT.exp()) * (logp_BT + t.batch.entropy.detach())).abs()
+    if omega == "ratio":
+        omega_BT = omega_BT * t.log_ratio_BT.detach().exp()
+    if map == "min-max":
+        low, high = omega_BT.masked_fill(t.batch.padding_BT, math.inf).min(), omega_BT.max()
+        # clamped for padding, which may lie below; NaN, where all are equal, is the middle, as in the original's code
+        share = ((omega_BT - low) / (high - low)).clamp(0, 1).nan_to_num(0.5)
+        return 2 - least - 2 * (1 - least) * share
     # 0.02 is the original's floor: without it the largest of many tiny changes would weigh `least` as well
-    share = omega / omega.max().clamp(min=0.02)
+    share = omega_BT / omega_BT.max().clamp(min=0.02)
     return (share * math.log(least)).exp() if map == "exp" else 1 - (1 - least) * share

@@ -48,18 +48,22 @@ def kl(
 def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: str, clamp: float | None) -> Tensor:
     """beta KL_t(pi || anchor) on the tokens of `mask`."""
     masked = mask(t)
+    if masked.is_floating_point():
+        raise ConfigError(f"{t.batch.label}: {mask.name}: a weight; the mask of a KL is True or False")
     if norm == "masked":
         # the reducer will divide by N: N / (masked tokens) turns that into a mean over the masked tokens
         beta *= t.batch.tokens / max(int((masked & t.batch.mask).count_nonzero()), 1)
-    # a copy: a mask that is a weight already must not be scaled in place
-    weight_BT = masked.to(t.batch.logp.dtype, copy=True).mul_(beta)
-    return divergence(t, estimator=estimator, anchor=anchor, clamp=clamp) * weight_BT
+    # padding has no divergence anyway
+    on_BT = None if masked is t.batch.mask else masked.to(t.batch.logp.dtype)
+    return divergence(t, estimator=estimator, anchor=anchor, clamp=clamp, on_BT=on_BT) * beta
 
 
-def divergence(t: Terms, *, estimator: str, anchor: str, clamp: float | None = None) -> Tensor:
+def divergence(
+    t: Terms, *, estimator: str, anchor: str, clamp: float | None = None, on_BT: Tensor | None = None
+) -> Tensor:
     """(B, T), zero on padding. k3_is = r k3, r = pi/pi_old: unbiased in value and gradient; full: exact.
 
-    clamp: k3 is at most this, and beyond it has no gradient.
+    clamp: k3 is at most this, and beyond it has no gradient. on_BT: 1 on the tokens that count, 0 elsewhere.
     """
     batch = t.batch
     if estimator == "full":
@@ -68,14 +72,15 @@ def divergence(t: Terms, *, estimator: str, anchor: str, clamp: float | None = N
         # filled before the difference: -inf - -inf on padding would be NaN, and NaN * 0 in the reducer as well
         padding = batch.padding_BT.unsqueeze(2)
         logp, old_logp = batch.full_logp.masked_fill(padding, 0.0), batch.old_full_logp.masked_fill(padding, 0.0)
-        return (logp.exp() * (logp - old_logp)).sum(2)
-    if anchor == "ref":
-        assert batch.ref_logp is not None
-        d = batch.valid(batch.logp - batch.ref_logp)
-    else:
-        d = t.log_ratio_BT
+        exact_BT = (logp.exp() * (logp - old_logp)).sum(2)
+        return exact_BT if on_BT is None else exact_BT * on_BT
+    d, log_ratio_BT = t.log_ratio_to(anchor), t.log_ratio_BT
+    if on_BT is not None:
+        # Before exp, and no estimator gives anything at d = 0. Behind it, an exp(-d) that overflows (d < -88.7 in
+        # float32) on a token that does not count would be infinity times 0, which is NaN.
+        d, log_ratio_BT = d * on_BT, log_ratio_BT * on_BT
     if estimator == "k3_is":
-        return t.log_ratio_BT.exp() * ESTIMATORS["k3"](d)
+        return log_ratio_BT.exp() * ESTIMATORS["k3"](d)
     if clamp is not None:
         # d is bounded too, at verl's -20: the gradient of an infinite exp(-d) times the clamp's 0 would be NaN
         return ESTIMATORS[estimator](d.clamp(min=-20.0)).clamp(max=clamp)

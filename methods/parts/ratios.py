@@ -23,6 +23,12 @@ def token(*, gradient: str = "autograd") -> Part:
     return _with_gradient(_token(), gradient)
 
 
+@part("sampling_logp")
+def to_sampler(t: Terms) -> Tensor:
+    """r_t = pi(y_t) / pi_sampler(y_t), the sampler's own log-probs in the place of the old policy's (DPPO's code)."""
+    return t.log_ratio_to("sampler")
+
+
 def sequence(*, gradient: str = "autograd") -> Part:
     """One weight per sequence, the geometric mean of its ratios. `gradient` (R2): autograd, or alg1_line21."""
     return _with_gradient(_sequence(), gradient)

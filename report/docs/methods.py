@@ -13,8 +13,9 @@ from pathlib import Path
 from methods import catalog
 from methods.entry import CatalogEntry
 from methods.method import Method
-from methods.options import CORRECTION, Option
+from methods.options import CAP, CORRECTION, FLOOR, REJECTION, Option
 from methods.parts import Part
+from methods.parts.corrections import BOUNDS, WIDEST_MEAN
 from methods.readings import NAMED, READINGS, Reading
 from records.errors import CorruptInputError, Parser, run
 from records.files import write_text
@@ -39,6 +40,10 @@ change since the policy that sampled. J is maximised.
 rows are split, given the minibatch's counts; `sequence` needs whole rows; a `batch` loss takes statistics over all
 tokens at hand, so that splitting the minibatch changes the method. *Needs* are the fields of a `Batch` that a loss
 reads beyond log-probs, advantage and mask. Entropies of a large vocabulary: `methods.parts.entropy.logp_and_entropy`.
+
+A run *through TRL* has TRL's tokenisation, rewards, reference model, head and training loop; its loss and its sampling
+are replaced, and the advantages that TRL computes are thrown away. A run *through verl* has verl's FSDP2, vLLM, weight
+sync, queue and optimizer; loss, advantage, replay buffer, order of the rows and agent loop are replaced.
 """
 CORRECTION_INTRO = """
 ## Rollout correction
@@ -47,15 +52,21 @@ An option of every method: `grpo+correction=tis+correction-cap=3`. The sampler (
 log-probs than the trainer, even with the same weights; the correction weighs each token by what it did otherwise. With
 rho = pi_old / pi_sampler, a constant of the loss, the surrogate is multiplied, after its clip, by
 
-| `correction` | rho of | weight | TRL 1.16.0 | verl 0.9.1 |
-| --- | --- | --- | --- | --- |
-| `tis` | token | rho held in [floor, cap] | `token_truncate` | `rollout_is=token` |
-| `icepop` | token | rho, 0 outside [floor, cap] | `token_mask` | the same, two thresholds |
-| `seq-tis` | sequence: product | rho held in [floor, cap] | `sequence_truncate` | `rollout_is=sequence` |
-| `seq-mis` | sequence: product | rho, 0 outside [floor, cap] | `sequence_mask` | the same, two thresholds |
-| `token-rs` | token | 1, 0 outside [floor, cap] | - | `rollout_rs=token_k1` |
-| `seq-rs` | sequence: product | 1, 0 outside [floor, cap] | - | `rollout_rs=seq_sum_k1` |
-| `geo-rs` | sequence: geometric mean | 1, 0 outside [floor, cap] | - | `rollout_rs=seq_mean_k1` |
+"""
+CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
+    "tis": ("token", "rho held in [floor, cap]", "`token_truncate`", "`rollout_is=token`"),
+    "icepop": ("token", "rho, 0 outside [floor, cap]", "`token_mask`", "the same, two thresholds"),
+    "seq-tis": ("sequence: product", "rho held in [floor, cap]", "`sequence_truncate`", "`rollout_is=sequence`"),
+    "seq-mis": ("sequence: product", "rho, 0 outside [floor, cap]", "`sequence_mask`", "the same, two thresholds"),
+    "token-rs": ("token", "1, 0 outside [floor, cap]", "-", "`rollout_rs=token_k1`"),
+    "seq-rs": ("sequence: product", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_sum_k1`"),
+    "geo-rs": ("sequence: geometric mean", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_mean_k1`"),
+}
+CORRECTION_END = f"""
+A `rejection` multiplies the weight of a `correction` by that of a second one, `token-rs`, `seq-rs` or `geo-rs`:
+`correction=tis+rejection=geo-rs` is verl's preset `decoupled_geo_rs_token_tis`. The bounds above are those that a kind
+brings along; a key names them where they are not 2 and none. A bound of `geo-rs` beyond {1 / WIDEST_MEAN:g} or
+{WIDEST_MEAN:g} is refused: engine and trainer differ by .01 to .02 nats a token, and it would reject nothing.
 
 A corrected method needs `sampling_logp`. Where the frameworks differ: [names.md](names.md#rollout-correction).
 """
@@ -85,9 +96,15 @@ def methods_page() -> str:
             *(method_section(entry, shared) for entry in entries),
             "## Options of several methods\n",
             table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, shared)),
-            CORRECTION_INTRO,
+            CORRECTION_INTRO
+            + table(
+                ("`correction`", "rho of", "weight", "floor, cap", "their source", "TRL 1.16.0", "verl 0.9.1"),
+                map(_correction, BOUNDS),
+            )
+            + CORRECTION_END,
             table(
-                ("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, CORRECTION)
+                ("option", "default", "allowed", "TEPO prints", "original", "why this default"),
+                map(_row, (*CORRECTION, *REJECTION)),
             ),
             "## Formulas\n",
             table(("part", "formula"), formulas(entries)),
@@ -161,6 +178,12 @@ def _row(option: Option) -> list[str]:
         reading = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))"
     default = option.spell(option.default)
     return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, option.why]
+
+
+def _correction(kind: str) -> tuple[str, ...]:
+    cap, floor, source = BOUNDS[kind]
+    rho, weight, trl, verl = CORRECTION_KINDS[kind]
+    return f"`{kind}`", rho, weight, f"{FLOOR.spell(floor)}, {CAP.spell(cap)}", source, trl, verl
 
 
 def _at_default(option: Option) -> str:

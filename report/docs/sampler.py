@@ -104,6 +104,11 @@ The sampler's own log-probabilities are known to the trainer, which weighs or ma
 ([readings.md](readings.md)). `own ratio`: no correction, but the method's old policy is the sampler, so that its
 own weight corrects. Responses of {LENGTH} tokens; bias by sampler, and noise under `temperature {TEMPERATURE}`.
 
+Each kind has the bounds of its source ([methods.md](methods.md#rollout-correction)). A bound that is not reached
+changes nothing: ratios under these samplers hardly leave [0.5, 2], so that `token-rs` and `seq-rs` equal no correction
+and `icepop` equals `tis`. The bounds of `geo-rs` are meant for an engine nearer to the policy: from `float8` on it
+rejects most or all responses, and a bias near 1 means that hardly any gradient is left.
+
 """
 
 
@@ -147,7 +152,7 @@ def _says(rows: Sequence[Row]) -> str:
         short_sequence=_short(at["weights", min(LENGTHS), OLD, sequence].bias),
         short_token=_short(at["weights", min(LENGTHS), OLD, TOKEN_WEIGHT].bias),
         **{f"{key}_bias": _short(row.bias) for key, row in method.items()},
-        **{f"{key}_cosine": f"{row.cosine:.2f}" for key, row in method.items()},
+        **{f"{key}_cosine": _cosine(row) for key, row in method.items()},
     )
 
 
@@ -167,8 +172,12 @@ def _by_sampler(rows: Sequence[Row], shown: str, *, cosine: bool) -> str:
         last = cells[loss, own, shown]
         label = f"`{loss}`" + (", own ratio" if own else "")
         figures = [_short(cells[loss, own, name].bias) for name in names]
-        lines.append((label, *figures, _short(last.noise), *([f"{last.cosine:.2f}"] if cosine else [])))
+        lines.append((label, *figures, _short(last.noise), *([_cosine(last)] if cosine else [])))
     return table(["loss", *names, "noise", *(["cosine"] if cosine else [])], lines)
+
+
+def _cosine(row: Row) -> str:
+    return "-" if row.cosine is None else f"{row.cosine:.2f}"
 
 
 def _short(x: float) -> str:

@@ -115,11 +115,23 @@ def test_settings_that_nothing_would_read_are_refused(verl_register: Any) -> Non
     cases: dict[str, dict[str, Any]] = {
         "loss_agg_mode: 'seq-mean-token-sum' is not read": {"loss_agg_mode": "seq-mean-token-sum"},
         "rollout_is: its weights are not read": {"rollout_is_weights": torch.ones_like(fields["logp"])},
-        "adv_estimator: differs between tokens": {"advantages": torch.randn_like(fields["logp"])},
     }
     for message, changes in cases.items():
         with pytest.raises(tepo_bench.ConfigError, match=message):
             call("tepo_bench/grpo", fields, slice(None), **changes)
+
+
+def test_an_advantage_for_each_token_and_a_micro_batch_without_totals_are_taken(verl_register: Any) -> None:
+    """verl's token-wise estimators; and verl's configuration before it has filled `global_batch_info`."""
+    import torch
+
+    fields, method = random_fields(5), tepo_bench.parse("grpo")
+    spread = torch.randn(fields["logp"].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    batch = tepo_bench.Batch(**fields | {"advantage": spread})
+    empty = SimpleNamespace(global_batch_info={}, loss_scale_factor=MAX_TOKENS)
+    for changes in ({}, {"config": empty}):
+        loss, _ = call("tepo_bench/grpo", fields, slice(None), advantages=spread, **changes)
+        torch.testing.assert_close(loss, method.loss(batch), rtol=1e-12, atol=1e-14)
 
 
 def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         make(root, (1, 2))
         build.main(["--results", str(root)])
         yield root
-    catalog.parse.cache_clear()
+    catalog._parse.cache_clear()
 
 
 def opened(visit: Visit, root: Path, query: str = "") -> Page:

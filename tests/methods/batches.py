@@ -84,6 +84,7 @@ def random_fields(
         # last, and from a generator of its own: the numbers above are older
         "sampling_logp": pick(old_full) + 0.5 * torch.randn(rows, width, generator=other, dtype=torch.float64),
     }
+    fields["sampling_logp"].clamp_(max=0.0)
     for name, value in fields.items():
         noise = 3 * normal(*value.shape) if padding is None else torch.full_like(value, padding)
         keep = mask if value.dim() == 2 else mask[..., None]

@@ -86,15 +86,27 @@ Value = Callable[[Case, int, int], float]
 # ---- rollout correction: weights of TRL 1.16.0's documentation and of verl 0.9.1's rollout_corr_math.md ----
 
 
+BOUNDS = {  # of each kind: at most, at least
+    "tis": (2.0, None), "seq-tis": (2.0, None), "seq-mis": (3.0, None), "icepop": (5.0, 0.5),
+    "token-rs": (2.0, 0.5), "seq-rs": (2.0, 0.5), "geo-rs": (1.001, 0.999),
+}  # fmt: skip
+
+
 def correction(c: Case, i: int, t: int) -> float:
-    """The weight of token t for rho = pi_old / pi_sampler; 1 without a correction."""
-    kind = c.settings.get("correction", "none")
+    """The weight of token t for rho = pi_old / pi_sampler, times that of a rejection; 1 without a correction."""
+    return one_correction(c, i, t, "correction") * one_correction(c, i, t, "rejection")
+
+
+def one_correction(c: Case, i: int, t: int, which: str) -> float:
+    kind = c.settings.get(which, "none")
     if kind == "none":
         return 1.0
     d = [a - b for a, b in zip(c.now.old[i], c.now.sampler[i], strict=True)]
     whose = {"tis": d[t], "icepop": d[t], "token-rs": d[t], "geo-rs": sum(d) / len(d)}
     rho = math.exp(whose.get(kind, sum(d)))
-    cap, floor = c.settings.get("correction-cap", 2.0), c.settings.get("correction-floor")
+    cap, floor = (
+        c.settings.get(f"{which}-{end}", bound) for end, bound in zip(("cap", "floor"), BOUNDS[kind], strict=True)
+    )
     top, bottom = math.inf if cap is None else cap, 0.0 if floor is None else floor
     if kind.endswith("tis"):
         return max(bottom, min(rho, top))

@@ -102,7 +102,9 @@ def swap_kl(method: Method) -> Method | None:
         if penalty.settings["anchor"] == "old":
             return {"log_ratio_BT": -t.log_ratio_BT}
         assert t.batch.ref_logp is not None
-        return {"batch": replace(t.batch, ref_logp=2 * t.batch.logp.detach() - t.batch.ref_logp)}
+        down = 50.0  # both log-probs as far down: none is above 0, and their difference stays
+        logp, ref_logp = t.batch.logp, t.batch.ref_logp
+        return {"batch": replace(t.batch, logp=logp - down, ref_logp=2 * logp.detach() - ref_logp - down)}
 
     return with_parts(method, penalties=(seen_through(penalty, swapped),))
 

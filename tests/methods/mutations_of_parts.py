@@ -245,6 +245,8 @@ def correction_changed(method: Method, **settings: Any) -> Method | None:
     if part is None or all(part.settings[name] == value for name, value in settings.items()):
         return None
     bounds = {"cap", "floor"} - settings.keys()
+    if "rejection" not in settings and "rejection" in part.settings:
+        return None  # what a rejection leaves out, another first weight may leave out too
     if {part.settings["action"], settings.get("action")} == {"truncate", "mask"} and not any(
         part.settings[bound] is not None for bound in bounds
     ):
@@ -257,6 +259,11 @@ def _without_bound(method: Method, bound: str) -> Method | None:
     return correction_changed(method, **{bound: None})
 
 
+MUTATIONS["forget the rejection"] = lambda m: (
+    None
+    if m.parts.correction is None or "rejection" not in m.parts.correction.settings
+    else correction_changed(m, rejection=None)
+)
 MUTATIONS["correct nothing"] = lambda m: None if m.parts.correction is None else with_parts(m, correction=None)
 for _level in ("token", "sequence", "mean"):
     MUTATIONS[f"correct by the ratio of: {_level}"] = functools.partial(correction_changed, level=_level)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.methods.batches import MAX_TOKENS
@@ -201,12 +201,19 @@ def tepo_steer(c: Case) -> float:
 
     def omega(c: Case, i: int, t: int) -> float:
         p = math.exp(c.held.logp[i][t])
-        return abs(c.now.advantage[i] * (1 - p) * (c.held.logp[i][t] + c.held.entropy[i][t]))
+        ratio = p / math.exp(c.now.old[i][t]) if c.settings.get("omega") == "ratio" else 1.0
+        return abs(c.now.advantage[i] * ratio * (1 - p) * (c.held.logp[i][t] + c.held.entropy[i][t]))
 
-    top = max(0.02, max(omega(c, i, t) for i, t in c.every()))
+    every = [omega(c, i, t) for i, t in c.every()]
+    top = max(0.02, *every)
 
     def weight(c: Case, i: int, t: int) -> float:
-        if c.settings.get("map", "exp") == "linear":
+        kind = c.settings.get("map", "exp")
+        if kind == "min-max":
+            width = max(every) - min(every)
+            most = 2 - least
+            return most - (most - least) * (omega(c, i, t) - min(every)) / width if width else 1.0
+        if kind == "linear":
             return 1 - (1 - least) * omega(c, i, t) / top
         return clip(math.exp(math.log(least) / top * omega(c, i, t)), least, 1.0)
 
@@ -232,6 +239,8 @@ def dppo(kind: str) -> Callable[[Case], float]:
     """2602.04879, section 5.4: sg[min(r, cap)] A log pi on the tokens inside the trust region."""
 
     def loss(c: Case) -> float:
+        if c.settings.get("dppo-anchor") == "sampler":
+            c = replace(c, **{b: replace(x, old=x.sampler) for b, x in (("now", c.now), ("held", c.held))})
         near = binary_divergence(kind, c.settings["low"], c.settings["high"])
         cap = math.inf if c.settings["cap"] is None else c.settings["cap"]
         x = weighted_log_likelihood(token_ratio, math.inf, cap - 1)
@@ -329,13 +338,17 @@ def by_length(reward: Numbers, group: Sequence[int], lengths: Sequence[int], set
 
 
 def whitened(baseline: bool) -> Advantage:
-    """(b - mean) / sqrt(var + 1e-8) over every token of the batch, each with its response's b (2501.03262)."""
+    """(b - mean) / sqrt(var + 1e-8) over every token of the batch, each with its response's b (2501.03262).
+
+    Reading whiten-std (R37): the variance divides by tokens - 1 or by tokens.
+    """
 
     def advantage(reward: Numbers, group: Sequence[int], lengths: Sequence[int], settings: Settings) -> list[float]:
         b = [r - sum(p) / len(p) if baseline else r for r, p in zip(reward, groups(reward, group), strict=True)]
         tokens = [x for x, n in zip(b, lengths, strict=True) for _ in range(n)]
         mean = sum(tokens) / len(tokens)
-        variance = sum((x - mean) ** 2 for x in tokens) / (len(tokens) - 1)
+        degrees = 0 if settings.get("whiten-std") == "biased" else 1
+        variance = sum((x - mean) ** 2 for x in tokens) / (len(tokens) - degrees)
         return [(x - mean) / math.sqrt(variance + 1e-8) for x in b]
 
     return advantage
@@ -407,7 +420,13 @@ MEANS: dict[str, dict[str, Settings]] = {
         "cap": {"low": None, "high": 3.0},
     },
     "ent-coef": {"1e-3": {"coefficient": 1e-3}, "1e-4": {"coefficient": 1e-4}, "5e-3": {"coefficient": 5e-3}},
-    "steer": {"token": {"ratio": "token"}, "linear": {"map": "linear"}, "0.7": {"lambda-min": 0.7}},
+    "steer": {
+        "token": {"ratio": "token"},
+        "linear": {"map": "linear"},
+        "min-max": {"map": "min-max"},
+        "ratio": {"omega": "ratio"},
+        "0.7": {"lambda-min": 0.7},
+    },
     "panel-b-base": {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}},
     "cov-clip": {"clip-higher": HIGHER},
     "gmpo-eps": {"original": {"low": 0.4, "high": 0.4}, "verl": {"low": 0.2, "high": 0.2}},

@@ -9,6 +9,7 @@ import torch
 
 from methods import catalog
 from methods.batch import Batch
+from methods.parts.entropy import logp_and_entropy
 from records.errors import BenchError
 from tests.methods import subjects
 from tests.methods.batches import Fields, random_fields, refill
@@ -176,7 +177,7 @@ def test_a_ratio_that_overflows_is_not_passed_on(key: str) -> None:
 
 
 def test_entropies_in_half_precision_need_a_tolerance() -> None:
-    half: Fields = {n: v.bfloat16() if v.is_floating_point() else v for n, v in GOOD.items()}
+    half: Fields = GOOD | {name: GOOD[name].bfloat16() for name in ("entropy", "old_entropy")}
     with pytest.raises(BenchError, match="dh-tol"):
         catalog.parse("tepo").loss(batch_of(catalog.parse("tepo"), half))
     catalog.parse("tepo+dh-tol=0.01").loss(batch_of(catalog.parse("tepo+dh-tol=0.01"), half))
@@ -197,7 +198,79 @@ def test_a_group_of_one_response(key: str) -> None:
         catalog.parse(key).advantage(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0, 0, 7]))
 
 
+PAIR = torch.tensor([0, 0])
+
+
+@pytest.mark.parametrize("key", ["grpo", "gpg", "opo", "reinforce_pp", "maxrl", "rloo"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([1.0, 0.0], PAIR, PAIR + 1), ["reward", "list", "tensor", "(B,)"]),
+        ((None, PAIR, PAIR + 1), ["reward", "NoneType"]),
+        ((torch.ones(2, 1), PAIR, PAIR + 1), ["reward", "(2, 1)", "(B,)"]),
+        ((torch.ones(2, dtype=torch.complex64), PAIR, PAIR + 1), ["reward", "complex64", "float32"]),
+        ((torch.ones(2), [0, 0], PAIR + 1), ["group", "list", "(2,)"]),
+        ((torch.ones(2), PAIR.float(), PAIR + 1), ["group", "float32", "int64"]),
+        ((torch.ones(2), torch.tensor([0, 0, 0]), PAIR + 1), ["group", "(3,)", "(2,)"]),
+        ((torch.ones(2), PAIR, [3, 4]), ["lengths", "list", "(2,)"]),
+        ((torch.ones(2), PAIR, torch.tensor([3, 4, 5])), ["lengths", "(3,)", "(2,)"]),
+    ],
+)
+def test_what_is_no_reward_group_or_length_is_refused_in_a_line(
+    key: str, arguments: tuple[Any, ...], words: list[str]
+) -> None:
+    with pytest.raises(BenchError) as caught:
+        catalog.parse(key).advantage(*arguments)
+    assert "\n" not in str(caught.value)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+# ---- counts, states and tokens ----
+
+
+@pytest.mark.parametrize("count", [-5, 0, float("nan"), float("inf"), torch.tensor(-5)])
+@pytest.mark.parametrize("name", ["tokens", "sequences"])
+@pytest.mark.parametrize("key", ["grpo", "gspo", "tepo"])
+def test_a_count_that_is_none_is_refused(key: str, name: str, count: Any) -> None:
+    """Also where the method divides by the other one: a sign that flips is found nowhere else."""
+    method = catalog.parse(key)
+    with pytest.raises(BenchError, match=rf"^{key}: {name}: got .*, expected .* above 0"):
+        method.loss(batch_of(method, GOOD), **{name: count})
+
+
+HEAD = {"hidden": torch.zeros(2, 3, 4), "weight": torch.zeros(5, 4), "token": torch.zeros(2, 3, dtype=torch.long)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden": torch.zeros(2, 4, 4)}, ["hidden", "(2, 4, 4)", "(2, 3, 4)"]),  # one position too many
+        ({"hidden": torch.zeros(2, 3, 5)}, ["hidden", "(2, 3, 5)", "(2, 3, 4)"]),
+        ({"hidden": None}, ["hidden", "NoneType"]),
+        ({"hidden": torch.zeros(2, 3, 4).bfloat16()}, ["hidden", "bfloat16", "float32", "weight"]),
+        ({"weight": torch.zeros(4)}, ["weight", "(4,)", "(V, D)"]),
+        ({"token": [[0, 1, 2], [3, 4, 0]]}, ["token", "list"]),
+        ({"token": torch.zeros(2, 3)}, ["token", "float32", "int64"]),
+        ({"temperature": 0.0}, ["temperature", "0.0", "above 0"]),
+        ({"temperature": float("nan")}, ["temperature", "nan", "above 0"]),
+        ({"chunk": 0}, ["chunk", "0", "above 0"]),
+    ],
+)
+def test_states_and_tokens_that_do_not_belong_together(changes: dict[str, Any], words: list[str]) -> None:
+    logp_and_entropy(**HEAD)
+    with pytest.raises(BenchError) as caught:
+        logp_and_entropy(**HEAD | changes)
+    assert "\n" not in str(caught.value)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
 # ---- keys ----
+
+
+@pytest.mark.parametrize("text", [None, 3, ["tepo"], b"tepo"])
+def test_a_key_that_is_no_text(text: Any) -> None:
+    with pytest.raises(BenchError, match=rf"method: got {type(text).__name__}, expected a text"):
+        catalog.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +278,8 @@ def test_a_group_of_one_response(key: str) -> None:
     [
         ("tepoo", ["tepoo", "nearest: tepo"]),
         ("gspro", ["gspro", "nearest: gspo"]),
+        ("TEPO", ["TEPO", "nearest: tepo"]),
+        ("DAPO+beta=1", ["DAPO", "nearest: dapo"]),
         ("tepo+bta=1", ["tepo", "bta", "nearest: beta"]),
         ("tepo+kl-estimator=k4", ["tepo", "kl-estimator", "k4", "k3", "nearest: k"]),
         ("tepo+seq-eps=gsp", ["tepo", "seq-eps", "nearest: gspo"]),
@@ -221,7 +296,17 @@ def test_a_group_of_one_response(key: str) -> None:
         ("grpo+correction=tsi", ["grpo", "correction", "'tsi'", "icepop", "nearest: tis"]),
         ("grpo+correction-cap=3", ["grpo", "correction-cap", "correction=none"]),
         ("grpo+correction=none+correction-floor=1", ["grpo", "correction-floor", "correction=none"]),
-        ("grpo+correction=icepop+correction-floor=2", ["correction-floor", "2", "correction-cap"]),
+        ("grpo+correction=icepop+correction-floor=2", ["grpo", "correction-floor", "2", "at most 1"]),
+        ("grpo+correction=tis+correction-cap=0.5", ["grpo", "correction-cap", "0.5", "at least 1"]),
+        ("grpo+correction=tis+correction-cap=1+correction-floor=1", ["correction-floor", "1", "correction-cap"]),
+        ("grpo+correction=geo-rs+correction-cap=2", ["correction-cap", "got 2", "0.8 to 1.25", "1.001"]),
+        ("grpo+correction=geo-rs+correction-floor=0.5", ["correction-floor", "got 0.5", "0.8 to 1.25", "0.999"]),
+        ("grpo+correction=tis+rejection=geo-rs+rejection-cap=5", ["rejection-cap", "got 5", "0.8 to 1.25"]),
+        ("grpo+correction=seq-rs+correction-cap=none+correction-floor=none", ["seq-rs", "rejects nothing", "set "]),
+        ("grpo+rejection=geo-rs", ["grpo", "rejection", "correction=none"]),
+        ("grpo+correction=tis+rejection-cap=3", ["grpo", "rejection-cap", "rejection=none"]),
+        ("grpo+correction=tis+rejection=tis", ["grpo", "rejection", "'tis'", "geo-rs"]),
+        ("dppo_tv+dppo-anchor=sampler+correction=tis", ["correction=tis", "dppo-anchor=sampler"]),
         ("grpo+correction=tis+correction-on=objective", ["grpo", "correction-on", "penalty"]),
     ],
 )
@@ -276,8 +361,13 @@ def test_the_canonical_key_parses_to_itself(text: str) -> None:
         ("tepo+seq-eps=gspo", "tepo+low=3e-4+high=4e-4"),
         ("tepo+seq-eps=clip-higher", "tepo"),
         ("tepo_line21", "tepo+gradient=alg1_line21"),
+        ("dapo", "grpo"),
         ("tepo+correction=none", "tepo"),
         ("tepo+correction=tis+correction-cap=2.0", "tepo+correction-floor=none+correction=tis"),
+        ("grpo+correction=icepop", "grpo+correction=icepop+correction-cap=5+correction-floor=0.5"),
+        ("grpo+correction=seq-mis", "grpo+correction=seq-mis+correction-cap=3+correction-floor=none"),
+        ("grpo+correction=geo-rs", "grpo+correction-cap=1.001+correction-floor=0.999+correction=geo-rs"),
+        ("grpo+correction=tis+rejection=none", "grpo+correction=tis"),
     ],
 )
 def test_two_spellings_of_one_method_have_one_key(a: str, b: str) -> None:

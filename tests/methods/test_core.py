@@ -19,6 +19,7 @@ from methods.batch import Batch
 from methods.diagnostics import NAMES
 from methods.entry import CatalogEntry
 from methods.options import Option
+from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS, Reading
 from records.errors import ConfigError, CorruptInputError
@@ -35,14 +36,14 @@ def fields(**changes: Any) -> dict[str, Any]:
     draw = torch.Generator().manual_seed(5)
     noise = [torch.randn(4, 3, generator=draw, dtype=torch.float64) * mask for _ in range(5)]
     given = {
-        "logp": noise[0] - 1,
-        "old_logp": noise[0] - 1 + 0.2 * noise[1],
+        "logp": (noise[0] - 1).clamp(max=0.0),
+        "old_logp": (noise[0] - 1 + 0.2 * noise[1]).clamp(max=0.0),
         "advantage": torch.tensor([1.0, -1.0, 0.5, -0.5], dtype=torch.float64),
         "mask": mask,
         "group": torch.tensor([0, 0, 1, 1]),
         "entropy": noise[2].abs(),
         "old_entropy": noise[3].abs(),
-        "ref_logp": noise[4] - 1,
+        "ref_logp": (noise[4] - 1).clamp(max=0.0),
         "max_tokens": 3,
     }
     return given | changes
@@ -209,7 +210,7 @@ def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
 
 
 def test_reading_ids_are_complete_and_unique() -> None:
-    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 36)] + [f"E{n}" for n in range(1, 12)]
+    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 38)] + [f"E{n}" for n in range(1, 12)]
     assert len(NAMED) == len(READINGS)
 
 
@@ -275,6 +276,22 @@ def test_generated_pages_are_up_to_date() -> None:
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
         ({"old_logp": torch.zeros(4, 3, requires_grad=True)}, ["old_logp", "gradient"]),
         ({"max_tokens": 2}, ["mask", "row 0", "3 tokens", "max_tokens is 2"]),
+        ({"groups": -1}, ["groups", "-1"]),
+        (with_value("logp", (0, 1), 1.0), ["logp", "1.0 at [0, 1]", "at most 0"]),
+        (with_value("old_logp", (3, 0), 0.01), ["old_logp", "0.01 at [3, 0]", "at most 0"]),
+        (with_value("ref_logp", (1, 1), 1.0), ["ref_logp", "1.0 at [1, 1]", "at most 0"]),
+        ({"sampling_logp": torch.ones(4, 3)}, ["sampling_logp", "1.0 at [0, 0]", "at most 0"]),
+        ({"logp": None}, ["logp", "NoneType", "(B, T)"]),
+        ({"advantage": None}, ["advantage", "NoneType", "(4,)"]),
+        ({"advantage": [1.0, -1.0, 0.5, -0.5]}, ["advantage", "list", "(4,)"]),
+        ({"advantage": torch.zeros(4, 2)}, ["advantage", "(4, 2)", "(4, 3)"]),
+        ({"advantage": torch.tensor([1, -1, 1, -1])}, ["advantage", "torch.int64", "torch.float32"]),
+        ({"mask": [[True] * 3] * 4}, ["mask", "list", "(4, 3)"]),
+        ({"group": torch.zeros(4)}, ["group", "torch.float32", "torch.int64"]),
+        ({"group": [0, 0, 1, 1]}, ["group", "list"]),
+        ({"logp": fields()["logp"].bfloat16()}, ["logp", "torch.bfloat16", "torch.float32"]),
+        ({"old_logp": fields()["old_logp"].half()}, ["old_logp", "torch.float16", "torch.float32"]),
+        ({"logp": fields()["group"][:, None].expand(4, 3)}, ["logp", "torch.int64", "torch.float32"]),
     ],
 )
 def test_a_bad_batch_is_refused_by_name_and_index(changes: dict[str, Any], words: list[str]) -> None:
@@ -325,7 +342,7 @@ def test_a_micro_batch_of_the_group_scope_needs_the_groups_counts() -> None:
 
 
 def test_half_precision_entropies_need_a_stated_tolerance() -> None:
-    half = {name: x.bfloat16() for name, x in fields().items() if name not in ("mask", "group", "max_tokens")}
+    half = {name: fields()[name].bfloat16() for name in ("entropy", "old_entropy")}
     with pytest.raises(ConfigError, match="dh-tol"):
         catalog.parse("tepo").loss(Batch(**fields(**half)))
     assert math.isfinite(catalog.parse("tepo+dh-tol=0.01").loss(Batch(**fields(**half))))
@@ -344,7 +361,7 @@ def test_an_advantage_that_weighs_by_length_refuses_to_guess_it(key: str) -> Non
     reward, group = torch.tensor([1.0, 0.0]), torch.tensor([0, 0])
     with pytest.raises(ConfigError, match="lengths: needed by the advantage"):
         catalog.parse(key).advantage(reward, group)
-    for wrong in ([3, 0], [3, 2, 1]):
+    for wrong in ([3, 0], [3.0, math.nan], [math.inf, 2.0]):
         with pytest.raises(CorruptInputError, match="lengths: expected 2 numbers of at least 1"):
             catalog.parse(key).advantage(reward, group, torch.tensor(wrong))
 
@@ -418,7 +435,7 @@ def test_the_samplers_diagnostics_by_hand() -> None:
     gap = torch.zeros(20, 10, dtype=torch.float64)
     gap[3, 4], gap[7, 0], gap[9, 9] = 1.0, -1.0, 3.0
     batch = Batch(
-        logp=old + 0.3,  # the current policy does not matter
+        logp=old - 0.3,  # the current policy does not matter
         old_logp=old,
         advantage=torch.ones(20, dtype=torch.float64),
         mask=torch.ones(20, 10, dtype=torch.bool),
@@ -437,12 +454,27 @@ def test_the_samplers_diagnostics_by_hand() -> None:
 
 @pytest.mark.parametrize("key", catalog.keys())
 def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_records(key: str) -> None:
-    plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=icepop")
+    plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=tis")
     assert plain.parts.correction is None
     assert not any("correction" in name for name in (*plain.params, *plain.readings, *plain.needs))
-    assert corrected.key == f"{key}+correction=icepop"
+    assert corrected.key == f"{key}+correction=tis"
     assert corrected.params["correction-cap"] == 2.0
+    assert not any("rejection" in name for name in corrected.params)
     assert corrected.needs == plain.needs | {"sampling_logp"}
+
+
+def test_every_kind_of_correction_has_its_sources_bounds_and_a_key_that_tells_them() -> None:
+    """The sources are looked up in `docs/names.md`; here is that a folder's name cannot mean two things."""
+    for kind, (cap, floor, source) in corrections.BOUNDS.items():
+        for name in ("correction", "rejection")[: 1 + (kind in corrections.REJECTIONS)]:
+            first = "" if name == "correction" else "+correction=tis"
+            method = catalog.parse(f"grpo{first}+{name}={kind}")
+            assert (method.params[f"{name}-cap"], method.params[f"{name}-floor"]) == (cap, floor), kind
+            told = [f"{name}-cap={cap:g}"] * (cap != 2.0) + [f"{name}-floor={floor}"] * (floor is not None)
+            assert all(bound in method.key for bound in told), method.key
+            old = catalog.parse(f"grpo{first}+{name}={kind}+{name}-cap=1.2+{name}-floor=none")
+            assert (old.params[f"{name}-floor"], old.key == method.key) == (None, False)
+        assert source
 
 
 @pytest.mark.parametrize("key", catalog.keys())

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from methods import catalog
-from methods.parts import Terms, ratios, reducers
+from methods.parts import Terms, masks, penalties, ratios, reducers
+from records.errors import BenchError
 from tests.methods import reference, subjects
 from tests.methods.batches import MAX_TOKENS, Fields, on_policy, random_fields, rows
 from tests.methods.subjects import Outcome, assert_same, batch_of, distance, evaluate
@@ -204,6 +205,7 @@ def test_p9_group_and_minibatch_means_agree_when_groups_hold_equally_many_tokens
     balanced = rows(RAGGED, torch.arange(8))
     balanced["mask"] = balanced["mask"].clone()
     balanced["mask"][4:] = balanced["mask"][:4].flip(0)
+    balanced |= {name: -balanced[name].abs() for name in ("logp", "old_logp")}  # what was padding is now a token
     assert len(set(lengths(balanced).flatten().tolist())) > 1
     same("grpo+agg-scope=group", "grpo", balanced)
     differ("grpo+agg-scope=group", "grpo", RAGGED, by=0.05)
@@ -225,6 +227,35 @@ def test_p11_sequence_means_of_the_first_update_are_zero_and_token_means_are_not
 # ---- P15, P16: the masked penalty, the covariance methods ----
 
 
+@pytest.mark.parametrize("d", [-200.0, 200.0])  # in float32 exp is infinite from 88.7 on
+@pytest.mark.parametrize("estimator", ["k3", "k3_is", "abs", "k1", "k2"])
+@pytest.mark.parametrize("key", ["tepo", "tepo_kl_neg", "tepo_kl_both", "tepo+kl-anchor=ref"])
+def test_p15_a_token_outside_the_mask_pays_nothing_however_far_it_is(key: str, estimator: str, d: float) -> None:
+    method = catalog.parse(f"{key}+beta=0.5+kl-estimator={estimator}")
+    fields = random_fields(106, dtype=torch.float32)
+    mask = method.parts.penalties[0].settings["mask"](Terms(batch_of(method, fields), method.parts))
+    row, column = (fields["mask"] & ~mask).nonzero()[0].tolist()
+    assert bool((fields["mask"] & mask).any())
+    for name in ("logp", "old_logp", "ref_logp"):
+        fields[name] = fields[name].clone()
+        fields[name][row, column] = -1.0
+    fields["logp" if d < 0 else "old_logp"][row, column] = -1.0 - abs(d)
+    if "ref" in key and d > 0:
+        fields["ref_logp"][row, column] = -1.0 - d
+    got, without = outcome(method.key, fields), outcome("tepo_nokl", fields)
+    assert float(got[1]["logp"][row, column]) == float(without[1]["logp"][row, column])
+    assert got[0] != without[0]
+    wide = {n: x.double() if x.is_floating_point() else x for n, x in fields.items()}
+    assert_same(got, outcome(method.key, wide), torch.float32)
+
+
+def test_p15_a_weight_is_no_mask_of_a_kl() -> None:
+    penalty = penalties.kl(beta=1.0, estimator="k3", anchor="old", mask=masks.short_of_entropy(target=0.2))
+    method = replace(catalog.parse("tepo"), parts=replace(catalog.parse("tepo").parts, penalties=(penalty,)))
+    with pytest.raises(BenchError, match="short_of_entropy: a weight"):
+        method.loss(batch_of(method, RAGGED))
+
+
 @pytest.mark.parametrize("key", ["tepo", "tepo_kl_neg", "tepo_kl_both"])
 def test_p15_tepo_is_tepo_without_kl_when_nothing_is_masked(key: str) -> None:
     same(f"{key}+beta=1", "tepo_nokl", FIRST)
@@ -241,22 +272,25 @@ def test_p15_no_token_is_masked_at_ratio_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "change", "inside"),
+    ("dtype", "precision", "change", "inside"),
     [
-        (torch.float64, 1e-12, True),
-        (torch.float32, 5e-7, False),  # rounding of two passes over the same state
-        (torch.float32, 5e-6, True),
+        (torch.float64, None, 1e-12, True),
+        (torch.float32, None, 5e-7, False),  # rounding of two passes over the same state
+        (torch.float32, None, 5e-6, True),
+        (torch.float32, "bfloat16", 5e-7, False),  # of passes in bfloat16 in the same micro-batch, which repeat
+        (torch.float32, "bfloat16", 5e-6, True),
     ],
 )
-def test_p15_the_tolerance_of_the_entropy_change_follows_the_dtype(
-    dtype: torch.dtype, change: float, inside: bool
+def test_p15_the_tolerance_of_the_entropy_change_follows_the_dtype_and_the_passes(
+    dtype: torch.dtype, precision: str | None, change: float, inside: bool
 ) -> None:
     fields = {n: v.to(dtype) if v.is_floating_point() else v for n, v in FAR.items()}
     fields |= {
         "old_entropy": torch.zeros_like(fields["entropy"]),
         "entropy": torch.full_like(fields["entropy"], -change),
     }
-    share = catalog.parse("tepo").diagnostics(batch_of(catalog.parse("tepo"), fields))["mask_fraction"]
+    batch = batch_of(catalog.parse("tepo"), fields, precision=precision)
+    share = catalog.parse("tepo").diagnostics(batch)["mask_fraction"]
     positive = ((fields["advantage"] > 0)[:, None] & fields["mask"]).sum() / fields["mask"].sum()
     assert share == pytest.approx(float(positive) if inside else 0.0)
 

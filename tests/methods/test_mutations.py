@@ -13,7 +13,8 @@ CORRECTED = (
     "grpo+correction=icepop+correction-floor=0.6",
     "gspo+correction=seq-tis",
     "kl_cov+correction=tis+correction-on=objective",
-    "grpo+correction=geo-rs+correction-cap=1.1",
+    "grpo+correction=geo-rs+correction-cap=1.2+correction-floor=0.85",
+    "grpo+correction=tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
 )
 
 

@@ -23,6 +23,8 @@ BATCHES = {
     "first": random_fields(12, longest=12, on_policy=True),
     "far": random_fields(13, longest=12, drift=1.5),
 }
+BATCHES["sampled"] = BATCHES["ragged"] | {"old_logp": BATCHES["ragged"]["sampling_logp"]}
+TOTALS = {"batch_num_tokens": int(BATCHES["ragged"]["mask"].sum()), "global_batch_size": len(BATCHES["ragged"]["mask"])}
 Numbers = list[float]
 
 
@@ -101,10 +103,12 @@ def diagnostics(key: str) -> dict[str, float | None]:
     return catalog.parse(key).diagnostics(batch_for(key, BATCHES["ragged"]))
 
 
-GIVEN = {
+GIVEN: dict[str, Any] = {
     f.__name__: f
     for f in (ours, verl, trl, trl_rloo, apart, near, advantage, verl_advantage, verl_metrics, diagnostics)
-} | {"SAME": SAME, "MAX_TOKENS": oracles.MAX_TOKENS, "WIDTH": BATCHES["ragged"]["mask"].shape[1]}  # fmt: skip
+}
+GIVEN |= {"SAME": SAME, "TOTALS": TOTALS}
+GIVEN |= {"MAX_TOKENS": oracles.MAX_TOKENS, "WIDTH": BATCHES["ragged"]["mask"].shape[1]}
 
 
 def blocks() -> list[tuple[str, str]]:

@@ -62,17 +62,22 @@ def _clip_cov(**settings: object) -> Callable[[Fields], Answer]:
     return answer
 
 
-def _rejecting(rule: str, low: float, high: float) -> Callable[[Fields], Answer]:
+def _rejecting(rule: str, low: float, high: float, **weight: object) -> Callable[[Fields], Answer]:
     """verl's vanilla loss after rejection, over all tokens: its own mean is over those that are left (a trap, below).
 
     Its k1 is log pi_sampler / pi_old: bounds of rho are the reciprocals of its thresholds.
     """
 
     def answer(fields: Fields) -> Answer:
-        given = {"rollout_rs": rule, "rollout_rs_threshold": f"{1 / high}_{1 / low}"}
+        given = {"rollout_rs": rule, "rollout_rs_threshold": f"{1 / high}_{1 / low}"} | weight
         return verl("vanilla", fields, correction=given, totals={"batch_num_tokens": int(fields["mask"].sum())})
 
     return answer
+
+
+def _bypassing(name: str, **settings: object) -> Callable[[Fields], Answer]:
+    """verl's `bypass_mode`: the sampler's log-probs are the old ones."""
+    return lambda fields: _verl(name, **settings)(fields | {"old_logp": fields["sampling_logp"]})
 
 
 TOKEN, SEQUENCE = ({"rollout_is": level, "rollout_is_threshold": 1.5} for level in ("token", "sequence"))
@@ -91,12 +96,16 @@ CORRECTED: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     ("grpo+correction=seq-tis+correction-cap=1.5", "TRL sequence_truncate",
      _trl("dapo", mode="sequence_truncate", clip_max=1.5)),
     ("grpo+correction=seq-mis+correction-cap=3", "TRL sequence_mask, its default", _trl("dapo", mode="sequence_mask")),
-    ("grpo+correction=seq-mis+correction-floor=0.25", "verl, rollout_is sequence, two thresholds",
+    ("grpo+correction=seq-mis+correction-cap=2+correction-floor=0.25", "verl, rollout_is sequence, two thresholds",
      _verl("vanilla", correction={"rollout_is": "sequence", "rollout_is_threshold": "0.25_2"})),
     ("grpo+correction=token-rs+correction-floor=0.5", "verl, rollout_rs token_k1", _rejecting("token_k1", 0.5, 2)),
     ("grpo+correction=seq-rs+correction-floor=0.5", "verl, rollout_rs seq_sum_k1", _rejecting("seq_sum_k1", 0.5, 2)),
     ("grpo+correction=geo-rs+correction-cap=1.25+correction-floor=0.8", "verl, rollout_rs seq_mean_k1",
      _rejecting("seq_mean_k1", 0.8, 1.25)),
+    (f"grpo+{TIS}+rejection=geo-rs+rejection-cap=1.25+rejection-floor=0.8",
+     "verl, rollout_is token, rollout_rs seq_mean_k1", _rejecting("seq_mean_k1", 0.8, 1.25, **TOKEN)),
+    ("grpo+correction=seq-tis+correction-cap=1.5+rejection=token-rs", "verl, rollout_is sequence, rollout_rs token_k1",
+     _rejecting("token_k1", 0.5, 2, **SEQUENCE)),
     (f"grpo_2024+kl-estimator=k3_is+{TIS}", "TRL grpo, KL uncorrected",
      _trl("grpo", high=0.2, beta=0.04, bias_corrected_kl=True, mode="token_truncate", clip_max=1.5)),
     (f"gspo+{TIS}", "TRL grpo/sequence, token_truncate", _trl("grpo", "sequence", mode="token_truncate", clip_max=1.5)),
@@ -113,6 +122,10 @@ CORRECTED: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     (f"sapo+{TIS}", "verl sapo", _verl("sapo", correction=TOKEN)),
     (f"dppo_tv+{TIS}", "verl dppo_tv", _verl("dppo_tv", low=0.15, high=0.15, dual_clip=20.0, correction=TOKEN)),
     (f"dppo_kl+{TIS}", "verl dppo_kl", _verl("dppo_kl", low=0.05, high=0.05, dual_clip=20.0, correction=TOKEN)),
+    ("dppo_tv+dppo-anchor=sampler", "verl dppo_tv, bypass_mode",
+     _bypassing("dppo_tv", low=0.15, high=0.15, dual_clip=20.0)),
+    ("dppo_kl+dppo-anchor=sampler", "verl dppo_kl, bypass_mode",
+     _bypassing("dppo_kl", low=0.05, high=0.05, dual_clip=20.0)),
     (f"dro+{TIS}+correction-on=objective", "verl dro", _verl("dro", dro_beta=0.05, correction=TOKEN)),
 ]  # fmt: skip
 
@@ -367,6 +380,8 @@ def test_the_clamped_kl_equals_verl_where_its_clamp_acts(anchor: str, drift: flo
     # the surrogate stays as it is: only the anchor of the penalty is far away, by -1.5, 0 or 1.5 times the drift
     shift = 1.5 * drift * (torch.arange(fields["logp"].numel()) % 3 - 1).view_as(fields["logp"]).to(dtype)
     fields = fields | ({"ref_logp": fields["ref_logp"] + shift} if anchor == "ref" else {})
+    # all log-probs as far down, so that none is above 0
+    fields |= {n: fields[n] - 2 * drift for n in ("logp", "old_logp", "ref_logp")}
     d = (fields["logp"] - fields[name])[fields["mask"]].double()
     assert int(((-d).exp() + d - 1 > 10).sum()) >= 3
     loss, gradient = verl("gspo", fields, kl="k3", anchor=name, beta=0.3)

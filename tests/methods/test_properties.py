@@ -7,6 +7,7 @@ The quick table draws few batches per subject; the same table with many is marke
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from hypothesis import Phase, given, settings
 
 from methods import catalog
+from methods.batch import FLOATS, INTEGERS, NUMBERS
 from methods.method import Method
 from tests.methods import subjects
 from tests.methods.batches import Fields, append_empty_rows, batches, random_fields, refill, rows, widen
@@ -146,6 +148,14 @@ def diagnostics_keep_no_graph_and_are_numbers(method: Method, fields: Fields) ->
         assert value is None or (isinstance(value, float) and value == value), f"{name}: {value!r}"
 
 
+def a_pickled_method_is_the_same(method: Method, fields: Fields) -> None:
+    copy = pickle.loads(pickle.dumps(method))
+    assert copy == method
+    got, wanted = evaluate(copy, fields), evaluate(method, fields)
+    assert got[0] == wanted[0]
+    assert all(torch.equal(got[1][name], wanted[1][name]) for name in wanted[1])
+
+
 PROPERTIES: tuple[Callable[[Method, Fields], None], ...] = (
     padding_width_is_irrelevant,
     padding_content_is_irrelevant,
@@ -160,6 +170,7 @@ PROPERTIES: tuple[Callable[[Method, Fields], None], ...] = (
     own_totals_are_the_default,
     totals_may_be_tensors,
     diagnostics_keep_no_graph_and_are_numbers,
+    a_pickled_method_is_the_same,
 )
 
 
@@ -235,12 +246,67 @@ def test_a_split_beyond_scope_changes_the_loss(text: str) -> None:
     pytest.fail(f"{text}: scope is {method.scope}, but {cut.__name__} micro-batches give the same gradient")
 
 
+# ---- dtypes: what a user can pass gives what float64 gives, rounded ----
+
+
 @pytest.mark.parametrize("text", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_loss_is_a_scalar_of_the_log_probabilities_dtype(text: str, dtype: str) -> None:
     method, fields = catalog.parse(text), random_fields(61, dtype=DTYPES[dtype])
     loss = method.loss(batch_of(method, fields), generator=torch.Generator().manual_seed(0))
     assert (loss.shape, loss.dtype) == ((), DTYPES[dtype])
+    assert_same(evaluate(method, fields), evaluate(method, random_fields(61)), DTYPES[dtype])
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_an_advantage_of_every_dtype_gives_the_same_loss(text: str) -> None:
+    method, fields = catalog.parse(text), random_fields(63)
+    exact = fields | {"advantage": torch.tensor([1, -0.5, -0.5] * 3, dtype=torch.float64)}
+    wanted = evaluate(method, exact)
+    for dtype in FLOATS:
+        got = evaluate(method, exact | {"advantage": exact["advantage"].to(getattr(torch, dtype))})
+        assert got[0] == wanted[0], dtype
+        assert all(torch.equal(got[1][name], wanted[1][name]) for name in wanted[1]), dtype
+
+
+# 0 and 1 are exact in every dtype; one group is settled. Every formula of an advantage once, and every method.
+RIGHT = torch.tensor([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1])
+GROUP, LENGTHS = torch.arange(12) // 4, torch.arange(1, 13)
+ADVANTAGES = {str(catalog.parse(text).parts.advantage): text for text in subjects.variants()}
+
+
+@pytest.mark.parametrize("text", sorted({*catalog.keys(), *ADVANTAGES.values()}))
+def test_rewards_of_every_dtype_give_the_advantage_of_float64(text: str) -> None:
+    method = catalog.parse(text)
+    wanted = method.advantage(RIGHT.double(), GROUP, LENGTHS)
+    assert wanted.dtype == torch.float64
+    assert len(set(wanted.tolist())) > 1
+    for dtype in NUMBERS:
+        got = method.advantage(RIGHT.to(getattr(torch, dtype)), GROUP, LENGTHS)
+        assert got.dtype == (torch.float64 if dtype == "float64" else torch.float32), dtype
+        assert torch.equal(got, wanted.to(got.dtype)), dtype
+    for dtype in INTEGERS:
+        named = [x.to(getattr(torch, dtype)) for x in (GROUP, LENGTHS)]
+        assert torch.equal(method.advantage(RIGHT, *named), wanted.float()), dtype
+
+
+# ---- an advantage for each token ----
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_an_advantage_for_each_token(text: str) -> None:
+    """The same number on every token is the row's; and a token of its own is what its row would make of it."""
+    method, fields = catalog.parse(text), random_fields(64, drift=0.8, holes=True)
+    spread = fields["advantage"][:, None].where(fields["mask"], float("nan"))  # padding may hold anything
+    assert_same(evaluate(method, fields | {"advantage": spread}), evaluate(method, fields), torch.float64)
+    if method.scope != "token":
+        return
+    draw = torch.Generator().manual_seed(65)
+    advantage_BT = torch.randn(fields["mask"].shape, generator=draw, dtype=torch.float64)
+    got = evaluate(method, fields | {"advantage": advantage_BT})[1]["logp"]
+    columns = [evaluate(method, fields | {"advantage": column})[1]["logp"] for column in advantage_BT.unbind(1)]
+    wanted = torch.stack([columns[t][:, t] for t in range(len(columns))], 1)
+    assert distance(got, wanted) <= 32 * torch.finfo(torch.float64).eps
 
 
 @pytest.mark.parametrize("text", SHAPES)

@@ -167,7 +167,7 @@ def test_every_option_changes_something(text: str) -> None:
     for seed in range(8):  # a method that trains on few tokens rarely meets such a ratio
         fields = random_fields(seed, drift=1.2, groups=4)
         fields["old_logp"] = fields["old_logp"] - 3.0 * (torch.arange(12) % 3 == 0)[:, None]  # ratios beyond 10
-        fields["old_logp"] = fields["old_logp"] + 3.0 * (torch.arange(12) % 3 == 1)[:, None]  # and a k3 beyond 10
+        fields["logp"] = fields["logp"] - 3.0 * (torch.arange(12) % 3 == 1)[:, None]  # and a k3 beyond 10
         totals = {} if change == "agg-scope=group" else {"tokens": 100, "sequences": 30}
         a, b = (evaluate(catalog.parse(t), fields, **totals) for t in (key, text))
         if a[0] != b[0] or not torch.equal(a[1]["logp"], b[1]["logp"]):

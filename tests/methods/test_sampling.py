@@ -175,3 +175,10 @@ def test_models_that_compute_otherwise_are_refused() -> None:
     noisy = MODELS["qwen2"]().train()
     noisy.config.attention_dropout = 0.1
     assert "dropout" in str(sampling.unsupported(noisy, fine))
+    # a class of the user's own under a known name, and layers that forget what they are given to remember
+    own = type("Qwen2ForCausalLM", (transformers.Qwen2ForCausalLM,), {})
+    assert "is not transformers' class" in str(sampling.unsupported(own(built("qwen2").config), fine))
+    checkpointed = built("qwen2")
+    checkpointed.gradient_checkpointing_enable()
+    assert sampling.unsupported(checkpointed, fine) is None
+    assert "gradient checkpointing" in str(sampling.unsupported(checkpointed.train(), fine))

@@ -95,7 +95,10 @@ def test_samplers_are_as_far_as_they_say() -> None:
 
 
 def test_the_kept_figures_are_those_of_this_code() -> None:
-    """One sampler and two losses, over all policies; `python -m paper.sampler` makes the file anew."""
+    """One sampler and two losses, over all policies; `python -m paper.sampler` makes the file anew.
+
+    And the corrections at their own bounds, which are part of what the page says of them.
+    """
     forms = {name: form for name, form in weights().items() if name in (TOKEN_WEIGHT, "sequence, geometric mean")}
     again = [
         *sampler.measure("weights", 4, forms, TOKEN_WEIGHT, own_ratio=lambda *_: True, samplers=["old, KL 0.01"]),
@@ -107,11 +110,31 @@ def test_the_kept_figures_are_those_of_this_code() -> None:
             own_ratio=lambda *_: True,
             samplers=["old, KL 0.01"],
         ),
+        *sampler.measure(
+            "corrections",
+            sampler.LENGTH,
+            {key: catalog.parse(key) for key in ("grpo", "grpo+correction=geo-rs", "grpo+correction=seq-mis")},
+            "grpo",
+            own_ratio=lambda *_: False,
+            samplers=[f"temperature {sampler.TEMPERATURE}"],
+        ),
     ]
     for row in again:
         kept = sampler.row_of(row.study, row.length, row.sampler, row.loss)
         assert (kept.less_bias, kept.less_noise) == (row.less_bias, row.less_noise)
         assert (kept.bias, kept.noise) == pytest.approx((row.bias, row.noise), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name not in (EXACT, *sampler.STALE)])
+def test_the_bounds_that_act_are_those_that_the_page_names(name: str) -> None:
+    def bias(key: str) -> float:
+        return sampler.row_of("corrections", sampler.LENGTH, name, key).bias
+
+    free = bias("grpo")
+    assert [bias(f"grpo+correction={kind}") for kind in ("token-rs", "seq-rs")] == pytest.approx([free] * 2, rel=5e-3)
+    assert bias("grpo+correction=icepop") == pytest.approx(bias("grpo+correction=tis"), rel=5e-3)
+    assert bias("grpo+correction=seq-tis") < 0.9 * free
+    assert (bias("grpo+correction=geo-rs") > 0.9) == (name != "bfloat16")
 
 
 def test_every_method_is_there_or_named_as_left_out() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from methods import catalog
 from methods.training import spec
@@ -115,10 +116,40 @@ def test_memory_grows_with_what_takes_it() -> None:
     flash = memory.estimate(qwen, training(attention="flash_attention_2"), method, 79.1)
     ratio = memory.FRAGMENTATION / memory.GIB
     assert usual.phases["update"] - flash.phases["update"] == pytest.approx(3 * usual.tokens**2 * ratio)
+    sync = memory.estimate(qwen, training(offload=True), method, 79.1).phases["weight sync"]
+    embedding, bucket = 152_064 * 3584 * 4, 2 * memory.GIB
+    assert embedding == pytest.approx(2.18e9, rel=1e-3)
+    assert (sync - 2.5) * memory.GIB == pytest.approx(1.08 * (embedding + bucket) + 2 * PARAMETERS["qwen2.5_7b"])
+    assert usual.phases["weight sync"] - sync == pytest.approx(12 * qwen.parameters / 8 * ratio)
     twice = memory.estimate(qwen, training(nodes=2), method, 79.1)
     assert twice.states == pytest.approx(usual.states / 2)
     rows = memory.estimate(qwen, training(cov_scope="microbatch"), catalog.parse("clip_cov"), 79.1)
     assert rows.tokens <= 2 * (2048 + 8192)
+
+
+def test_the_bucket_of_the_weight_sync_is_verls() -> None:
+    keys = yaml.safe_load((ROOT / "methods/adapters/verl/config.yaml").read_text(encoding="utf-8"))
+    bucket = keys["actor_rollout_ref"]["rollout"]["checkpoint_engine"]["update_weights_bucket_megabytes"]
+    assert bucket * 2**20 == memory.BUCKET
+
+
+def test_attention_costs_what_sdpa_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted by torch in one layer given a mask, as packed sequences are; then 28 layers and five such passes."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    qwen, tokens = shape("qwen2.5_7b"), 128
+    heads = torch.randn(1, qwen.num_attention_heads, tokens, qwen.head_dim)
+    mask = torch.block_diag(*[torch.ones(32, 32)] * 4).bool().tril()
+    with FlopCounterMode(display=False) as counted, sdpa_kernel(SDPBackend.MATH):
+        torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+    monkeypatch.setattr(memory, "simulated", lambda *_: [[tokens, tokens], [tokens]])
+    found = memory.attention_flops(qwen, training(), catalog.parse("grpo"))
+    assert found == 3 * 5 * 28 * counted.get_total_flops()
+    monkeypatch.setattr(memory, "simulated", lambda *_: [[19_875]])
+    share = memory.attention_flops(qwen, training(), catalog.parse("grpo")) / (5 * 2 * qwen.parameters * 19_875)
+    assert share == pytest.approx(0.524, abs=1e-3)
 
 
 COMMON = {"num_attention_heads": 4, "num_key_value_heads": 2}

@@ -31,6 +31,7 @@ from workflow.estimate import World
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = load([ROOT / "config/embedded.yaml"])
 PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
+FLASH = merge({"cluster": {"attention": "flash_attention_2"}}, PAPER)
 TABLE = estimate.read()
 
 
@@ -54,7 +55,7 @@ def problems(of: World, gpus: int = 64) -> list[str]:
 
 def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
     """35 runs on 8 GPUs (33 of 7B, 2 of 8B) and 7 on 16, 72 rollouts but for the two of 132."""
-    of = world(tmp_path)
+    of = world(tmp_path, FLASH)
     trains = estimate.train(of)
     rollouts_7b, rollouts_8b, rollouts_14b = 31 * 72 + 2 * 132, 2 * 72, 7 * 72
     by_hand = (rollouts_7b * 350 * 8 + rollouts_8b * 370 * 8 + rollouts_14b * 350 * 16) / 3600
@@ -63,6 +64,25 @@ def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
     disk = estimate.disk(of, trains, 64)
     assert disk["checkpoints"] == pytest.approx(4 * (37 * 7.6e9 + 2 * 8.0e9 + 7 * 14.8e9))
     assert sum(estimate.downloads(of).values()) == pytest.approx(2 * (3 * 7.6e9 + 8.0e9 + 14.8e9) + 290e6)
+
+
+def test_sdpas_attention_over_packed_sequences_is_added_where_a_rollouts_seconds_are_not_measured(
+    tmp_path: Path,
+) -> None:
+    """Qwen2.5-7B on 8 H100: 12 s of a rollout beside the 350 s that are printed."""
+    (name,) = {job.name for job in estimate.train(world(tmp_path)) if job.name.startswith("qwen2.5_7b/gpg/seed2")}
+
+    def seconds(config: dict[str, Any], table: estimate.Throughput = TABLE) -> float:
+        of = dataclasses.replace(world(tmp_path, config), throughput=table)
+        (job,) = [job for job in estimate.train(of) if job.name == name]
+        assert job.seconds is not None
+        assert ("for sdpa's attention" in (job.source or "")) == (job.seconds > 72 * 350)
+        return job.seconds / 72
+
+    assert seconds(FLASH) == pytest.approx(350)
+    assert seconds(PAPER) == pytest.approx(350 + 12.4, abs=0.05)
+    cards = {gpu: card.model_copy(update={"tflops": None}) for gpu, card in TABLE.gpus.items()}
+    assert seconds(PAPER, TABLE.model_copy(update={"gpus": cards})) == pytest.approx(350)
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
@@ -133,7 +153,7 @@ def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
 
 
 def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> None:
-    of = world(tmp_path)
+    of = world(tmp_path, FLASH)
     runs = {seed: of.results.run(Run("qwen2.5_7b", "grpo", seed)) for seed in (1, 2)}
     curve(runs[1] / "state" / "curve.csv", 3, 10.0, 80.0)  # 100 s a rollout, unfinished
     curve(runs[2] / "curve.csv", 132, 10.0, 180.0)  # 200 s

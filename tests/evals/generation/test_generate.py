@@ -95,7 +95,12 @@ def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
 
 
 def test_own_sampling_and_generate_draw_the_same_file(
-    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: Path,
+    tiny: Path,
+    quick_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from methods import sampling
 
@@ -108,6 +113,7 @@ def test_own_sampling_and_generate_draw_the_same_file(
     monkeypatch.setattr(sampling, "unsupported", refuse)
     run(tiny, quick_data, tmp_path)
     assert {bool(arguments["do_sample"]) for arguments in asked} == {True, False}
+    assert capsys.readouterr().out.count("sampling by transformers' generate: a reason\n") == 1
     for key in QUICK:
         assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
 
