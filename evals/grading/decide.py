@@ -43,6 +43,8 @@ _BARE_UNIT = re.compile(
     r"(?<=\d)''?|(?<=[\d})])(?:(?:[kcmn]?m|k?g|k?J|k?N|rad)/(?:s|hr?|mol|kg|g|K|m|cm|L)(?:\^[23])?|[kMG]?(?:Hz|eV|Pa))"
 )
 _HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_SIGN_OF_RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq|in)(?![A-Za-z])")
 _SYMBOL = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _ONE = Fraction(1)
 _PERCENT = Fraction(1, 100)
@@ -111,7 +113,7 @@ def _kind(text: str, multiple: bool) -> str:
     value = None if multiple and "," in text else number(text.removesuffix("%"))
     if value is not None:
         return value.form
-    return "symbolic" if isinstance(structure.parse(text), structure.Leaf) else "list"
+    return "symbolic" if isinstance(structure.parse(structure.given(text)[0]), structure.Leaf) else "list"
 
 
 def decide(gold: Gold, answer: str) -> Decision | None:
@@ -146,12 +148,15 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
     numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
-    gold_text, answer = as_intervals(gold.text, answer)
+    (gold_text, gold_condition), (answer, condition) = structure.given(gold.text), structure.given(answer)
+    if structure.integers(gold_condition, condition) is None:
+        return False
+    gold_text, answer = as_intervals(gold_text, answer)
     expected = structure.Leaf(gold_text) if numeric else structure.parse(gold_text)
     undecided = False
     unit = _BARE_UNIT.search(answer) if numeric else None
     bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
-    for reading in (*_readings(answer), *bare):
+    for reading in (*_readings(answer, gold.kind == "decimal"), *bare):
         one_number = numeric and number(reading) is not None
         parsed = structure.Leaf(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
@@ -161,9 +166,11 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     return None if undecided else False
 
 
-def _readings(answer: str) -> list[str]:
-    """The texts that `answer` may stand for: `2,500` is one number, or two members of a list."""
+def _readings(answer: str, decimal: bool) -> list[str]:
+    """The texts that `answer` may stand for: `2,500` is one number, or two members of a list; 2,74 may be a decimal."""
     joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
+    if decimal and re.fullmatch(r"-?\d+,\d+", answer):
+        return [joined, answer.replace(",", ".")]
     ordinal = _ORDINAL.fullmatch(answer)
     return list(dict.fromkeys((joined, answer, *(ordinal.groups() if ordinal else ()))))
 
@@ -192,6 +199,8 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     if (residue := _same_residue(gold, answer)) is not None:
         return Decision(residue, Rule.NUMBER)
     bare = behind_signs(gold, answer)
+    if bare is None and _is_equation(gold) and not _SIGN_OF_RELATION.search(answer):
+        return Decision(False, Rule.STRING)  # x+y=5 is not 5
     if bare is None:
         # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
         malformed = is_plain(answer) and number(gold) is not None
@@ -213,6 +222,11 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     if all(_LETTER.search(side) or number(side) for side in answer_sides[:-1]):
         return gold, answer_sides[-1]  # a quantity, `AB+CD=12`, or a calculation, `2+3=5`
     return None
+
+
+def _is_equation(gold: str) -> bool:
+    """Whether a text relates unknowns: not a quantity and its value, as `AB+CD=12` or `\\frac{NO}{BO}=2` are."""
+    return any(re.search(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]", _COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
 
 
 def _renamed(gold: tuple[str, ...], answer: tuple[str, ...]) -> tuple[str, ...]:
@@ -293,12 +307,19 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
 def _same_numeral(
     gold: re.Match[str] | None, answer: re.Match[str] | None, gold_text: str, answer_text: str
 ) -> bool | None:
-    """`52_8` is itself and the bare digits 52 (the problem says the base), never `52_9`. math-verify drops the base."""
+    """A gold `52_8` is itself and the bare digits 52 (the problem says the base), never `52_9`; a gold 42 is `52_8`."""
     if gold and answer:
         return gold.groups() == answer.groups()
-    digits = gold[1] if gold else answer[1] if answer else ""
-    other = answer_text if gold else gold_text
-    return digits == other if other.isdigit() else None
+    if gold:
+        return gold[1] == answer_text if answer_text.isdigit() else None
+    assert answer is not None
+    value = number(gold_text)
+    if value is None or not 2 <= int(answer[2]) <= 36:
+        return None
+    try:
+        return int(answer[1], int(answer[2])) == value.value
+    except ValueError:  # a digit that the base has not
+        return False
 
 
 def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:

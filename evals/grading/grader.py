@@ -118,9 +118,13 @@ def _guarded(question: Question) -> Grade | Task:
         return Grade(Verdict.ERROR, None, None, type(error).__name__)
 
 
+def _box(question: Question) -> str | None:
+    return last_box(question.response, several=question.gold.kind == "list" or question.gold.multiple)
+
+
 def cheap_grade(question: Question) -> Grade | Task:
     """The grade if extraction, text and numbers give one, else the comparison that is left to make."""
-    box = last_box(question.response)
+    box = _box(question)
     if not box:  # None: no balanced box; empty: nothing in it
         cut = box is None and question.stop == "length"
         return Grade(Verdict.TRUNCATED if cut else Verdict.NO_ANSWER, None, None, Rule.NONE)
@@ -146,7 +150,7 @@ _VERDICTS = {
 
 
 def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
-    box = clean(last_box(question.response) or "")
+    box = clean(_box(question) or "")
     rule = answer.reason if answer.outcome == "error" and answer.reason else Rule.SYMBOLIC
     return Grade(_VERDICTS[answer.outcome], box, task.answer, rule, round(answer.seconds, 4))
 

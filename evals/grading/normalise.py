@@ -8,37 +8,77 @@ spacing, sizes, thousands separators, degree signs and units written as text are
 from __future__ import annotations
 
 import re
+from collections import deque
 from functools import lru_cache
 
-# The answer of a response: the content of its last box, and nothing else.
+# The answer of a response: the content of its last box, or of the boxes that its last sentence joins.
 #
 # A box is required. If the last number of the prose counted without one, "There are 3 cases." would answer 3.
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*(?:\{|([-+]?(?:\d+(?:[.,/]\d+)*|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})))"  # \boxed 5 too
+)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# What may stand between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
+# value. Between the members of a list also a few words before them, or nothing but list marks.
+_MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
+_NAME = r"([A-Za-z](?:_\w+)?) ?= ?"
+_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
+_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*(?:{_NAME})?)")
+_NAME_BEFORE = re.compile(rf"(?:^|.*[^A-Za-z\\]){_NAME}", re.DOTALL)
+LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
 
 
-def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` or `\fbox{...}`, stripped; None without one, or when it is unbalanced.
+def last_box(text: str, *, several: bool = False) -> str | None:
+    r"""The content of the last `\boxed{...}` or `\fbox{...}` that is not empty; of several, when they are joined by "and",
+    "or" or a comma. None without one, or when the last is unbalanced; empty when all are.
 
-    An escaped brace (`\{`) does not count. Of nested boxes the inner one is the last. Linear in the text's length.
+    What a model thinks, before `</think>` or behind a `<think>` without an end, is no answer. An escaped brace (`\{`)
+    does not count. Of nested boxes the inner one is the last. several: the answer is a list, whose members may stand
+    in boxes with names or words between them. Linear in the text's length.
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
-    >>> last_box(r"\boxed{3} no: \boxed{4") is None
-    True
+    >>> last_box(r"\boxed{3} and $\boxed{4}$"), last_box(r"\boxed{3} no: \boxed{4")
+    ('3 \\text{ and } 4', None)
     """
-    opening = None
-    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted; the bare word "\\boxed" does not match
-        pass
-    inside = None if opening is None else balanced(text, opening.end())
-    return None if inside is None else inside.strip()
+    text = text.rpartition("</think>")[2].partition("<think>")[0]
+    contents: list[str] = []  # from the last, as are the names
+    names: list[str | None] = []
+    words: list[str] = []
+    start = end = len(text)
+    empty = None
+    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
+        inside = box[1] or balanced(text, box.end(), end)
+        end = box.start()
+        if contents:
+            gap = text[box.end() if box[1] else box.end() + len(inside or "") + 1 : start]
+            link = len(gap) <= LONGEST_GAP and (_JOINED_IN_LIST if several else _JOINED).fullmatch(_MARKS.sub(" ", gap))
+            if not link or not (inside and inside.strip()):
+                break
+            names.append(link[2] or (link[3] if several else None))
+            words.append(r" \text{ or } " if link[1] else r" \text{ and } ")
+        elif inside is None:
+            return None
+        empty = ""
+        if inside.strip():
+            contents.append(inside.strip())
+            start = box.start()
+    if not contents:
+        return empty
+    before = _NAME_BEFORE.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
+    names.append(before and before[1])
+    if len(set(names)) > 1:
+        if not several:
+            return contents[0]  # values of different quantities: the last is asked for
+        contents = [f"{name}={content}" if name else content for name, content in zip(names, contents, strict=True)]
+    return contents[-1] + "".join(map("".join, zip(reversed(words), reversed(contents[:-1]), strict=True)))
 
 
-def balanced(text: str, start: int) -> str | None:
-    """The text from `start` to the brace that closes the one before it, or None when none does."""
+def balanced(text: str, start: int, end: int | None = None) -> str | None:
+    """The text from `start` to the brace that closes the one before it, or None when none does before `end`."""
     depth = 1
-    for token in _BRACE.finditer(text, start):
+    for token in _BRACE.finditer(text, start, len(text) if end is None else end):
         if token.group() == "{":
             depth += 1
         elif token.group() == "}":
@@ -61,6 +101,7 @@ _SYMBOLS = str.maketrans(
         "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "％": "%", "，": ",", "（": "(", "）": ")", "\u00a0": " ",
         "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ",
         "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ", "€": "", "£": "",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∨": r"\lor ", "∧": r"\land ",
     }
 )  # fmt: skip
@@ -80,15 +121,24 @@ _SPELLINGS = {
     r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "", r"\displaystyle": "",
     r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
     r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "",
-    r"\bf": "", r"\underline": "",
+    r"\bf": "", r"\underline": "", r"\ensuremath": "", r"\middle": "",
+    **dict.fromkeys(r"\tiny \small \normalsize \large \Large \LARGE \huge \Huge \bfseries \cal".split(), ""),
+    r"\R": r"\mathbb{R}", r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\vert": "|", r"\colon": ":",
+    r"\dots": r"\ldots", r"\cdots": r"\ldots", r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
 }  # fmt: skip
 # One pattern per rule, with an example of what it takes. `normalise` below applies them, and their order matters.
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
 # 10{,}000 and 10\,000
 _GROUPED = re.compile(rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))")
+# 10'000, 10_000 and 1.000.000
+_MARKED = re.compile(r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])")
 # 10 000
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
+_COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[\w+\])?\s*\{[^{}]*\}")
+# 0.1666\ldots at the end; 0.1\dot{6}, 0.\dot{2}\dot{7}
+_ENDLESS = re.compile(r"(\d*\.)(\d+)\\ldots")
+_DOTTED = re.compile(r"(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 # `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
 _LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
 # In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
@@ -162,14 +212,23 @@ _ASCII_RELATIONS = (
     (re.compile(r"<\s?=|=\s?<"), r"\leq "),
     (re.compile(r">\s?="), r"\geq "),
     (re.compile(r"(?<=\s)!="), r"\neq "),
+    (re.compile(r"(?<=\d)\s*\.{3}"), r"\ldots "),
 )
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
 # 3 1/2, after the other blanks are gone
+_RATIO = re.compile(rf"(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)")  # 5 to 2, as a whole
+# 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
+_BASE = re.compile(
+    rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*)?|(?:{_WRAPPER}\s*\{{)?[\s(]*(?:in\s+)?base[\s-]*)"
+    r"(\d+|[a-z]+)[\s)]*\}?\s*\}?\s*$"
+)
 _MIXED = re.compile(r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
-    r"(?:\\(?:text|textrm|textnormal|mbox|hbox)\s*\{[^{}]*\}"
+    r"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{[^{}]*\}"
+    # a quotient of them: \frac{\text{m}}{\text{s}^2}
+    r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
     r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\}"  # \mathrm{e} and \mathrm{i} are numbers
     # m s^{-2}: with an exponent in braces; not of a letter that is no unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
@@ -187,13 +246,18 @@ _UNIT_WORDS = re.compile(
 )
 # The sign, or the word at the end.
 _PERCENT = re.compile(
-    r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*percent(?:age)?(?:\s*\})?\s*$", re.IGNORECASE
+    r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?:percent(?:age)?|pct)(?:\s*\})?\s*$", re.IGNORECASE
 )
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
     re.IGNORECASE,
 )
+# The name before a member of a list: \text{Anna: } 18, Ben: 14, (a) 18
+_BETWEEN = rf"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\}})?\s*)"
+_VALUE = r"(?=[-+.\d\\(])"
+_LABEL = re.compile(rf"{_BETWEEN}(?:{_WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
+_PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
 # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
 _FUNCTION = re.compile(
     r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
@@ -203,8 +267,46 @@ _ROOT = re.compile(r"\\sqrt\s*(?:(\d)|(?=\())")
 # Three kinds of blanks, told apart by `_blank`.
 _BLANKS = re.compile(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=[\d.])|\s+")
 # x^{2} is x^2
-_SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}")
+_SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}(?!\d)")
 _TRAILING = ".,;:"
+
+# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. Behind the mark, in
+# the canonical text, stands what it says of its letter. An "if" or "when" is no such condition: the answer is then a part.
+WHERE = "\\where "
+_REAL = r"\in\mathbb{R}"  # says nothing
+_TAIL = re.compile(
+    rf"[\s,;(]*(?:{_WRAPPER}\s*\{{[\s,(]*)?"
+    r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)",
+    re.DOTALL | re.IGNORECASE,
+)
+_STATES = r"\\in(?![A-Za-z])|\\[lg]eq(?![A-Za-z])|\\neq(?![A-Za-z])|[<>]"
+_BARE_TAIL = re.compile(rf"\s*(?:[,;]|(?=\())[\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z])\s*({_STATES})\s*([^=;<>]+)")
+_TELLING = re.compile(
+    rf"{_STATES}|(?<![A-Za-z])(?:all|any|every|each|some|arbitrary|integers?|reals?|natural|constants?|positive)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_NUMBERS = (  # of words and signs, with the statement that they stand for
+    (re.compile(r"non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", re.IGNORECASE), r"\geq0"),
+    (re.compile(r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", re.IGNORECASE), r"\geq1"),
+    (re.compile(r"natural|\\mathbb\{N\}", re.IGNORECASE), r"\in\mathbb{N}"),
+    (re.compile(r"integer|\\mathbb\{Z\}", re.IGNORECASE), r"\in\mathbb{Z}"),
+)
+# \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
+_BUILDER = re.compile(r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)(.+)\\\}")
+
+# Words that stand for a number or a set.
+_SAID = (
+    (re.compile(r"none|(?:thereareno|thereisno|hasno|no)(?:real|integer|such|valid)*(?:solution|root|value|number|integer)s?"
+                r"(?:exists?)?"), r"\emptyset"),
+    (re.compile(r"(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number)?s|all(?:the)?real(?:number|value)s"), r"\mathbb{R}"),
+    (re.compile(r"(?:the)?(?:setof)?(?:all)?(?:the)?integers"), r"\mathbb{Z}"),
+    (re.compile(r"infinitelymany(?:solutions)?|infinit[ey]"), r"\infty"),
+)  # fmt: skip
+_ONES = dict(zip(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    " eighteen nineteen".split(), range(20), strict=True,
+)) | dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))  # fmt: skip
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6}
 
 
 def clean(text: str) -> str:
@@ -236,20 +338,23 @@ def normalise(text: str, radians: bool = False) -> str:
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
     text = _GROUPED.sub("", text)
+    text = _MARKED.sub(lambda m: re.sub(r"\D", "", m.group()), text)
     # Then everything that is only typesetting.
-    text = _DELIMITERS.sub("", text)
+    text = _COLOUR.sub("", _DELIMITERS.sub("", text))
     text = _COMMAND.sub(lambda m: _SPELLINGS.get(m.group(), m.group()), text)
     text = _SPACING.sub(" ", text)
     text = _SPACED.sub(lambda m: m.group().replace(" ", ""), text)
     text = _PRIMES.sub(lambda m: "'" * (m.group(1) or m.group(2)).count("\\prime"), text)
     for pattern, relation in _ASCII_RELATIONS:
         text = pattern.sub(lambda _, relation=relation: relation, text)  # type: ignore[misc]
+    text, condition = _parted(text)
     # Units and words: after the spellings, because they are found by the commands around them.
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
     text = _DEGREES.sub("", text)
     text = _SOLAR.sub(r"\1", text) if _SOLAR.fullmatch(text.strip()) else text
+    text = _BASE.sub(_base, text)
     text = _PERCENT.sub("%", text)
     text = _without_text(text.strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
@@ -261,7 +366,86 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _SHORT_SCRIPT.sub(r"\1\2", text)
     text = _unwrapped(text.rstrip(_TRAILING))
     text = _unwrapped(_LEADING_RELATION.sub("", text, count=1)) if _LEADING_RELATION.match(text) else text
-    return "\\emptyset" if text == "\\{\\}" else text
+    text = _DOTTED.sub(lambda m: f"{m[1]}\\overline{{{m[2]}{m[3] or ''}{m[4] or ''}}}", text)
+    if endless := _ENDLESS.fullmatch(text):
+        text = _repeating(*endless.groups())
+    if builder := _BUILDER.fullmatch(text):
+        text = normalise(builder[3] if builder[1] else f"{builder[2]}{WHERE}{builder[3]}")
+    return ("\\emptyset" if text == "\\{\\}" else text) + condition
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A text without the condition behind it, and the condition behind its mark; empty without one."""
+    head, mark, condition = text.partition(WHERE)
+    if mark:
+        return head, mark + condition
+    for match in _TAIL.finditer(text):
+        head, tail = text[: match.start()], match[1]
+        if head.strip() and _is_closed(head) and _TELLING.search(match.group()) and not re.search(r"[^:]=", tail):
+            return head, WHERE + _said_of(head, tail)
+    for match in _BARE_TAIL.finditer(text):
+        head = text[: match.start()]
+        side = re.split(r"=", head)[-1]
+        if (
+            _is_closed(head)
+            and not re.search(_STATES, head)
+            and all(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", side) for letter in re.findall(r"\w", match[1]))
+            and not re.search(rf"{_STATES}", match[3])
+        ):
+            return head, WHERE + _said_of(head, "".join(match.groups()))
+    return text, ""
+
+
+def _is_closed(text: str) -> bool:
+    """Whether as many brackets close as open."""
+    return all(text.count(opening) == text.count(closing) for opening, closing in ("{}", "()", "[]"))
+
+
+def _said_of(head: str, tail: str) -> str:
+    r"""`k\in\mathbb{Z}` for "some integer k": a letter of the answer, and what the words or signs say of it."""
+    said = _TEXT.sub(r" \1 ", tail)
+    letters = [letter for letter in re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])", said) if letter in head]
+    named = next((statement for pattern, statement in _NUMBERS if pattern.search(said)), None)
+    if stated := re.search(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", said, re.DOTALL):
+        return stated[1] + (named or "".join(stated.groups()[1:]).replace(" ", ""))
+    return f"{letters[-1] if letters else 'x'}{named or _REAL}"
+
+
+def _repeating(whole: str, digits: str) -> str:
+    r"""`0.1666\ldots` as `0.1\overline{6}`: a period must be printed twice, and one digit three times."""
+    for period in range(1, len(digits) // 2 + 1):
+        start = next(
+            (at for at in range(len(digits) - max(3, 2 * period) + 1)
+             if digits[at:-period] == digits[at + period :]), None,
+        )  # fmt: skip
+        if start is not None:
+            return f"{whole}{digits[:start]}\\overline{{{digits[start : start + period]}}}"
+    return whole + digits
+
+
+def _base(match: re.Match[str]) -> str:
+    """The base of a numeral as digits; a word that is no number stays."""
+    value = match[2] if match[2].isdigit() else said_number(match[2])
+    return match.group() if value is None else f"{match[1]}_{{{value}}}"
+
+
+def said_number(text: str) -> int | None:
+    """The integer that English words name, None for other words.
+
+    >>> said_number("twenty-one"), said_number("two hundred and five"), said_number("twelve less")
+    (21, 205, None)
+    """
+    total = current = 0
+    words = [word for word in re.split(r"[\s-]+", text.lower().strip()) if word != "and"]
+    for word in words:
+        if word in _SCALES and current:
+            scale = _SCALES[word]
+            total, current = (total, current * scale) if scale == 100 else (total + current * scale, 0)
+        elif word in _ONES and current % (10 if 20 <= current % 100 and _ONES[word] < 10 else 100) == 0:
+            current += _ONES[word]
+        else:
+            return None
+    return total + current if words else None
 
 
 def choice(answer: str) -> str | None:
@@ -300,9 +484,16 @@ def _without_text(text: str) -> str:
     r"""`text` without units. An answer wholly in words becomes `\text{words}`; other wrappers leave their content."""
     if match := _CHOICE.match(text):
         text = (match[2] or "") + text[match.end() :]
+    text = _labelled(text)
     if match := _LEAD.match(text):
         text = (match[1] or "") + text[match.end() :]
     whole = _TEXT.fullmatch(text)
+    said = whole[1] if whole else text
+    if said.replace(" ", "").replace("-", "").isalpha():
+        if (value := said_number(_UNIT_WORDS.sub("", said))) is not None:
+            return str(value)
+        if name := next((name for pattern, name in _SAID if pattern.fullmatch(words(said))), None):
+            return name
     if whole and not _STARTS_NUMBER.match(whole.group(1)):
         inner = words(_ARTICLE.sub("", whole.group(1)) if _ARTICLE.match(whole.group(1)) else text)
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
@@ -312,6 +503,7 @@ def _without_text(text: str) -> str:
         return f"{clock[1]}{clock[2].lower()}m"
     if ordinal := _ORDINAL.fullmatch(text):
         return ordinal[1] + ordinal[2]
+    text = _RATIO.sub(r"\1:\2", text) if _RATIO.fullmatch(text) else text
     text = _THOUSAND.sub(r"\\cdot1000", text)
     while factor := _FACTOR.search(text):
         value = _FACTORS[factor[2].lower()]
@@ -325,6 +517,14 @@ def _without_text(text: str) -> str:
             break
         text = shorter
     return _TEXT.sub(lambda m: f" {m.group(1).strip()} ", text)
+
+
+def _labelled(text: str) -> str:
+    r"""`text` with `=` behind the names before its members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
+    for pattern in (_LABEL, _PART):
+        if len(set(label[2] for label in pattern.finditer(text))) > 1:
+            return pattern.sub(lambda m: f"{m[1]}{m[2].replace(' ', '')}=", text)
+    return text
 
 
 def _joined(text: str) -> str:

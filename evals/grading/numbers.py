@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
@@ -89,7 +89,7 @@ def is_plain(text: str) -> bool:
 
 def arithmetic(text: str) -> Fraction | None:
     """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
-    if len(text) > LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is no quotient
         return None
     tokens, end = [], 0
     while end < len(text):
@@ -99,7 +99,7 @@ def arithmetic(text: str) -> Fraction | None:
         tokens.append(token.group())
         end = token.end()
     try:
-        reader = _Reader(tokens)
+        reader = Reader(tokens)
         value = reader.sum(0)
         return value if reader.at == len(tokens) else None
     except (NotArithmeticError, ArithmeticError):
@@ -110,15 +110,24 @@ class NotArithmeticError(Exception):
     """The tokens are no arithmetic, or a bound is reached."""
 
 
-_ARITHMETIC = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
+_ARITHMETIC = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}]")
 _CLOSING = {"(": ")", "{": "}"}
 
 
-class _Reader:
-    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping."""
+class Reader:
+    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
+
+    The values here are fractions; `expressions.Latex` reads letters, roots and functions by the same descent.
+    """
 
     def __init__(self, tokens: list[str]):
         self.tokens, self.at = tokens, 0
+
+    def bounded(self, value: Any) -> Any:
+        """`value` unless it is too large: sums and products could otherwise grow without limit."""
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
+            raise NotArithmeticError
+        return value
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
@@ -128,44 +137,48 @@ class _Reader:
         self.at += 1
         return token
 
-    def sum(self, depth: int) -> Fraction:
+    def sum(self, depth: int) -> Any:
         value = self.signed_product(depth)
         while self.peek() in ("+", "-"):
             sign = self.next()
             term = self.product(depth)
-            value = _bounded(value + term if sign == "+" else value - term)
+            value = self.bounded(value + term if sign == "+" else value - term)
         return value
 
-    def signed_product(self, depth: int) -> Fraction:
+    def signed_product(self, depth: int) -> Any:
         if self.peek() in ("+", "-"):
             return -self.product(depth) if self.next() == "-" else self.product(depth)
         return self.product(depth)
 
-    def product(self, depth: int) -> Fraction:
+    def product(self, depth: int) -> Any:
         value = self.mixed(depth)
         while True:
             token = self.peek()
             if token in ("*", "\\cdot", "\\times"):
                 self.next()
-                value = _bounded(value * self.power(depth))
-            elif token in ("/", "\\div"):
+                value = self.bounded(value * self.power(depth))
+            elif token in ("/", "\\div", ":"):
                 self.next()
-                value = _bounded(value / self.power(depth))
+                value = self.bounded(value / self.power(depth))
             elif token == "(" or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
-                value = _bounded(value * self.power(depth))
+                value = self.bounded(value * self.power(depth))
             else:
                 return value
 
-    def mixed(self, depth: int) -> Fraction:
+    def mixed(self, depth: int) -> Any:
         """`1\\frac{4}{5}` is 9/5: an integer directly before a fraction is added to it."""
-        whole = self.peek()
+        start, whole = self.at, self.peek()
         value = self.power(depth)
-        if whole.isdigit() and self.tokens[self.at - 1] is whole and self.peek() == "\\frac":
+        if whole.isdigit() and self.at == start + 1 and self.peek() == "\\frac":
             part = self.power(depth)
-            return value + part if 0 <= part < 1 else _bounded(value * part)
+            return value + part if self.is_proper(part) else self.bounded(value * part)
         return value
 
-    def power(self, depth: int) -> Fraction:
+    def is_proper(self, part: Any) -> bool:
+        """Whether a fraction can be the second part of a mixed number."""
+        return bool(0 <= part < 1)
+
+    def power(self, depth: int) -> Any:
         base = self.atom(depth)
         if self.peek() != "^":
             return base
@@ -176,7 +189,7 @@ class _Reader:
             raise NotArithmeticError
         return _raised(base, exponent)
 
-    def atom(self, depth: int) -> Fraction:
+    def atom(self, depth: int) -> Any:
         if depth > DEEPEST:
             raise NotArithmeticError
         token = self.next()
@@ -200,10 +213,3 @@ def _raised(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
         raise NotArithmeticError
     return Fraction(base**exponent.numerator)
-
-
-def _bounded(value: Fraction) -> Fraction:
-    """`value` unless it is too large: sums and products could otherwise grow without limit."""
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
-        raise NotArithmeticError
-    return value

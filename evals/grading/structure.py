@@ -10,22 +10,28 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
+from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
 
 DEEPEST = 20  # nested brackets; the golds of the seven benchmarks have at most 5
 SPARE_MEMBERS = 4  # a list with more than twice the gold's members and these is not compared member by member
 
 _TOKEN = re.compile(r"\\[{}]|\\cup(?![A-Za-z])|\\pm(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
-_OPENING = {"(", "[", "{", "\\{"}
-_CLOSING = {")", "]", "}", "\\}"}
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
+MOST_SIGNS = 4  # of a member, each of which doubles it
+_OPENING = {"(", "[", "{", "\\{", "\\langle"}
+_CLOSING = {")", "]", "}", "\\}", "\\rangle"}
 
 _BRACKET = re.compile(r"\\.|[(\[{}\])]", re.DOTALL)
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
 # What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`, `\frac{dv}{dt}=g`: a name for what follows.
 NAMES = re.compile(rf"{_NAME}|\\frac\{{d\w\}}\{{d\w\}}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
 # Marks of a single text that may still be a point, an interval or a set.
+_MATRIX = re.compile(r"(-?(?:(?!\\begin)[^-+])*?)(?:\\cdot ?)?\\begin\{([pbB]?matrix|array)\}(?:\{[clr|]*\})?((?:(?!\\begin).)*)\\end\{\2\}", re.DOTALL)
+_ANGLE_BRACKETS = re.compile(r"\\langle ?(.*)\\rangle")
+_LETTERED = re.compile(r"(.+?)(?:_.*)?")  # a name without its index: x_1 and x_2 are values of one letter
 _MANIFOLD = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|notin|begin|langle|mathbb|emptyset|setminus|cap|text|lt|gt)(?![A-Za-z])"
 )
@@ -48,6 +54,7 @@ class Tuple:
     opening: str
     members: tuple[Leaf | Tuple | Listing, ...]
     closing: str
+    names: tuple[str, ...] = ()  # of the members, when each is the value of another letter
 
 
 @dataclass(frozen=True)
@@ -95,20 +102,30 @@ def _parse(text: str) -> Structure:
         return Listing(tuple(_parse(part) for part in unions), union=True)
     parts = _split(text, ",;")
     if len(parts) > 1:
-        return Listing(_members(parts))
+        return _grouped(parts)
     if text[:2] == "\\{" and text[-2:] == "\\}" and _encloses(text, 2):
         return Listing(_members(_split(text[2:-2], ",;")), braces=True)
-    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 1):
-        inner = _split(text[1:-1], ",;")
+    if signs := _signed(text):
+        return Listing(tuple(dict.fromkeys(_parse(sign) for sign in signs)))
+    angle = _ANGLE_BRACKETS.fullmatch(text)  # a vector
+    inner_text = angle[1] if angle else text[1:-1]
+    if angle or (text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 1)):
+        inner = _split(inner_text, ",;")
         if len(inner) > 1:
-            return Tuple(text[0], tuple(_parse(part) for part in inner), text[-1])
+            opening, closing = "()" if angle else (text[0], text[-1])
+            return Tuple(opening, tuple(_parse(part) for part in inner), closing)
     named = sides(text)
     if len(named) == 2 and NAMES.fullmatch(named[0]):
         behind = _parse(named[1])
         if not isinstance(behind, Leaf):
             return behind  # P=(1,2) is the point, x\\in(1,2) the interval
-    signs = _plus_minus(text)
-    return Listing(tuple(Leaf(sign) for sign in signs)) if signs else Leaf(text)
+    if matrix := _MATRIX.fullmatch(text):
+        return _matrix(matrix[1], matrix[3])
+    ratio = text.split(":")
+    if len(ratio) > 2 and all(values := [number(part) for part in ratio]):
+        first = values[0].value or 1  # type: ignore[union-attr]
+        return Tuple(":", tuple(Leaf(str(value.value / first)) for value in values), ":")  # type: ignore[union-attr]
+    return Leaf(text)
 
 
 def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
@@ -121,6 +138,33 @@ def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
                 parsed.members if isinstance(parsed, Listing) and not parsed.braces and not parsed.union else [parsed]
             )
     return tuple(members)
+
+
+def _grouped(parts: Sequence[str]) -> Structure:
+    """A list; values of different letters are a point: `x=1,y=2`, and `x=1,y=2;x=3,y=4` a list of two."""
+    members = _members(parts)
+    named = [sides(member.text) if isinstance(member, Leaf) else () for member in members]
+    if not all(len(pair) == 2 and NAMES.fullmatch(pair[0]) for pair in named):
+        return Listing(members)
+    names = tuple(name for name, _ in named)
+    letters = tuple(dict.fromkeys(names))
+    size = len(letters)
+    if names != letters * (len(names) // size) or len({_LETTERED.fullmatch(name)[1] for name in letters}) < max(2, size):  # type: ignore[index]
+        return Listing(members)
+    points = [
+        Tuple("(", tuple(Leaf(value) for _, value in named[at : at + size]), ")", letters)
+        for at in range(0, len(named), size)
+    ]
+    return points[0] if len(points) == 1 else Listing(tuple(points))
+
+
+def _matrix(factor: str, body: str) -> Structure:
+    """A matrix as a tuple of rows, and one of a single column as a point; a factor is multiplied into the members."""
+    rows = [row.split("&") for row in body.removesuffix("\\\\").split("\\\\")]
+    made = [tuple(Leaf(f"{factor}({cell})" if factor else cell) for cell in row) for row in rows]
+    if all(len(row) == 1 for row in made) and len(made) > 1:
+        return Tuple("(", tuple(row[0] for row in made), ")")
+    return Tuple("row", tuple(Tuple("row", row, "row") for row in made), "row")
 
 
 def _split(text: str, separators: Sequence[str]) -> list[str]:
@@ -269,21 +313,34 @@ def _encloses(text: str, width: int) -> bool:
     return False
 
 
-def _plus_minus(text: str) -> tuple[str, str] | None:
-    r"""`a\pm b` as `a+b` and `a-b`, when there is exactly one such sign."""
-    parts = _PLUS_MINUS.split(text)
-    if len(parts) != 2:
-        return None
-    opens = not parts[0] or parts[0][-1] in "({[,"
-    return f"{parts[0]}{'' if opens else '+'}{parts[1]}", f"{parts[0]}-{parts[1]}"
+def _signed(text: str) -> list[str]:
+    r"""The texts that `\\pm` stands for: `a\\pm b` is `a+b` and `a-b`, two signs are four texts. Where there is also a `\\mp`, all
+    upper and all lower signs belong together. Empty without a sign."""
+    parts = _PLUS_MINUS.split(text)  # text, sign, text, sign, ...
+    signs = parts[1::2]
+    if not 0 < len(signs) <= MOST_SIGNS:
+        return []
+    if "mp" in signs:
+        choices = [signs, ["pm" if sign == "mp" else "mp" for sign in signs]]
+    else:
+        choices = [list(choice) for choice in product(("pm", "mp"), repeat=len(signs))]
+    made = []
+    for choice in choices:
+        done = parts[0]
+        for sign, part in zip(choice, parts[2::2], strict=True):
+            plus = "" if not done or done[-1] in "({[,;=" else "+"
+            done += ("-" if sign == "mp" else plus) + part
+        made.append(done)
+    return made
 
 
 def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     """Whether two structures say the same, with `leaf` for the single objects. None: undecided."""
     if isinstance(gold, Leaf) and isinstance(answer, Leaf):
         return leaf(gold.text, answer.text)
+    gold, answer = _in_one_order(gold, answer)
     if isinstance(gold, Tuple) and isinstance(answer, Tuple):
-        if len(gold.members) != len(answer.members):
+        if len(gold.members) != len(answer.members) or (gold.names and answer.names and gold.names != answer.names):
             return False
         # With two members the bracket decides an interval's ends; with more, ( and [ may both enclose a vector.
         if (gold.opening, gold.closing) != (answer.opening, answer.closing):
@@ -301,6 +358,21 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     single = answer if isinstance(answer, Leaf) else gold
     assert isinstance(single, Leaf)
     return None if _MANIFOLD.search(single.text) else False
+
+
+def _in_one_order(gold: Structure, answer: Structure) -> tuple[Structure, Structure]:
+    """Named members in the order of their names: both sides', or those of an answer by letters to a gold without."""
+    if isinstance(answer, Tuple) and answer.names:
+        if isinstance(gold, Tuple) and gold.names:
+            return _sorted(gold), _sorted(answer)
+        if all(len(name) == 1 or name[0] == "\\" for name in answer.names):
+            return gold, _sorted(answer)
+    return gold, answer
+
+
+def _sorted(side: Tuple) -> Tuple:
+    names, members = zip(*sorted(zip(side.names, side.members, strict=True), key=lambda pair: pair[0]), strict=True)
+    return Tuple(side.opening, members, side.closing, names)
 
 
 def _surely_interval(pair: Tuple) -> bool:
@@ -353,3 +425,37 @@ def _ordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compa
     if False in results:
         return False
     return None if None in results else True
+
+
+# Conditions behind an answer
+
+_INTEGERS = re.compile(r"([A-Za-z])\\in ?\\mathbb\{[ZN]\}.*|([k-n])(?:>|\\geq ?)-?\d+")
+
+
+def given(text: str) -> tuple[str, str]:
+    r"""A text, and the condition that stands behind it; empty without one.
+
+    >>> given(r"5k+3\where k\geq0")
+    ('5k+3', 'k\\geq0')
+    """
+    head, _, condition = text.partition(WHERE)
+    return head, condition
+
+
+@dataclass(frozen=True)
+class Integers:
+    """The letters of gold and answer that run through the integers, as the conditions behind them have it."""
+
+    letters: tuple[str | None, str | None] = (None, None)
+    all: bool = True  # through all of them, not from a first one on
+
+
+def integers(gold: str, answer: str) -> Integers | None:
+    """What two conditions say together; None when one contradicts the other, as k >= 0 does k >= 1."""
+    said = [condition[1:].replace(" ", "") for condition in (gold, answer)]
+    meant = [{"\\geq0", "\\geq1"} if text == r"\in\mathbb{N}" else {text} for text in said]
+    if all(said) and r"\in\mathbb{R}" not in said and not meant[0] & meant[1]:
+        return None
+    found = [_INTEGERS.fullmatch(condition) for condition in (gold, answer)]
+    letters = [match and (match[1] or match[2]) for match in found]
+    return Integers((letters[0], letters[1]), not set(said) - {"", r"\in\mathbb{Z}", r"\in\mathbb{R}"})
