@@ -1,7 +1,8 @@
 """The expensive stage: two expressions compared by a computer algebra system. Imported only in a worker process.
 
-LaTeX is read by latex2sympy2_extended's grammar and compared by math-verify. No text ever reaches `sympify` or
-`parse_expr`, which evaluate Python. Nothing is timed here: the worker is killed from outside.
+LaTeX is read by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares what is no
+expression, and what values leave open. No text ever reaches `sympify` or `parse_expr`, which evaluate Python. Nothing is
+timed here: the worker is killed from outside.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import latex2sympy2_extended.latex2sympy2
@@ -21,14 +22,13 @@ import mpmath
 import sympy
 import sympy.parsing.sympy_parser
 import sympy.physics.units  # noqa: F401 - `simplify` imports it late, and it evaluates names of its own while loading
-from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
 from evals.grading import structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, as_intervals, behind_signs, compare, compare_objects
-from evals.grading.expressions import Power, TooLargeError, derivatives, read, variable_of
+from evals.grading.expressions import Power, TooLargeError, read, without_derivatives
 from evals.grading.numbers import Number, number
 from evals.grading.structure import Integers
 from evals.grading.verdict import Outcome
@@ -81,36 +81,6 @@ def forbid_evaluation() -> None:
         module.parse_expr = _refuse
 
 
-class _Parser(latex2sympy2_extended.latex2sympy2.PSParser):
-    """The grammar's parser in ANTLR's fast mode, by class attribute `mode`.
-
-    SLL gives the parse that LL gives or a syntax error (so ANTLR's documentation); `_read` then asks LL.
-    """
-
-    mode = PredictionMode.SLL
-
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        self._interp.predictionMode = _Parser.mode
-
-
-latex2sympy2_extended.latex2sympy2.PSParser = _Parser
-
-
-def _read(latex: str) -> Any:
-    """The sympy object that the grammar makes of `latex`; raises what the grammar raises."""
-    try:
-        return latex2sympy(latex, is_real=True, normalization_config=None, conversion_config=_LETTERS)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception:
-        _Parser.mode = PredictionMode.LL
-        try:
-            return latex2sympy(latex, is_real=True, normalization_config=None, conversion_config=_LETTERS)
-        finally:
-            _Parser.mode = PredictionMode.SLL
-
-
 def outcome(gold: Gold, answer: str) -> Outcome:
     """Compare a gold with a normalised answer that the cheap stages could not decide."""
     (expected, gold_condition), (found, condition) = structure.given(gold.text), structure.given(answer)
@@ -154,12 +124,14 @@ def _attempt(compute: Callable[[], Any]) -> Any:
 
 @lru_cache(maxsize=256)  # a gold meets many answers
 def _by_grammar(text: str) -> Any:
-    """The sympy object that the grammar makes of a text, None when it refuses it."""
+    """The sympy object that the grammar makes of a text, None when it refuses it, and where it would leave out a base."""
     if _INDEXED_NUMBER.search(text):
-        return None  # it would leave out the base
+        return None
     latex = normalize_latex(text, config=_READING)
     for candidate in dict.fromkeys((latex, structure.sides(latex)[-1])):
-        parsed = _attempt(partial(_read, candidate))
+        options = {"is_real": True, "normalization_config": None, "conversion_config": _LETTERS}
+        parsed = _attempt(lambda candidate=candidate, options=options: latex2sympy(candidate, **options))  # type: ignore[misc]
+        # it reads i as a letter, which it is only as the index of a sum or product
         if isinstance(parsed, sympy.Basic) and parsed.has(_LETTER_I) and not parsed.has(sympy.Sum, sympy.Product):
             return parsed.subs(_LETTER_I, sympy.I)
         if parsed is not None:
@@ -168,18 +140,17 @@ def _by_grammar(text: str) -> Any:
 
 
 def _parse(gold: str, answer: str) -> tuple[Any, Any]:
-    """Two texts as sympy objects, by one reader for both: they name letters differently. None for what none reads."""
-    variable = variable_of(gold, answer)
-    texts = [derivatives(text.removesuffix("%"), variable) for text in (gold, answer)]
-    pair = [read(text) for text in texts]
-    if None not in pair:
-        return pair[0], pair[1]
+    """Two texts as sympy objects, both by one reader: the two name letters differently. None for what none reads."""
+    texts = without_derivatives(gold.removesuffix("%"), answer.removesuffix("%"))
+    expected, value = map(read, texts)
+    if expected is not None and value is not None:
+        return expected, value
     value = _by_grammar(texts[1])
     # an answer that no reader reads is wrong whatever the gold is
-    return (_by_grammar(texts[0]) if value is not None or pair[0] is None else pair[0]), value
+    return _by_grammar(texts[0]) if value is not None or expected is None else expected, value
 
 
-def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Integers = Integers()) -> bool | None:
+def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Integers | None = None) -> bool | None:
     """Whether two texts are equal; None when the gold cannot be parsed. What cannot be compared is not equal."""
     if len(answer) > LONGEST_OBJECT or _CHAIN.search(answer):
         return False
@@ -187,18 +158,16 @@ def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Integer
         expected, value = _parse(gold, answer)
     except TooLargeError:
         return False
-    if expected is None:
-        return None
-    if value is None:
-        return False
+    if expected is None or value is None:
+        return None if expected is None else False
     gold_number = number(gold.removesuffix("%"))
-    return bool(
-        _attempt(lambda: _same(expected, value, gold_number, tolerance))
-        or _attempt(lambda: _same_family(expected, value, integers))
-    )
+    same = _attempt(lambda: _same(expected, value, gold_number, tolerance))
+    return bool(same or (integers and _attempt(lambda: _same_family(expected, value, integers))))
 
 
-def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool:
+def _same(
+    expected: Any, value: Any, gold_number: Number | None = None, tolerance: Fraction | None = None
+) -> bool:
     """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify."""
     if _is_undefined(expected) or _is_undefined(value):
         return False  # a quotient by zero is equal to no other
@@ -228,15 +197,14 @@ def _in_case_of(gold: Any, answer: Any) -> Any:
     """The answer with the gold's capital and small letters, where each text has a letter in one case only."""
     names = {symbol.name.lower(): symbol for symbol in gold.free_symbols}
     renamed = {symbol: names.get(symbol.name.lower(), symbol) for symbol in answer.free_symbols}
-    if len(names) < len(gold.free_symbols) or len(set(renamed.values())) < len(renamed):
-        return answer
-    return answer.xreplace(renamed)
+    clash = len(names) < len(gold.free_symbols) or len(set(renamed.values())) < len(renamed)
+    return answer if clash else answer.xreplace(renamed)
 
 
 def _proportional(gold: Any, answer: Any) -> bool:
     """Whether one expression is a constant multiple of the other: f(x) g(y) = f(y) g(x)."""
     others = {symbol: sympy.Symbol(f"{symbol.name}'", real=True) for symbol in gold.free_symbols | answer.free_symbols}
-    return gold != 0 and answer != 0 and _same(gold * answer.xreplace(others), gold.xreplace(others) * answer, None, None)
+    return gold != 0 and answer != 0 and _same(gold * answer.xreplace(others), gold.xreplace(others) * answer)
 
 
 def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
@@ -245,36 +213,21 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
     Without a word that its letter is an integer, an expression is only taken for such a family when it goes on by a
     rational multiple of pi. Where all integers are meant, `a + bk` may begin elsewhere and run backwards.
     """
-    if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
-        return False
-    letters = [_integer_letter(side, name) for side, name in zip((gold, answer), integers.letters, strict=True)]
-    if None in letters:
-        return False
-    k = sympy.Symbol("k", real=True)
-    gold, answer = (side.xreplace({letter: k}) for side, letter in zip((gold, answer), letters, strict=True))
-    steps = [sympy.diff(side, k) for side in (gold, answer)]
+    k, sides, steps = sympy.Symbol("k", positive=True), [], []
+    for side, declared in zip((gold, answer), integers.letters, strict=True):
+        found = [symbol for symbol in side.free_symbols if symbol.name == declared]
+        found = found or [symbol for symbol in side.free_symbols if symbol.name in "klmn"]
+        if len(found) != 1:
+            return False
+        sides.append(side.xreplace({found[0]: k}))
+        steps.append(sympy.diff(sides[-1], k))
     linear = not any(step.has(k) or step == 0 for step in steps)
     if not any(integers.letters) and not (linear and all((step / sympy.pi).is_Rational for step in steps)):
         return False
-    if _same(gold, answer, None, None):
-        return True
     if not (linear and integers.all):
-        return False
-    offset = _value((gold - answer).xreplace({k: sympy.Integer(0)}) / steps[0])
-    turned = _value(steps[1] / steps[0])
-    return (
-        offset is not None
-        and turned is not None
-        and abs(abs(turned) - 1) < _EXACT
-        and abs(offset - mpmath.nint(offset.real)) < _EXACT * max(1, abs(offset))
-    )
-
-
-def _integer_letter(expression: Any, declared: str | None) -> Any:
-    """The letter that runs through the integers: the declared one, else the only one of k, l, m and n."""
-    found = {symbol for symbol in expression.free_symbols if symbol.name == declared}
-    found = found or {symbol for symbol in expression.free_symbols if symbol.name in "klmn"}
-    return found.pop() if len(found) == 1 else None
+        return _same(*sides)
+    turned, offset = _value(steps[1] / steps[0]), _value((sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}) / steps[0])
+    return _same(*sides) or (abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
 
 
 def _is_undefined(expression: Any) -> bool:
@@ -305,35 +258,31 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
 def _confirmed(gold: Any, answer: Any) -> bool:
     """Whether two exact expressions that agree to many digits are equal: x^40 + 1 and x^40 + 2 agree so too.
 
-    Sums, products and powers of numbers and letters are computed modulo a large prime that the expressions themselves
-    choose, with everything else in them as letters: equal remainders prove equality, but for a chance of 2^-100.
-    Different ones prove the contrary, unless something else is in them; then as many digits are compared as the numbers
-    in the expressions can take to cancel. What would take too many is refused.
+    Sums, products and integer powers are computed modulo a large prime that the expressions choose, with everything else
+    in them as letters. Equal remainders prove equality, but for a chance of 2^-100; different ones the contrary, unless
+    those letters are more than letters. Then as many digits are compared as the numbers in the expressions can take to
+    cancel, and what would take too many is refused.
     """
     rng = random.Random(hash((gold, answer)))  # the same in every worker: they have one hash seed
     prime = sympy.nextprime(2**127 + rng.getrandbits(120))
     letters: dict[Any, int] = defaultdict(lambda: rng.randrange(prime))
     remainders = _attempt(lambda: [_remainder(side, prime, letters) for side in (gold, answer)])
-    if remainders and remainders[0] == remainders[1]:
-        return True
-    if remainders and all(letter.is_Symbol for letter in letters):
+    if remainders and (remainders[0] == remainders[1] or all(letter.is_Symbol for letter in letters)):
+        return bool(remainders[0] == remainders[1])
+    digits = _attempt(lambda: _DIGITS + int(max(_cancelled(gold), _cancelled(answer))))
+    if digits is None or digits > _MOST_DIGITS:
         return False
-    digits = _DIGITS + max(_cancelled(gold), _cancelled(answer))
-    if digits > _MOST_DIGITS:
-        return False
-    point = _point(gold, answer, _POINTS[0], int(digits))
-    expected, value = (_value(side.xreplace(point), int(digits)) for side in (gold, answer))
-    with mpmath.workdps(int(digits)):
-        return expected is not None and value is not None and bool(
-            abs(expected - value) <= mpmath.mpf(10) ** (8 - int(digits)) * max(abs(expected), abs(value))
-        )
+    point = _point(gold, answer, _POINTS[0], digits)
+    expected, value = (_value(side.xreplace(point), digits) for side in (gold, answer))
+    with mpmath.workdps(digits):
+        return bool(abs(expected - value) <= mpmath.mpf(10) ** (8 - digits) * abs(expected))
 
 
 def _remainder(expression: Any, prime: int, letters: dict[Any, int]) -> int:
     """The value modulo `prime`; raises ValueError for a quotient by a multiple of it."""
+    parts = expression.args
     if expression.is_Rational:
         return int(expression.p) * pow(int(expression.q), -1, prime) % prime
-    parts = expression.args
     if expression.is_Add or expression.is_Mul:
         values = [_remainder(part, prime, letters) for part in parts]
         return (sum(values) if expression.is_Add else math.prod(values)) % prime
@@ -346,15 +295,11 @@ def _cancelled(expression: Any) -> float:
     """A bound for the digits that can cancel in a sum of such expressions: those of its numbers, times their powers."""
     if expression.is_Rational:
         return 0.302 * (int(expression.p).bit_length() + int(expression.q).bit_length())
-    if not expression.args:
-        return 1.0
     if isinstance(expression, (sympy.Pow, Power)) and expression.args[1].is_Rational:
         return _cancelled(expression.args[0]) * max(1.0, float(abs(expression.args[1])))
-    own = 1.0
-    if not expression.free_symbols and not (expression.is_Add or expression.is_Mul):
-        size = _value(expression, 5)
-        own = float(abs(mpmath.log10(abs(size)))) if size else 1.0
-    return own + sum(map(_cancelled, expression.args))
+    closed = expression.args and not (expression.free_symbols or expression.is_Add or expression.is_Mul)
+    size = _value(expression, 5) if closed else 1
+    return 1.0 + (float(abs(mpmath.log10(abs(size)))) if size else 0.0) + sum(map(_cancelled, expression.args))
 
 
 def _value(expression: Any, digits: int = _DIGITS) -> Any:
