@@ -69,7 +69,7 @@ def read(text: str) -> Any:
         value = reader.sum(0)
         if relation := _RELATIONS.get(reader.peek()):
             reader.next()
-            value = _real(relation(value, reader.sum(0), evaluate=False))
+            value = relation(_real(value), _real(reader.sum(0)), evaluate=False)
     except NotArithmeticError:
         return None
     return value if reader.at == len(tokens) else None

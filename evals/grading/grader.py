@@ -16,7 +16,7 @@ from types import TracebackType
 from evals.grading import prime
 from evals.grading.decide import Gold, angles, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
-from evals.grading.pool import Answer, Pool, Task
+from evals.grading.pool import NO_BUDGET_LEFT, Answer, Pool, Task
 from evals.grading.verdict import Grade, Rule, Verdict
 from records.code_hashes import closure, code_hash
 from records.provenance import version
@@ -102,8 +102,10 @@ class Grader:
 
         if report:
             report(done)
-        answers = dict(zip(new, self.pool.compare(new, report=count), strict=True)) if new else {}
-        self.known |= {task: answer for task, answer in answers.items() if answer.outcome != "error"}
+        compared = self.pool.compare(new, batch=len(questions), report=count) if new else []
+        answers = dict(zip(new, compared, strict=True))
+        passing = ("error", NO_BUDGET_LEFT)  # what else was in the batch may not decide a later one
+        self.known |= {task: answer for task, answer in answers.items() if not {answer.outcome, answer.reason} & {*passing}}
         return [
             _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)

@@ -22,10 +22,10 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
 # value. Between the members of a list also a few words before them, or nothing but list marks.
 _MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
-_NAME = r"([A-Za-z](?:_\w+)?) ?= ?"
-_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
-_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*(?:{_NAME})?)")
-_NAME_BEFORE = re.compile(rf"(?:^|.*[^A-Za-z\\]){_NAME}", re.DOTALL)
+_NAME = r"(?:([A-Za-z](?:_\w+)?) ?= ?)"
+_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?{_NAME}?")
+_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*{_NAME}?)")
+_NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\]){_NAME}", re.DOTALL)
 LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
 
 
@@ -43,36 +43,34 @@ def last_box(text: str, *, several: bool = False) -> str | None:
     ('3 \\text{ and } 4', None)
     """
     text = text.rpartition("</think>")[2].partition("<think>")[0]
-    contents: list[str] = []  # from the last, as are the names
-    names: list[str | None] = []
-    words: list[str] = []
+    contents: list[str] = []  # from the last
+    links: list[tuple[str | None, str]] = []  # the name of each, and the word before it
     start = end = len(text)
     empty = None
     for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
         inside = box[1] or balanced(text, box.end(), end)
-        end = box.start()
-        if contents:
-            gap = text[box.end() if box[1] else box.end() + len(inside or "") + 1 : start]
-            link = len(gap) <= LONGEST_GAP and (_JOINED_IN_LIST if several else _JOINED).fullmatch(_MARKS.sub(" ", gap))
-            if not link or not (inside and inside.strip()):
-                break
-            names.append(link[2] or (link[3] if several else None))
-            words.append(r" \text{ or } " if link[1] else r" \text{ and } ")
-        elif inside is None:
+        if inside is None and not contents:
             return None
-        empty = ""
-        if inside.strip():
-            contents.append(inside.strip())
+        content = (inside or "").strip()
+        if contents:
+            gap = _MARKS.sub(" ", text[box.end() : start][0 if box[1] else len(inside or "") + 1 :][: LONGEST_GAP + 1])
+            link = content and len(gap) <= LONGEST_GAP and (_JOINED_IN_LIST if several else _JOINED).fullmatch(gap)
+            if not link:
+                break
+            links.append((link[2] or (link[3] if several else None), r" \text{ or } " if link[1] else r" \text{ and } "))
+        if content:
+            contents.append(content)
             start = box.start()
-    if not contents:
-        return empty
-    before = _NAME_BEFORE.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
-    names.append(before and before[1])
-    if len(set(names)) > 1:
+        end, empty = box.start(), ""
+    if len(contents) < 2:
+        return contents[0] if contents else empty
+    first = _NAMED.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
+    links.append((first and first[1], ""))
+    if len({name for name, _ in links}) > 1:
         if not several:
             return contents[0]  # values of different quantities: the last is asked for
-        contents = [f"{name}={content}" if name else content for name, content in zip(names, contents, strict=True)]
-    return contents[-1] + "".join(map("".join, zip(reversed(words), reversed(contents[:-1]), strict=True)))
+        contents = [f"{name}={text}" if name else text for (name, _), text in zip(links, contents, strict=True)]
+    return "".join(f"{word}{text}" for (_, word), text in zip(reversed(links), reversed(contents), strict=True))
 
 
 def balanced(text: str, start: int, end: int | None = None) -> str | None:
@@ -135,9 +133,12 @@ _GROUPED = re.compile(rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))")
 _MARKED = re.compile(r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])")
 # 10 000
 _SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
-_COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[\w+\])?\s*\{[^{}]*\}")
-# 0.1666\ldots at the end; 0.1\dot{6}, 0.\dot{2}\dot{7}
-_ENDLESS = re.compile(r"(\d*\.)(\d+)\\ldots")
+_COLOUR = re.compile(
+    r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]"
+)
+# 0.1666\ldots: a period printed twice, one digit three times; 0.1\dot{6}, 0.\dot{2}\dot{7}
+_ENDLESS = re.compile(r"(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots")
+_DECIMAL = re.compile(r"\d*\.\d+")
 _DOTTED = re.compile(r"(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 # `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
 _LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
@@ -159,6 +160,7 @@ _WRAPPER = (
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
+_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # one that stands alone
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 # 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
@@ -219,7 +221,7 @@ _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
 _RATIO = re.compile(rf"(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)")  # 5 to 2, as a whole
 # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
 _BASE = re.compile(
-    rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*)?|(?:{_WRAPPER}\s*\{{)?[\s(]*(?:in\s+)?base[\s-]*)"
+    rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*\}}?)?|(?:{_WRAPPER}\s*\{{)?[\s(]*(?:in\s+)?base[\s-]*)"
     r"(\d+|[a-z]+)[\s)]*\}?\s*\}?\s*$"
 )
 _MIXED = re.compile(r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])")
@@ -270,43 +272,44 @@ _BLANKS = re.compile(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=[\d.])|\s+")
 _SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}(?!\d)")
 _TRAILING = ".,;:"
 
-# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. Behind the mark, in
-# the canonical text, stands what it says of its letter. An "if" or "when" is no such condition: the answer is then a part.
+# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical text
+# a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays as it is.
 WHERE = "\\where "
-_REAL = r"\in\mathbb{R}"  # says nothing
+LONGEST_CONDITIONED = 600  # characters
+_STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
     rf"[\s,;(]*(?:{_WRAPPER}\s*\{{[\s,(]*)?"
-    r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)",
+    r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)"
+    rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)",
     re.DOTALL | re.IGNORECASE,
 )
-_STATES = r"\\in(?![A-Za-z])|\\[lg]eq(?![A-Za-z])|\\neq(?![A-Za-z])|[<>]"
-_BARE_TAIL = re.compile(rf"\s*(?:[,;]|(?=\())[\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z])\s*({_STATES})\s*([^=;<>]+)")
-_TELLING = re.compile(
-    rf"{_STATES}|(?<![A-Za-z])(?:all|any|every|each|some|arbitrary|integers?|reals?|natural|constants?|positive)(?![A-Za-z])",
-    re.IGNORECASE,
-)
-_NUMBERS = (  # of words and signs, with the statement that they stand for
-    (re.compile(r"non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", re.IGNORECASE), r"\geq0"),
-    (re.compile(r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", re.IGNORECASE), r"\geq1"),
-    (re.compile(r"natural|\\mathbb\{N\}", re.IGNORECASE), r"\in\mathbb{N}"),
-    (re.compile(r"integer|\\mathbb\{Z\}", re.IGNORECASE), r"\in\mathbb{Z}"),
+_TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive|rational", re.IGNORECASE)
+_STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
+_SETS = tuple(
+    (re.compile(pattern, re.IGNORECASE), statement)
+    for pattern, statement in (
+        (r"non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
+        (r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
+        (r"natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
+        (r"integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
+        ("", r"\in\mathbb{R}"),  # says nothing
+    )
 )
 # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
-_BUILDER = re.compile(r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)(.+)\\\}")
+_BUILDER = re.compile(r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}")
 
 # Words that stand for a number or a set.
-_SAID = (
-    (re.compile(r"none|(?:thereareno|thereisno|hasno|no)(?:real|integer|such|valid)*(?:solution|root|value|number|integer)s?"
-                r"(?:exists?)?"), r"\emptyset"),
-    (re.compile(r"(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number)?s|all(?:the)?real(?:number|value)s"), r"\mathbb{R}"),
-    (re.compile(r"(?:the)?(?:setof)?(?:all)?(?:the)?integers"), r"\mathbb{Z}"),
-    (re.compile(r"infinitelymany(?:solutions)?|infinit[ey]"), r"\infty"),
-)  # fmt: skip
-_ONES = dict(zip(
+_NO = r"(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*(?:solution|root|value|number|integer)s?(?:exists?)?"
+_SAID = {
+    rf"none|{_NO}": r"\emptyset", "(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number|value)?s[a-z]?": r"\mathbb{R}",
+    "(?:the)?(?:setof)?(?:all)?(?:the)?integers": r"\mathbb{Z}", "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
+}  # fmt: skip
+_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-    " eighteen nineteen".split(), range(20), strict=True,
-)) | dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))  # fmt: skip
-_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6}
+    " eighteen nineteen".split()
+)
+_COUNTED = re.compile(rf"(?:({'|'.join(_TENS[2:])})(?:[\s-]*({'|'.join(_ONES[1:10])}))?|({'|'.join(_ONES)}))", re.IGNORECASE)
 
 
 def clean(text: str) -> str:
@@ -367,33 +370,37 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _unwrapped(text.rstrip(_TRAILING))
     text = _unwrapped(_LEADING_RELATION.sub("", text, count=1)) if _LEADING_RELATION.match(text) else text
     text = _DOTTED.sub(lambda m: f"{m[1]}\\overline{{{m[2]}{m[3] or ''}{m[4] or ''}}}", text)
-    if endless := _ENDLESS.fullmatch(text):
-        text = _repeating(*endless.groups())
-    if builder := _BUILDER.fullmatch(text):
-        text = normalise(builder[3] if builder[1] else f"{builder[2]}{WHERE}{builder[3]}")
+    text = _ENDLESS.sub(r"\1\\overline{\2\3}", text) if _ENDLESS.fullmatch(text) else text
+    if _DECIMAL.fullmatch(text.removesuffix("\\ldots")):
+        text = text.removesuffix("\\ldots")
+    text = _BUILDER.sub(_built, text)
     return ("\\emptyset" if text == "\\{\\}" else text) + condition
 
 
 def _parted(text: str) -> tuple[str, str]:
     """A text without the condition behind it, and the condition behind its mark; empty without one."""
     head, mark, condition = text.partition(WHERE)
-    if mark:
+    if mark or len(text) > LONGEST_CONDITIONED:
         return head, mark + condition
     for match in _TAIL.finditer(text):
-        head, tail = text[: match.start()], match[1]
-        if head.strip() and _is_closed(head) and _TELLING.search(match.group()) and not re.search(r"[^:]=", tail):
-            return head, WHERE + _said_of(head, tail)
-    for match in _BARE_TAIL.finditer(text):
-        head = text[: match.start()]
-        side = re.split(r"=", head)[-1]
-        if (
-            _is_closed(head)
-            and not re.search(_STATES, head)
-            and all(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", side) for letter in re.findall(r"\w", match[1]))
-            and not re.search(rf"{_STATES}", match[3])
-        ):
-            return head, WHERE + _said_of(head, "".join(match.groups()))
+        head, said = text[: match.start()], _TEXT.sub(r" \1 ", match[1] or match[2])
+        side = head.rpartition("=")[2]  # the condition is on a letter in it
+        letters = [name for name in _LETTER.findall(said) if name in _LETTER.findall(side)]
+        stated = _STATED.search(said)
+        bare = match[2] is not None and (not letters or re.search(_STATES, head))
+        if head.strip() and _is_closed(head) and "=" not in said and not bare and (stated or _TELLING.search(said)):
+            statement = next(statement for pattern, statement in _SETS if pattern.search(said))
+            if stated and statement == _SETS[-1][1]:
+                statement = (stated[2] + stated[3]).replace(" ", "")
+            return head, f"{WHERE}{stated[1] if stated else letters[-1] if letters else 'x'}{statement}"
     return text, ""
+
+
+def _built(match: re.Match[str]) -> str:
+    """A set of all letters for which something holds as what holds; a set of expressions with the condition behind."""
+    if match[1]:  # behind a blank, which ends a sign for the union
+        return (" " if match.start() else "") + normalise(match[3])
+    return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
 
 
 def _is_closed(text: str) -> bool:
@@ -401,51 +408,19 @@ def _is_closed(text: str) -> bool:
     return all(text.count(opening) == text.count(closing) for opening, closing in ("{}", "()", "[]"))
 
 
-def _said_of(head: str, tail: str) -> str:
-    r"""`k\in\mathbb{Z}` for "some integer k": a letter of the answer, and what the words or signs say of it."""
-    said = _TEXT.sub(r" \1 ", tail)
-    letters = [letter for letter in re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])", said) if letter in head]
-    named = next((statement for pattern, statement in _NUMBERS if pattern.search(said)), None)
-    if stated := re.search(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", said, re.DOTALL):
-        return stated[1] + (named or "".join(stated.groups()[1:]).replace(" ", ""))
-    return f"{letters[-1] if letters else 'x'}{named or _REAL}"
-
-
-def _repeating(whole: str, digits: str) -> str:
-    r"""`0.1666\ldots` as `0.1\overline{6}`: a period must be printed twice, and one digit three times."""
-    for period in range(1, len(digits) // 2 + 1):
-        start = next(
-            (at for at in range(len(digits) - max(3, 2 * period) + 1)
-             if digits[at:-period] == digits[at + period :]), None,
-        )  # fmt: skip
-        if start is not None:
-            return f"{whole}{digits[:start]}\\overline{{{digits[start : start + period]}}}"
-    return whole + digits
+def _counted(words: str) -> str | None:
+    """The digits of a number below a hundred in words: `twenty-one` is 21."""
+    found = _COUNTED.fullmatch(words.strip().lower())
+    if not found:
+        return None
+    tens, ones, below = found.groups()
+    return str(_ONES.index(below) if below else 10 * _TENS.index(tens) + (_ONES.index(ones) if ones else 0))
 
 
 def _base(match: re.Match[str]) -> str:
-    """The base of a numeral as digits; a word that is no number stays."""
-    value = match[2] if match[2].isdigit() else said_number(match[2])
-    return match.group() if value is None else f"{match[1]}_{{{value}}}"
-
-
-def said_number(text: str) -> int | None:
-    """The integer that English words name, None for other words.
-
-    >>> said_number("twenty-one"), said_number("two hundred and five"), said_number("twelve less")
-    (21, 205, None)
-    """
-    total = current = 0
-    words = [word for word in re.split(r"[\s-]+", text.lower().strip()) if word != "and"]
-    for word in words:
-        if word in _SCALES and current:
-            scale = _SCALES[word]
-            total, current = (total, current * scale) if scale == 100 else (total + current * scale, 0)
-        elif word in _ONES and current % (10 if 20 <= current % 100 and _ONES[word] < 10 else 100) == 0:
-            current += _ONES[word]
-        else:
-            return None
-    return total + current if words else None
+    """The base of a numeral in digits; a word that is no number stays."""
+    value = match[2] if match[2].isdigit() else _counted(match[2])
+    return f"{match[1]}_{{{value}}}" if value else match.group()
 
 
 def choice(answer: str) -> str | None:
@@ -488,12 +463,11 @@ def _without_text(text: str) -> str:
     if match := _LEAD.match(text):
         text = (match[1] or "") + text[match.end() :]
     whole = _TEXT.fullmatch(text)
-    said = whole[1] if whole else text
+    said = _TEXT.sub(r"\1", text)
     if said.replace(" ", "").replace("-", "").isalpha():
-        if (value := said_number(_UNIT_WORDS.sub("", said))) is not None:
-            return str(value)
-        if name := next((name for pattern, name in _SAID if pattern.fullmatch(words(said))), None):
-            return name
+        names = (name for pattern, name in _SAID.items() if re.fullmatch(pattern, words(said)))
+        if known := _counted(_UNIT_WORDS.sub("", said)) or next(names, None):
+            return known
     if whole and not _STARTS_NUMBER.match(whole.group(1)):
         inner = words(_ARTICLE.sub("", whole.group(1)) if _ARTICLE.match(whole.group(1)) else text)
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"

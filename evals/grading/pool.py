@@ -2,7 +2,7 @@
 
 The limit is in CPU seconds of the worker, so a busy machine gives the same verdicts as an idle one. A much larger
 wall-clock limit only catches a worker that does not run at all. A comparison that used up its CPU seconds would do so
-again, so that is final: n answers that need for ever take n times the limit over the number of workers, and no more.
+again, so that is final. A batch has a budget beside (`compare`), so that many such answers cannot hold up a training.
 One that ended otherwise (memory, a signal) may have been killed for what came before it, and is tried once more, in a
 process that has compared nothing yet. There are no threads and no signal handlers here, so the pool also works
 outside the main thread and inside frameworks that own the signals.
@@ -32,6 +32,10 @@ from records.provenance import ROOT
 CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0
 TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
+# With a budget every comparison first gets FIRST_SECONDS, which of 2600 on the seven benchmarks' golds 2 % used up
+# (measured). Those share SLOW_SECONDS for each 512 answers of the batch, at least once: up to 12 get CPU_SECONDS.
+FIRST_SECONDS, SLOW_SECONDS, BATCH = 0.04, 25.0, 512
+NO_BUDGET_LEFT = "CPU seconds of the batch"  # the reason of an answer that the budget cut short
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
 # Variables that a worker gets, so that its Python starts, and no other: it reads text that a model wrote, and the
@@ -77,7 +81,8 @@ class Pool:
         module: str = "evals.grading.worker",
     ):
         self.most = workers or len(os.sched_getaffinity(0))
-        self.limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
+        self.cpu_seconds = cpu_seconds
+        self.limits = {"memory_bytes": memory_bytes}
         self.wall_seconds = wall_seconds
         self.module = module
         self.workers: list[_Worker] = []
@@ -96,19 +101,57 @@ class Pool:
             worker.kill()
         self.workers.clear()
 
-    def compare(self, tasks: Sequence[Task], *, report: Callable[[int, Answer], None] | None = None) -> list[Answer]:
-        """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order."""
+    def compare(
+        self,
+        tasks: Sequence[Task],
+        *,
+        batch: int | None = None,
+        report: Callable[[int, Answer], None] | None = None,
+    ) -> list[Answer]:
+        """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order.
+
+        batch: answers in the batch that the tasks are of; then they have a budget. What a comparison gets of it follows
+        from how many need more than the first seconds, so it depends neither on their order nor on the workers.
+        """
+        if batch is None:
+            return list(self._round(tasks, range(len(tasks)), self.cpu_seconds, report).values())
+        first = min(FIRST_SECONDS, self.cpu_seconds)
+
+        def report_quick(index: int, answer: Answer) -> None:
+            if report and answer.reason != TOO_SLOW:
+                report(index, answer)
+
+        answers = self._round(tasks, range(len(tasks)), first, report_quick)
+        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW]
+        limit = min(self.cpu_seconds, SLOW_SECONDS * max(1.0, batch / BATCH) / max(1, len(slow)))
+        if limit >= 2 * first:  # less would decide few of them
+            answers |= self._round(tasks, slow, limit, report if limit == self.cpu_seconds else None)
+        for index in slow:
+            if answers[index].reason == TOO_SLOW and limit < self.cpu_seconds:
+                answers[index] = Answer("timeout", answers[index].seconds, NO_BUDGET_LEFT)
+            if report and limit < self.cpu_seconds:
+                report(index, answers[index])
+        return list(answers.values())
+
+    def _round(
+        self,
+        tasks: Sequence[Task],
+        indices: Sequence[int],
+        cpu_seconds: float,
+        report: Callable[[int, Answer], None] | None,
+    ) -> dict[int, Answer]:
+        """The answers to some of the tasks, by index and in order, with one limit for all."""
         answers: dict[int, Answer] = {}
-        waiting = deque(range(len(tasks)))
+        waiting = deque(indices)
         tried: set[int] = set()
-        most = min(self.most, 1 + len(tasks) // TASKS_PER_START)
+        most = min(self.most, 1 + len(indices) // TASKS_PER_START)
         try:
-            while len(answers) < len(tasks):
+            while len(answers) < len(indices):
                 while len(self.workers) < min(most, len(waiting)):
                     self.workers.append(_Worker(self.module, self.limits))
                 for worker in self.workers[:most]:
                     if worker.ready and worker.index is None and waiting:
-                        worker.give(waiting.popleft(), tasks, self.wall_seconds)
+                        worker.give(waiting.popleft(), tasks, self.wall_seconds, cpu_seconds)
                 for worker in _wait(self.workers[:most]):
                     index = worker.index
                     answer = worker.read()
@@ -119,7 +162,7 @@ class Pool:
                     if answer.outcome in ("timeout", "error") and answer.reason != TOO_SLOW and index not in tried:
                         tried.add(index)
                         if worker.alive:  # the process that compared is gone, and the next has compared nothing yet
-                            worker.give(index, tasks, self.wall_seconds)
+                            worker.give(index, tasks, self.wall_seconds, cpu_seconds)
                         else:
                             waiting.appendleft(index)
                         continue
@@ -129,7 +172,7 @@ class Pool:
         except BaseException:  # an interrupt as well: no worker may outlive the call that failed
             self.close()
             raise
-        return [answers[index] for index in range(len(tasks))]
+        return {index: answers[index] for index in indices}
 
 
 class _Worker:
@@ -154,7 +197,7 @@ class _Worker:
         self.ready, self.alive = False, True
         self.index: int | None = None
         self.tasks_sent = 0  # also the id of the comparison under way: an answer to an older one is ignored
-        self.cpu_seconds = float(limits["cpu_seconds"])
+        self.cpu_seconds = 0.0  # the limit of the comparison under way
         self.deadline = time.monotonic() + START_SECONDS
         self._send(limits)
 
@@ -165,9 +208,9 @@ class _Worker:
             while data:
                 data = data[self.process.stdin.write(data) :]
 
-    def give(self, index: int, tasks: Sequence[Task], wall_seconds: float) -> None:
+    def give(self, index: int, tasks: Sequence[Task], wall_seconds: float, cpu_seconds: float) -> None:
         """Send a comparison; one at a time."""
-        task = tasks[index]
+        task, self.cpu_seconds = tasks[index], cpu_seconds
         self.index, self.deadline = index, time.monotonic() + wall_seconds
         self.tasks_sent += 1
         self._send(
@@ -179,6 +222,7 @@ class _Worker:
                 "multiple": task.gold.multiple,
                 "answer": task.answer,
                 "grader": task.grader,
+                "cpu_seconds": cpu_seconds,
             }
         )
 

@@ -429,7 +429,7 @@ def _ordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compa
 
 # Conditions behind an answer
 
-_INTEGERS = re.compile(r"([A-Za-z])\\in ?\\mathbb\{[ZN]\}.*|([k-n])(?:>|\\geq ?)-?\d+")
+_DECLARED = re.compile(r"([A-Za-z])\\in\\mathbb\{[ZNR]\}|([k-n])(?:>|\\geq)-?\d+")
 
 
 def given(text: str) -> tuple[str, str]:
@@ -456,6 +456,8 @@ def integers(gold: str, answer: str) -> Integers | None:
     meant = [{"\\geq0", "\\geq1"} if text == r"\in\mathbb{N}" else {text} for text in said]
     if all(said) and r"\in\mathbb{R}" not in said and not meant[0] & meant[1]:
         return None
-    found = [_INTEGERS.fullmatch(condition) for condition in (gold, answer)]
+    found = [_DECLARED.fullmatch(condition) for condition in (gold, answer)]
     letters = [match and (match[1] or match[2]) for match in found]
+    if r"\in\mathbb{R}" in said and said[0] != said[1]:  # a constant of one side may be given in the problem
+        letters = [None if text == r"\in\mathbb{R}" else letter for text, letter in zip(said, letters, strict=True)]
     return Integers((letters[0], letters[1]), not set(said) - {"", r"\in\mathbb{Z}", r"\in\mathbb{R}"})

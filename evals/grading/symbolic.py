@@ -184,11 +184,8 @@ def _same(
             return True
     if expected == value:
         return True
-    if isinstance(expected, sympy.Eq) and isinstance(value, sympy.Eq):
-        if _proportional(expected.lhs - expected.rhs, value.lhs - value.rhs):
-            return True
-        if not sympy.solve(expected, list(expected.free_symbols)):
-            return False  # to math-verify all equations without a solution are one
+    if isinstance(expected, sympy.Eq) and isinstance(value, sympy.Eq):  # to math-verify all without a solution are one
+        return _proportional(*(sympy.fraction(sympy.together(side.lhs - side.rhs))[0] for side in (expected, value)))
     # The gold comes first: math-verify is not symmetric. No timeout: its alarm could not interrupt C code anyway.
     return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
 
@@ -211,7 +208,7 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
     """Whether two expressions in one integer each, which may be different letters, run through the same values.
 
     Without a word that its letter is an integer, an expression is only taken for such a family when it goes on by a
-    rational multiple of pi. Where all integers are meant, `a + bk` may begin elsewhere and run backwards.
+    rational multiple of pi, or by right angles in degrees. Where all integers are meant, `a + bk` may begin elsewhere and run backwards.
     """
     k, sides, steps = sympy.Symbol("k", positive=True), [], []
     for side, declared in zip((gold, answer), integers.letters, strict=True):
@@ -222,12 +219,16 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
         sides.append(side.xreplace({found[0]: k}))
         steps.append(sympy.diff(sides[-1], k))
     linear = not any(step.has(k) or step == 0 for step in steps)
-    if not any(integers.letters) and not (linear and all((step / sympy.pi).is_Rational for step in steps)):
+    if not any(integers.letters) and not (linear and all(_is_turn(step) for step in steps)):
         return False
     if not (linear and integers.all):
         return _same(*sides)
     turned, offset = _value(steps[1] / steps[0]), _value((sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}) / steps[0])
     return _same(*sides) or (abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
+
+
+def _is_turn(step: Any) -> bool:
+    return bool((step / sympy.pi).is_Rational or (step.is_Integer and step % 90 == 0))
 
 
 def _is_undefined(expression: Any) -> bool:
@@ -269,7 +270,7 @@ def _confirmed(gold: Any, answer: Any) -> bool:
     remainders = _attempt(lambda: [_remainder(side, prime, letters) for side in (gold, answer)])
     if remainders and (remainders[0] == remainders[1] or all(letter.is_Symbol for letter in letters)):
         return bool(remainders[0] == remainders[1])
-    digits = _attempt(lambda: _DIGITS + int(max(_cancelled(gold), _cancelled(answer))))
+    digits = _attempt(lambda: _DIGITS + int(_cancelled(gold) + _cancelled(answer)))
     if digits is None or digits > _MOST_DIGITS:
         return False
     point = _point(gold, answer, _POINTS[0], digits)

@@ -122,7 +122,7 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
             return
         task = json.loads(line)
         current[:] = struct.pack("q", task["id"])
-        answer = _answer(graders[task["grader"]], task, limits["cpu_seconds"])
+        answer = _answer(graders[task["grader"]], task)
         current[:] = struct.pack("q", 0)
         _send(channel, id=task["id"], **answer)
         if "died" in answer:
@@ -130,14 +130,14 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
     os._exit(RETIRED_EXIT)
 
 
-def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
+def _answer(grader: Compare, task: dict[str, Any]) -> dict[str, Any]:
     from evals.grading.decide import Gold
 
     tolerance = None if task["tolerance"] is None else Fraction(task["tolerance"])
     gold = Gold(task["gold"], task["kind"], tolerance, task["multiple"])
     began = time.process_time()
     # ITIMER_PROF counts CPU time, and SIGPROF at its default action ends the process even inside C code.
-    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    signal.setitimer(signal.ITIMER_PROF, task["cpu_seconds"])
     try:
         answer = {"outcome": str(grader(gold, task["answer"]))}
     except MemoryError:
