@@ -16,7 +16,7 @@ from types import TracebackType
 from evals.grading import prime
 from evals.grading.decide import Gold, angles, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
-from evals.grading.pool import NO_BUDGET_LEFT, Answer, Pool, Task
+from evals.grading.pool import QUICK, Answer, Pool, Task
 from evals.grading.verdict import Grade, Rule, Verdict
 from records.code_hashes import closure, code_hash
 from records.provenance import version
@@ -66,7 +66,7 @@ class Grader:
     """
 
     def __init__(self, *, pool: Pool | None = None):
-        self.known: dict[Task, Answer] = {}  # comparisons that workers made; errors apart: their cause may be gone
+        self.known: dict[Task, Answer] = {}  # comparisons quickly made; errors apart: their cause may be gone
         self.pool = pool or Pool()
 
     def __enter__(self) -> Grader:
@@ -102,10 +102,13 @@ class Grader:
 
         if report:
             report(done)
-        compared = self.pool.compare(new, batch=len(questions), report=count) if new else []
-        answers = dict(zip(new, compared, strict=True))
-        passing = ("error", NO_BUDGET_LEFT)  # what else was in the batch may not decide a later one
-        self.known |= {task: answer for task, answer in answers.items() if not {answer.outcome, answer.reason} & {*passing}}
+        answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
+        # What took longer is compared again: what it gets of a budget must not follow from earlier batches.
+        self.known |= {
+            task: answer
+            for task, answer in answers.items()
+            if answer.outcome not in ("error", "timeout") and answer.seconds <= QUICK
+        }
         return [
             _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)

@@ -32,10 +32,11 @@ from records.provenance import ROOT
 CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0
 TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
-# With a budget every comparison first gets FIRST_SECONDS, which of 2600 on the seven benchmarks' golds 2 % used up
-# (measured). Those share SLOW_SECONDS for each 512 answers of the batch, at least once: up to 12 get CPU_SECONDS.
-FIRST_SECONDS, SLOW_SECONDS, BATCH = 0.04, 25.0, 512
-NO_BUDGET_LEFT = "CPU seconds of the batch"  # the reason of an answer that the budget cut short
+# The budget of a batch: its comparisons share FIRST_SECONDS equally, and those that need more share SLOW_SECONDS; both
+# grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds 30
+# take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
+FIRST_SECONDS, SLOW_SECONDS, SHARING = 20.0, 20.0, 512
+QUICK = FIRST_SECONDS / SHARING  # what takes no longer is never cut short by a budget
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
 # Variables that a worker gets, so that its Python starts, and no other: it reads text that a model wrote, and the
@@ -110,26 +111,18 @@ class Pool:
     ) -> list[Answer]:
         """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order.
 
-        batch: answers in the batch that the tasks are of; then they have a budget. What a comparison gets of it follows
-        from how many need more than the first seconds, so it depends neither on their order nor on the workers.
+        batch: comparisons in the batch that the tasks are of; without it there is no budget. What a comparison gets
+        follows from how many need more than their first share, and so neither from their order nor from the workers.
         """
-        if batch is None:
-            return list(self._round(tasks, range(len(tasks)), self.cpu_seconds, report).values())
-        first = min(FIRST_SECONDS, self.cpu_seconds)
-
-        def report_quick(index: int, answer: Answer) -> None:
-            if report and answer.reason != TOO_SLOW:
-                report(index, answer)
-
-        answers = self._round(tasks, range(len(tasks)), first, report_quick)
-        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW]
-        limit = min(self.cpu_seconds, SLOW_SECONDS * max(1.0, batch / BATCH) / max(1, len(slow)))
+        growth = max(1.0, (batch or 0) / SHARING)
+        first = min(self.cpu_seconds, FIRST_SECONDS * growth / batch) if batch else self.cpu_seconds
+        answers = self._round(tasks, range(len(tasks)), first, report, last=first == self.cpu_seconds)
+        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW and first < self.cpu_seconds]
+        limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
         if limit >= 2 * first:  # less would decide few of them
-            answers |= self._round(tasks, slow, limit, report if limit == self.cpu_seconds else None)
+            return list((answers | self._round(tasks, slow, limit, report, last=True)).values())
         for index in slow:
-            if answers[index].reason == TOO_SLOW and limit < self.cpu_seconds:
-                answers[index] = Answer("timeout", answers[index].seconds, NO_BUDGET_LEFT)
-            if report and limit < self.cpu_seconds:
+            if report:
                 report(index, answers[index])
         return list(answers.values())
 
@@ -139,8 +132,10 @@ class Pool:
         indices: Sequence[int],
         cpu_seconds: float,
         report: Callable[[int, Answer], None] | None,
+        *,
+        last: bool,
     ) -> dict[int, Answer]:
-        """The answers to some of the tasks, by index and in order, with one limit for all."""
+        """The answers to some of the tasks, by index and in order, with one limit for all; last: no round follows."""
         answers: dict[int, Answer] = {}
         waiting = deque(indices)
         tried: set[int] = set()
@@ -167,7 +162,7 @@ class Pool:
                             waiting.appendleft(index)
                         continue
                     answers[index] = answer
-                    if report:
+                    if report and (last or answer.reason != TOO_SLOW):
                         report(index, answer)
         except BaseException:  # an interrupt as well: no worker may outlive the call that failed
             self.close()
