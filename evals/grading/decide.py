@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading import structure
-from evals.grading.normalise import LONGEST_ANSWER, balanced, choice, last_box, normalise, words
+from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
 from evals.grading.numbers import Number, is_plain, number
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError, unknown
@@ -113,7 +113,7 @@ def _kind(text: str, multiple: bool) -> str:
     value = None if multiple and "," in text else number(text.removesuffix("%"))
     if value is not None:
         return value.form
-    return "symbolic" if isinstance(structure.parse(structure.given(text)[0]), structure.Leaf) else "list"
+    return "list" if structure.parse(text.partition(WHERE)[0]).form else "symbolic"
 
 
 def decide(gold: Gold, answer: str) -> Decision | None:
@@ -148,17 +148,16 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
     numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
-    (gold_text, gold_condition), (answer, condition) = structure.given(gold.text), structure.given(answer)
-    if structure.integers(gold_condition, condition) is None:
+    if structure.integers(gold.text, answer) is None:
         return False
-    gold_text, answer = as_intervals(gold_text, answer)
-    expected = structure.Leaf(gold_text) if numeric else structure.parse(gold_text)
+    gold_text, answer = as_intervals(gold.text, answer)
+    expected = structure.Structure(gold_text) if numeric else structure.parse(gold_text)
     undecided = False
     unit = _BARE_UNIT.search(answer) if numeric else None
     bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
     for reading in (*_readings(answer, gold.kind == "decimal"), *bare):
         one_number = numeric and number(reading) is not None
-        parsed = structure.Leaf(reading) if one_number else structure.parse(reading)
+        parsed = structure.Structure(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
         if equal:
             return True
@@ -178,8 +177,9 @@ def _readings(answer: str, decimal: bool) -> list[str]:
 def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     r"""Inequalities as intervals, where the other text is an interval or says inequalities of the same variable.
 
-    `x<2\cup x>3` is then `(-\infty,2)\cup(3,\infty)`; texts of another kind stay as they are.
+    `x<2\cup x>3` is then `(-\infty,2)\cup(3,\infty)`; texts of another kind stay as they are. Both without conditions.
     """
+    gold, answer = (text.partition(WHERE)[0] for text in (gold, answer))
     expected, found = structure.as_interval(gold), structure.as_interval(answer)
     if expected and found:
         return (expected[1], found[1]) if expected[0] == found[0] else (gold, answer)

@@ -83,8 +83,8 @@ def forbid_evaluation() -> None:
 
 def outcome(gold: Gold, answer: str) -> Outcome:
     """Compare a gold with a normalised answer that the cheap stages could not decide."""
-    (expected, gold_condition), (found, condition) = structure.given(gold.text), structure.given(answer)
-    integers = structure.integers(gold_condition, condition) or Integers()
+    integers = structure.integers(gold.text, answer) or Integers()
+    expected, found = as_intervals(gold.text, answer)
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
         decision = compare_objects(gold_text, answer_text, gold.tolerance)
@@ -96,7 +96,7 @@ def outcome(gold: Gold, answer: str) -> Outcome:
     equal = compare(gold, answer, leaf)
     # Undecided member by member: the grammar may still read the whole, such as a union of intervals or an inequality.
     if equal is None and not _both_taken_apart(expected, found):
-        equal = _equal(*as_intervals(expected, found), gold.tolerance)
+        equal = _equal(expected, found, gold.tolerance)
     if equal is None:
         unread = any(_parse(text, "")[0] is None for text in structure.leaves(structure.parse(expected)))
         return Outcome.UNPARSED_GOLD if unread else Outcome.DIFFERENT
@@ -106,7 +106,7 @@ def outcome(gold: Gold, answer: str) -> Outcome:
 def _both_taken_apart(gold: str, answer: str) -> bool:
     """Whether both are lists or tuples: their members have been compared, and the whole knows nothing more."""
     kinds = structure.parse(gold), structure.parse(answer)
-    return not any(isinstance(s, structure.Leaf) or (isinstance(s, structure.Listing) and s.union) for s in kinds)
+    return not any(side.form in ("", structure.UNION) for side in kinds)
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
