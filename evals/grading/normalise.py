@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
+
+Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
 # The answer of a response: the content of its last box, or of the boxes that its last sentence joins.
 #
@@ -110,50 +113,19 @@ _ROOT_SIGN = re.compile(r"√\s*(\d+(?:\.\d+)?)")
 # Commands that mean the same as another one, or only change size or font. Each is looked up whole, so `\le` does not
 # match inside `\left`.
 _SPELLINGS = {
-    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom",
-    r"\tbinom": r"\binom", r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq",
-    r"\ne": r"\neq", r"\lt": "<", r"\gt": ">",
-    r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset",
-    r"\lbrace": r"\{", r"\rbrace": r"\}",
-    r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|", r"\degree": r"^\circ",
-    r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "", r"\displaystyle": "",
-    r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
-    r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "",
-    r"\bf": "", r"\underline": "", r"\ensuremath": "", r"\middle": "",
-    **dict.fromkeys(r"\tiny \small \normalsize \large \Large \LARGE \huge \Huge \bfseries \cal".split(), ""),
-    r"\R": r"\mathbb{R}", r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\vert": "|", r"\colon": ":",
-    r"\dots": r"\ldots", r"\cdots": r"\ldots", r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
+    **dict.fromkeys(
+        r"\textdollar \left \middle \right \displaystyle \textstyle \limits \big \Big \bigl \bigr \Bigl \Bigr \bigg \Bigg"
+        r" \rm \bf \bfseries \cal \underline \ensuremath \tiny \small \normalsize \large \Large \LARGE \huge \Huge".split(),
+        "",
+    ),
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
+    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\lt": "<",
+    r"\gt": ">", r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{",
+    r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|",
+    r"\degree": r"^\circ", r"\infinity": r"\infty", r"\quad": " ", r"\qquad": " ", r"\R": r"\mathbb{R}",
+    r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\colon": ":", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
 }  # fmt: skip
-# One pattern per rule, with an example of what it takes. `normalise` below applies them, and their order matters.
-_COMMAND = re.compile(r"\\[A-Za-z]+")
-_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
-# 10{,}000 and 10\,000
-_GROUPED = re.compile(rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))")
-# 10'000, 10_000 and 1.000.000
-_MARKED = re.compile(r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])")
-# 10 000
-_SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
-_COLOUR = re.compile(
-    r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]"
-)
-# 0.1666\ldots: a period printed twice, one digit three times; 0.1\dot{6}, 0.\dot{2}\dot{7}
-_ENDLESS = re.compile(r"(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots")
-_DECIMAL = re.compile(r"\d*\.\d+")
-_DOTTED = re.compile(r"(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
-# `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
-_LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
-# In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
-_COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
-_COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
-# Spacing commands, but not the row break `\\` of a matrix.
-_SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")
-_DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
-# Degrees of an angle or a temperature: 90^\circ, 20^\circ C.
-_DEGREE = r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"
-_CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
-_DEGREES = re.compile(rf"{_DEGREE}(?:{_CELSIUS})?")
-_ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
-_ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 # Commands that print their argument as it is.
 _WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
@@ -188,8 +160,6 @@ _LEAD = re.compile(
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S)"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
-# A sign in front of a value, which has no left side, or a single letter there: `= 211`, `x \approx 468`
-_LEADING_RELATION = re.compile(r"(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])")
 # 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, no unit
 _FACTORS = {
     "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
@@ -203,28 +173,7 @@ _FACTOR = re.compile(
 _THOUSAND = re.compile(r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}")  # 540\text{k}; K is a unit
 # 12^{th}, 12^{\text{th}} as a whole
 _ORDINAL = re.compile(rf"(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*")
-# 2.5 M_\odot: a mass, luminosity or radius in units of the sun's, behind a number alone
-_SOLAR = re.compile(
-    r"([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})"
-)
-# y^{\prime\prime} is y''
-_PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))")
-# Relations in ASCII. A sign ! directly behind a number or letter is a factorial: 5!=120.
-_ASCII_RELATIONS = (
-    (re.compile(r"<\s?=|=\s?<"), r"\leq "),
-    (re.compile(r">\s?="), r"\geq "),
-    (re.compile(r"(?<=\s)!="), r"\neq "),
-    (re.compile(r"(?<=\d)\s*\.{3}"), r"\ldots "),
-)
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
-# 3 1/2, after the other blanks are gone
-_RATIO = re.compile(rf"(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)")  # 5 to 2, as a whole
-# 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
-_BASE = re.compile(
-    rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*\}}?)?|(?:{_WRAPPER}\s*\{{)?[\s(]*(?:in\s+)?base[\s-]*)"
-    r"(\d+|[a-z]+)[\s)]*\}?\s*\}?\s*$"
-)
-_MIXED = re.compile(r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
@@ -246,10 +195,6 @@ _UNIT_WORDS = re.compile(
     r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
     re.IGNORECASE,
 )
-# The sign, or the word at the end.
-_PERCENT = re.compile(
-    r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?:percent(?:age)?|pct)(?:\s*\})?\s*$", re.IGNORECASE
-)
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
@@ -260,17 +205,20 @@ _BETWEEN = rf"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\}})?\s*)"
 _VALUE = r"(?=[-+.\d\\(])"
 _LABEL = re.compile(rf"{_BETWEEN}(?:{_WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
 _PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
-# Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
-_FUNCTION = re.compile(
-    r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
-    r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty|infinity)(?![A-Za-z])"
-)
-_ROOT = re.compile(r"\\sqrt\s*(?:(\d)|(?=\())")
-# Three kinds of blanks, told apart by `_blank`.
-_BLANKS = re.compile(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=[\d.])|\s+")
-# x^{2} is x^2
-_SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}(?!\d)")
 _TRAILING = ".,;:"
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+# `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
+_LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
+# In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
+_COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
+_COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
+_SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")  # not the row break `\\` of a matrix
+_DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
+# Degrees of an angle or a temperature: 90^\circ, 20^\circ C.
+_DEGREE = r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"
+_CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
+_ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
+_ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 
 # A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical text
 # a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays as it is.
@@ -295,9 +243,6 @@ _SETS = tuple(
         ("", r"\in\mathbb{R}"),  # says nothing
     )
 )
-# \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
-_BUILDER = re.compile(r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}")
-
 # Words that stand for a number or a set.
 _NO = r"(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*(?:solution|root|value|number|integer)s?(?:exists?)?"
 _SAID = {
@@ -311,6 +256,74 @@ _ONES = (
 )
 _COUNTED = re.compile(rf"(?:({'|'.join(_TENS[2:])})(?:[\s-]*({'|'.join(_ONES[1:10])}))?|({'|'.join(_ONES)}))", re.IGNORECASE)
 
+
+# The rules that are applied one by one, in this order: what they take, and what they make of it.
+
+_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
+
+
+def _rules(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
+    return tuple((re.compile(pattern), made) for pattern, made in rules)
+
+
+_TYPESETTING = _rules(
+    (rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))", ""),  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
+    (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),
+    (_DELIMITERS.pattern, ""),
+    (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
+    (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
+    (_SPACING.pattern, " "),
+    (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
+    (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
+    (r"<\s?=|=\s?<", r"\\leq "),
+    (r">\s?=", r"\\geq "),
+    (r"(?<=\s)!=", r"\\neq "),  # directly behind a number or letter a factorial: 5!=120
+    (r"(?<=\d)\s*\.{3}", r"\\ldots "),
+)
+_UNITS = _rules(
+    (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
+    # 2.5 M_\odot as a whole: a mass, luminosity or radius in units of the sun's
+    (r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})$", r"\1"),
+    # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
+    (
+        rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*\}}?)?"
+        rf"|(?:{_WRAPPER}\s*\{{)?[\s(]*(?:in\s+)?base[\s-]*)(\d+|[a-z]+)[\s)]*\}}?\s*\}}?\s*$",
+        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else _counted(m[2])) else m[0],
+    ),
+    (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
+)
+_MATHEMATICS = _rules(
+    # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
+    (
+        r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
+        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|inft|infinit)(y)?(?![A-Za-z])",
+        lambda m: "\\infty " if m[2] else f"\\{m[1]} ",
+    ),
+    (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
+    (r"(?s)^.*\\frac.*$", lambda m: braced_fractions(m[0])),
+    # One blank stays between a command and a letter, and between two numbers, which are then no number.
+    (r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+", lambda m: f"{m[1]} " if m[1] else " " if m[2] else ""),
+    # 3 1/2; 3 5/2 is no mixed number
+    (
+        r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])",
+        lambda m: f"{m[1]}\\frac{{{m[2]}}}{{{m[3]}}}" if int(m[2]) < int(m[3]) else m[0],
+    ),
+    (r"([\^_])\{([A-Za-z0-9])\}(?!\d)", r"\1\2"),  # x^{2} is x^2
+)
+_ENDINGS = _rules(
+    # a sign in front of a value, which has no left side, or a single letter there: `= 211`, `x \approx 468`
+    (r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])", ""),
+    (r"^(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?$", r"\1\\overline{\2\3\4}"),  # 0.\dot{2}\dot{7}
+    # 0.1666\ldots: a period is printed twice, one digit three times
+    (r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$", r"\1\\overline{\2\3}"),
+    (r"^(\d*\.\d+)\\ldots$", r"\1"),
+    (r"^\\\{\\\}$", r"\\emptyset"),
+    # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
+    (
+        r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
+        lambda m: _built(m),
+    ),
+)
 
 def clean(text: str) -> str:
     """`text` with lone surrogates, which no file can hold, replaced."""
@@ -333,48 +346,28 @@ def normalise(text: str, radians: bool = False) -> str:
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
-        text = last_box(text) or text
+        text = last_box(text, several=True) or text
     if "\\begin" not in text:  # doubled backslashes are an escaped command, except as row breaks of a matrix
         text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
     # Lists are marked by `;` and groups of digits joined first: later steps remove the spacing that tells them apart.
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text = _GROUPED.sub("", text)
-    text = _MARKED.sub(lambda m: re.sub(r"\D", "", m.group()), text)
-    # Then everything that is only typesetting.
-    text = _COLOUR.sub("", _DELIMITERS.sub("", text))
-    text = _COMMAND.sub(lambda m: _SPELLINGS.get(m.group(), m.group()), text)
-    text = _SPACING.sub(" ", text)
-    text = _SPACED.sub(lambda m: m.group().replace(" ", ""), text)
-    text = _PRIMES.sub(lambda m: "'" * (m.group(1) or m.group(2)).count("\\prime"), text)
-    for pattern, relation in _ASCII_RELATIONS:
-        text = pattern.sub(lambda _, relation=relation: relation, text)  # type: ignore[misc]
-    text, condition = _parted(text)
+    text, condition = _parted(_applied(_TYPESETTING, text))
     # Units and words: after the spellings, because they are found by the commands around them.
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
-    text = _DEGREES.sub("", text)
-    text = _SOLAR.sub(r"\1", text) if _SOLAR.fullmatch(text.strip()) else text
-    text = _BASE.sub(_base, text)
-    text = _PERCENT.sub("%", text)
-    text = _without_text(text.strip().rstrip(_TRAILING))
+    text = _without_text(_applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
-    text = _FUNCTION.sub(_function, text)
-    text = _roots(text)
-    text = braced_fractions(text)
-    text = _BLANKS.sub(_blank, text)
-    text = _MIXED.sub(_mixed, text)
-    text = _SHORT_SCRIPT.sub(r"\1\2", text)
-    text = _unwrapped(text.rstrip(_TRAILING))
-    text = _unwrapped(_LEADING_RELATION.sub("", text, count=1)) if _LEADING_RELATION.match(text) else text
-    text = _DOTTED.sub(lambda m: f"{m[1]}\\overline{{{m[2]}{m[3] or ''}{m[4] or ''}}}", text)
-    text = _ENDLESS.sub(r"\1\\overline{\2\3}", text) if _ENDLESS.fullmatch(text) else text
-    if _DECIMAL.fullmatch(text.removesuffix("\\ldots")):
-        text = text.removesuffix("\\ldots")
-    text = _BUILDER.sub(_built, text)
-    return ("\\emptyset" if text == "\\{\\}" else text) + condition
+    text = _unwrapped(_applied(_MATHEMATICS, text.strip()).rstrip(_TRAILING))
+    return _unwrapped(_applied(_ENDINGS, text)) + condition
+
+
+def _applied(rules: Rules, text: str) -> str:
+    for pattern, made in rules:
+        text = pattern.sub(made, text)
+    return text
 
 
 def _parted(text: str) -> tuple[str, str]:
@@ -417,12 +410,6 @@ def _counted(words: str) -> str | None:
     return str(_ONES.index(below) if below else 10 * _TENS.index(tens) + (_ONES.index(ones) if ones else 0))
 
 
-def _base(match: re.Match[str]) -> str:
-    """The base of a numeral in digits; a word that is no number stays."""
-    value = match[2] if match[2].isdigit() else _counted(match[2])
-    return f"{match[1]}_{{{value}}}" if value else match.group()
-
-
 def choice(answer: str) -> str | None:
     """The letter of a choice that stands before its content, in an answer as it was written; None without one."""
     match = _CHOICE.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
@@ -432,27 +419,6 @@ def choice(answer: str) -> str | None:
 def words(text: str) -> str:
     """Letters and digits only, without case: how answers in words are compared."""
     return "".join(c for c in _TEXT.sub(r"\1", text).casefold() if c.isalnum())
-
-
-def _blank(match: re.Match[str]) -> str:
-    """One blank between a command and a letter, or between two numbers (which are then no number); else nothing."""
-    if match.group(1):
-        return match.group(1) + " "
-    text, start, end = match.string, match.start(), match.end()
-    if start == 0 or end == len(text):
-        return ""
-    return " " if text[start - 1].isdigit() and (text[end].isdigit() or text[end] == ".") else ""
-
-
-def _mixed(match: re.Match[str]) -> str:
-    """`3 1/2` as `3\\frac{1}{2}`; `3 5/2` is no mixed number."""
-    whole, over, under = match.groups()
-    return f"{whole}\\frac{{{over}}}{{{under}}}" if int(over) < int(under) else match.group()
-
-
-def _function(match: re.Match[str]) -> str:
-    name = match.group(1)
-    return "\\infty " if name == "infinity" else f"\\{name} "
 
 
 def _without_text(text: str) -> str:
@@ -477,7 +443,7 @@ def _without_text(text: str) -> str:
         return f"{clock[1]}{clock[2].lower()}m"
     if ordinal := _ORDINAL.fullmatch(text):
         return ordinal[1] + ordinal[2]
-    text = _RATIO.sub(r"\1:\2", text) if _RATIO.fullmatch(text) else text
+    text = re.sub(rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2", text)  # 5 to 2
     text = _THOUSAND.sub(r"\\cdot1000", text)
     while factor := _FACTOR.search(text):
         value = _FACTORS[factor[2].lower()]
@@ -546,21 +512,6 @@ def braced_fractions(text: str, depth: int = 0) -> str:
         done.append(f"{text[at:start]}\\frac{{{numerator}}}{{{denominator}}}")
         at = second[1]
     return "".join(done) + text[at:]
-
-
-def _roots(text: str) -> str:
-    r"""`\sqrt2` and `\sqrt(x)` with braces."""
-    text = _ROOT.sub(lambda m: f"\\sqrt{{{m.group(1)}}}" if m.group(1) else "\\sqrt", text)
-    while (start := text.find("\\sqrt(")) >= 0:
-        depth = 0
-        for index in range(start + 5, len(text)):
-            depth += (text[index] == "(") - (text[index] == ")")
-            if depth == 0:
-                text = f"{text[:start]}\\sqrt{{{text[start + 6 : index]}}}{text[index + 1 :]}"
-                break
-        else:
-            break
-    return text
 
 
 def _unwrapped(text: str) -> str:

@@ -95,18 +95,13 @@ def outcome(gold: Gold, answer: str) -> Outcome:
 
     equal = compare(gold, answer, leaf)
     # Undecided member by member: the grammar may still read the whole, such as a union of intervals or an inequality.
-    if equal is None and not _both_taken_apart(expected, found):
+    # Of two lists or tuples all members have been compared, and the whole knows nothing more.
+    if equal is None and {structure.parse(text).form for text in (expected, found)} & {"", structure.UNION}:
         equal = _equal(expected, found, gold.tolerance)
     if equal is None:
         unread = any(_parse(text, "")[0] is None for text in structure.leaves(structure.parse(expected)))
         return Outcome.UNPARSED_GOLD if unread else Outcome.DIFFERENT
     return Outcome.EQUAL if equal else Outcome.DIFFERENT
-
-
-def _both_taken_apart(gold: str, answer: str) -> bool:
-    """Whether both are lists or tuples: their members have been compared, and the whole knows nothing more."""
-    kinds = structure.parse(gold), structure.parse(answer)
-    return not any(side.form in ("", structure.UNION) for side in kinds)
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
@@ -169,7 +164,7 @@ def _same(
     expected: Any, value: Any, gold_number: Number | None = None, tolerance: Fraction | None = None
 ) -> bool:
     """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify."""
-    if _is_undefined(expected) or _is_undefined(value):
+    if any(isinstance(side, sympy.Basic) and side.has(sympy.zoo, sympy.nan) for side in (expected, value)):
         return False  # a quotient by zero is equal to no other
     if isinstance(expected, sympy.Expr) and isinstance(value, sympy.Expr):
         value = _in_case_of(expected, value)
@@ -208,7 +203,8 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
     """Whether two expressions in one integer each, which may be different letters, run through the same values.
 
     Without a word that its letter is an integer, an expression is only taken for such a family when it goes on by a
-    rational multiple of pi, or by right angles in degrees. Where all integers are meant, `a + bk` may begin elsewhere and run backwards.
+    rational multiple of pi, or by right angles in degrees. Where all integers are meant, `a + bk` may begin elsewhere
+    and run backwards.
     """
     k, sides, steps = sympy.Symbol("k", positive=True), [], []
     for side, declared in zip((gold, answer), integers.letters, strict=True):
@@ -219,20 +215,13 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
         sides.append(side.xreplace({found[0]: k}))
         steps.append(sympy.diff(sides[-1], k))
     linear = not any(step.has(k) or step == 0 for step in steps)
-    if not any(integers.letters) and not (linear and all(_is_turn(step) for step in steps)):
+    turns = linear and all((step / sympy.pi).is_Rational or (step.is_Integer and step % 90 == 0) for step in steps)
+    if not (turns or any(integers.letters)):
         return False
-    if not (linear and integers.all):
+    if _same(*sides) or not (linear and integers.all):
         return _same(*sides)
-    turned, offset = _value(steps[1] / steps[0]), _value((sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}) / steps[0])
-    return _same(*sides) or (abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
-
-
-def _is_turn(step: Any) -> bool:
-    return bool((step / sympy.pi).is_Rational or (step.is_Integer and step % 90 == 0))
-
-
-def _is_undefined(expression: Any) -> bool:
-    return isinstance(expression, sympy.Basic) and expression.has(sympy.zoo, sympy.nan)
+    turned, offset = (_value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)})))
+    return bool(abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
 
 
 def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool | None:
@@ -244,8 +233,8 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     if expected is None or value is None:
         return None
     if gold_number is not None and (tolerance is not None or gold_number.last_digit is not None):
-        printed = _fraction(value)
-        if printed is not None:
+        if value.imag == 0 and abs(int(value.real._mpf_[2])) < 100_000:  # else not to be written out
+            printed = Fraction(*map(int, mpmath.libmp.to_rational(value.real._mpf_)))
             return agree(gold_number, Number(printed, "exact"), tolerance) is not None
     difference, size = abs(expected - value), abs(expected)
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
@@ -304,30 +293,17 @@ def _cancelled(expression: Any) -> float:
 
 
 def _value(expression: Any, digits: int = _DIGITS) -> Any:
-    """The complex value (mpmath) of a closed expression to 30 digits, None when it has none."""
-    written = _attempt(lambda: _evaluate(expression, digits))
-    return written if written is not None else _attempt(lambda: _evaluate(expression.doit(), digits))
+    """The complex value (mpmath) of a closed expression, None when it has none."""
 
+    def evaluate(written: Any) -> Any:
+        parts = written.evalf(digits, maxn=_MOST_DIGITS, strict=True).as_real_imag()
+        if not all(part.is_Float or part.is_Rational for part in parts):
+            raise ValueError("no number")
+        with mpmath.workdps(digits):
+            return mpmath.mpc(*(part._to_mpmath(mpmath.mp.prec) for part in parts))
 
-def _evaluate(expression: Any, digits: int) -> Any:
-    real, imaginary = expression.evalf(digits, maxn=_MOST_DIGITS, strict=True).as_real_imag()
-    with mpmath.workdps(digits):
-        return mpmath.mpc(_float(real), _float(imaginary))
-
-
-def _float(value: Any) -> Any:
-    if not isinstance(value, (sympy.Float, sympy.Rational)):
-        raise ValueError(f"{type(value).__name__} is no number")
-    return mpmath.mpf(value.p) / value.q if isinstance(value, sympy.Rational) else mpmath.make_mpf(value._mpf_)
-
-
-def _fraction(value: Any) -> Fraction | None:
-    """A real value as a fraction; None for a complex one, or one too large or small to write out."""
-    sign, mantissa, exponent, _ = value.real._mpf_
-    if value.imag != 0 or abs(int(exponent)) > 100_000:
-        return None
-    magnitude = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
-    return -magnitude if sign else magnitude
+    value = _attempt(lambda: evaluate(expression))
+    return value if value is not None else _attempt(lambda: evaluate(expression.doit()))
 
 
 def _same_at_points(gold: Any, answer: Any) -> bool | None:
