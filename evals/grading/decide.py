@@ -15,9 +15,7 @@ from evals.grading import structure
 from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
 from evals.grading.numbers import Number, is_plain, number
 from evals.grading.verdict import Decision, Rule
-from records.errors import ConfigError, unknown
-
-KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symbolic", "unparsed")
+from records.errors import ConfigError
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 2,500 and 1,234,567; not 1,25
@@ -56,17 +54,17 @@ class Gold:
     """A gold answer, read once."""
 
     text: str  # normalised
-    kind: str  # one of KINDS
+    kind: str  # string, integer, decimal, scientific, exact, list, symbolic, unparsed
     tolerance: Fraction | None = None  # absolute, from the item
     multiple: bool = False  # the item says that several values, comma-separated, are wanted
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds
-def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
+def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
     r"""Read a gold as stored in an items file.
 
-    Raises ConfigError for an unknown `kind` or a tolerance that is no positive number.
+    Raises ConfigError for a tolerance that is no positive number.
 
     >>> gold("142.0").kind, gold("4.5e33").kind, gold(r"\text{Evelyn}").kind, gold("1,-2").kind
     ('integer', 'scientific', 'string', 'list')
@@ -74,8 +72,6 @@ def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None 
     text = normalise(str(answer))
     if ordinal := _ORDINAL.fullmatch(text):  # a gold 12th, not the product of t and h that an answer may be
         text = ordinal[1]
-    if kind is not None and kind not in KINDS:
-        raise unknown("item", "answer_kind", kind, KINDS)
     bound = None
     if tolerance is not None:
         try:
@@ -86,11 +82,10 @@ def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None 
             raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
     if not multiple and number(text):
         text = text.replace(",", "")
-    # Whatever kind is declared, a broken gold is compared as text only.
     if _malformed(str(answer)):
         return Gold(text, "unparsed", bound, multiple)
     radians = normalise(str(answer), radians=True) if in_degrees(str(answer)) else None
-    return Gold(text, kind or _kind(text, multiple), bound, multiple, radians)
+    return Gold(text, _kind(text, multiple), bound, multiple, radians)
 
 
 def _malformed(answer: str) -> bool:
@@ -226,7 +221,8 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
 
 def _is_equation(gold: str) -> bool:
     """Whether a text relates unknowns: not a quantity and its value, as `AB+CD=12` or `\\frac{NO}{BO}=2` are."""
-    return any(re.search(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]", _COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
+    unknown = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
+    return any(unknown.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
 
 
 def _renamed(gold: tuple[str, ...], answer: tuple[str, ...]) -> tuple[str, ...]:

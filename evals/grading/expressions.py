@@ -20,17 +20,17 @@ _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\l
 _TIMES, _OVER = ("*", "\\cdot", "\\times"), ("/", "\\div", ":")
 _RELATIONS = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, "\\leq": sympy.Le, "\\geq": sympy.Ge, "\\neq": sympy.Ne}
 _FUNCTIONS = {
-    **{f"\\{name}": getattr(sympy, name) for name in "sin cos tan cot sec csc sinh cosh tanh coth exp log".split()},
-    **{f"\\arc{name}": getattr(sympy, f"a{name}") for name in "sin cos tan cot sec csc".split()},
-    "\\ln": sympy.log, "\\lg": sympy.log,
-}  # fmt: skip
+    f"\\{name}": getattr(sympy, name.replace("arc", "a").replace("ln", "log").replace("lg", "log"))
+    for name in re.findall(
+        r"\w+", "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth exp log ln lg"
+    )
+}
 _INVERSES = {sympy.sin: sympy.asin, sympy.cos: sympy.acos, sympy.tan: sympy.atan}
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo}
-_ACCENTS = frozenset(r"\vec \hat \widehat \bar \overline \tilde \overrightarrow".split())
-_LETTERS = _ACCENTS | frozenset(
-    r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa \lambda \mu \nu \xi \rho"
-    r" \varrho \sigma \tau \upsilon \phi \varphi \chi \psi \omega \Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Phi \Psi"
-    r" \Omega \hbar \ell".split()
+_ACCENT = re.compile(r"\\(?:vec|hat|widehat|bar|overline|tilde|overrightarrow)")
+_LETTER = re.compile(
+    rf"[A-Za-z]|{_ACCENT.pattern}|\\(?:alpha|beta|(?:var)?epsilon|zeta|eta|(?:var)?theta|iota|kappa|mu|nu|(?:var)?rho|tau"
+    r"|(?:var)?phi|chi|[Gg]amma|[Dd]elta|Theta|[Ll]ambda|[Xx]i|Pi|pi|[Ss]igma|[Uu]psilon|Phi|[Pp]si|[Oo]mega|infty|hbar|ell)"
 )
 _EXPANDED = 100  # exponents up to this one may multiply out numbers: (2x)^{100} becomes 2^{100} x^{100}
 _WRITTEN = 3000  # factorials and binomials up to this one are integers
@@ -105,12 +105,9 @@ class Latex(Reader):
         token = self.peek()
         if token[:1].isdigit():  # n2^n, but not two numbers
             return not self.tokens[self.at - 1][-1].isdigit()
-        return (
-            token.isalpha()
-            or (token in _CLOSING and not (token == "|" and self.bars))
-            or token in ("\\frac", "\\sqrt", "\\binom")
-            or any(token in names for names in (_FUNCTIONS, _CONSTANTS, _LETTERS))
-        )
+        if token in _CLOSING:
+            return not (token == "|" and self.bars)
+        return token in ("\\frac", "\\sqrt", "\\binom") or token in _FUNCTIONS or _LETTER.fullmatch(token) is not None
 
     def power(self, depth: int) -> Any:
         value = self.atom(depth)
@@ -147,9 +144,9 @@ class Latex(Reader):
         if token == "\\sqrt":
             index = self.atom(depth + 1) if self.peek() == "[" else 2
             return _raised(self.atom(depth + 1), sympy.Integer(1) / index)
-        if token.isalpha() or token in _CONSTANTS or token in _LETTERS:
-            return self.letter(token)
-        raise NotArithmeticError
+        if not _LETTER.fullmatch(token):
+            raise NotArithmeticError
+        return self.letter(token)
 
     def group(self, opening: str, depth: int) -> Any:
         """What stands in brackets or bars, which `opening` has begun."""
@@ -170,7 +167,7 @@ class Latex(Reader):
 
         An argument is a letter or number: `n(n-1)` is a product.
         """
-        name = token.removeprefix("\\") + (self.raw() if token in _ACCENTS else "")
+        name = token.removeprefix("\\") + (self.raw() if _ACCENT.fullmatch(token) else "")
         if self.peek() == "_" and not bare:
             self.next()
             name += f"_{self.raw()}"
@@ -244,15 +241,15 @@ def _raised(base: Any, exponent: Any) -> Any:
 
 # Each derivative of a letter is a letter of its own: only the same one is equal to it. As quotients of products
 # derivatives would be cancelled.
-_LETTER = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\w|\{\w+\}))?"
+_OF = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\w|\{\w+\}))?"
 _BY = r"\\partial ?|d"
 _DERIVATIVE = re.compile(
-    rf"\\frac\{{(?:{_BY})(?:\^(?P<order>\d))?(?P<of>{_LETTER})\}}\{{(?:{_BY})(?P<by>{_LETTER})(?:\^(?P<again>\d))?\}}"
-    rf"|\\frac\{{(?:{_BY})\}}\{{(?:{_BY})(?P<by2>{_LETTER})\}}(?P<of2>{_LETTER})(?![A-Za-z^(])"
-    rf"|(?<![A-Za-z\\])d(?P<of3>{_LETTER})/d(?P<by3>{_LETTER})(?![A-Za-z])"
-    rf"|\\(?P<dots>d{{1,3}}ot)(?:\{{(?P<of4>{_LETTER})\}}| ?(?P<of5>{_LETTER}))(?P<index>_(?:\w|\{{\w+\}}))?"
+    rf"\\frac\{{(?:{_BY})(?:\^(?P<order>\d))?(?P<of>{_OF})\}}\{{(?:{_BY})(?P<by>{_OF})(?:\^(?P<again>\d))?\}}"
+    rf"|\\frac\{{(?:{_BY})\}}\{{(?:{_BY})(?P<by2>{_OF})\}}(?P<of2>{_OF})(?![A-Za-z^(])"
+    rf"|(?<![A-Za-z\\])d(?P<of3>{_OF})/d(?P<by3>{_OF})(?![A-Za-z])"
+    rf"|\\(?P<dots>d{{1,3}}ot)(?:\{{(?P<of4>{_OF})\}}| ?(?P<of5>{_OF}))(?P<index>_(?:\w|\{{\w+\}}))?"
     r"(?:\([a-z]\))?"
-    rf"|(?<![\\A-Za-z])(?P<of6>{_LETTER})(?P<primes>'+)(?:\([a-z]\))?"
+    rf"|(?<![\\A-Za-z])(?P<of6>{_OF})(?P<primes>'+)(?:\([a-z]\))?"
 )
 
 

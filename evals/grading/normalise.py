@@ -60,7 +60,9 @@ def last_box(text: str, *, several: bool = False) -> str | None:
             link = content and len(gap) <= LONGEST_GAP and (_JOINED_IN_LIST if several else _JOINED).fullmatch(gap)
             if not link:
                 break
-            links.append((link[2] or (link[3] if several else None), r" \text{ or } " if link[1] else r" \text{ and } "))
+            links.append(
+                (link[2] or (link[3] if several else None), r" \text{ or } " if link[1] else r" \text{ and } ")
+            )
         if content:
             contents.append(content)
             start = box.start()
@@ -200,6 +202,7 @@ _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
     re.IGNORECASE,
 )
+_RATIO = re.compile(rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$")  # 5 to 2
 # The name before a member of a list: \text{Anna: } 18, Ben: 14, (a) 18
 _BETWEEN = rf"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\}})?\s*)"
 _VALUE = r"(?=[-+.\d\\(])"
@@ -231,7 +234,7 @@ _TAIL = re.compile(
     rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)",
     re.DOTALL | re.IGNORECASE,
 )
-_TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive|rational", re.IGNORECASE)
+_TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive", re.IGNORECASE)
 _STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
 _SETS = tuple(
     (re.compile(pattern, re.IGNORECASE), statement)
@@ -244,17 +247,19 @@ _SETS = tuple(
     )
 )
 # Words that stand for a number or a set.
-_NO = r"(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*(?:solution|root|value|number|integer)s?(?:exists?)?"
 _SAID = {
-    rf"none|{_NO}": r"\emptyset", "(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number|value)?s[a-z]?": r"\mathbb{R}",
-    "(?:the)?(?:setof)?(?:all)?(?:the)?integers": r"\mathbb{Z}", "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
-}  # fmt: skip
-_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
+    r"none|(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*"
+    r"(?:solution|root|value|number|integer)s?(?:exists?)?": r"\emptyset",
+    "(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number|value)?s[a-z]?": r"\mathbb{R}",
+    "(?:the)?(?:setof)?(?:all)?(?:the)?integers": r"\mathbb{Z}",
+    "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
+}
 _ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-    " eighteen nineteen".split()
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
+    "|eighteen|nineteen"
 )
-_COUNTED = re.compile(rf"(?:({'|'.join(_TENS[2:])})(?:[\s-]*({'|'.join(_ONES[1:10])}))?|({'|'.join(_ONES)}))", re.IGNORECASE)
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({_ONES[5:48]}))?|({_ONES})")
 
 
 # The rules that are applied one by one, in this order: what they take, and what they make of it.
@@ -283,7 +288,10 @@ _TYPESETTING = _rules(
 _UNITS = _rules(
     (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
     # 2.5 M_\odot as a whole: a mass, luminosity or radius in units of the sun's
-    (r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})$", r"\1"),
+    (
+        r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})$",
+        r"\1",
+    ),
     # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
     (
         rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*\}}?)?"
@@ -293,16 +301,20 @@ _UNITS = _rules(
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
 _MATHEMATICS = _rules(
+    (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
     # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
     (
-        r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
-        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|inft|infinit)(y)?(?![A-Za-z])",
-        lambda m: "\\infty " if m[2] else f"\\{m[1]} ",
+        r"(?<![A-Za-z\\])(?:(?:np|math|sp|sympy|numpy)\.)?"
+        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty)(?![A-Za-z])",
+        r"\\\1 ",
     ),
     (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
     (r"(?s)^.*\\frac.*$", lambda m: braced_fractions(m[0])),
     # One blank stays between a command and a letter, and between two numbers, which are then no number.
-    (r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+", lambda m: f"{m[1]} " if m[1] else " " if m[2] else ""),
+    (
+        r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+",
+        lambda m: f"{m[1]} " if m[1] else " " if m[2] else "",
+    ),
     # 3 1/2; 3 5/2 is no mixed number
     (
         r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])",
@@ -324,6 +336,7 @@ _ENDINGS = _rules(
         lambda m: _built(m),
     ),
 )
+
 
 def clean(text: str) -> str:
     """`text` with lone surrogates, which no file can hold, replaced."""
@@ -406,8 +419,8 @@ def _counted(words: str) -> str | None:
     found = _COUNTED.fullmatch(words.strip().lower())
     if not found:
         return None
-    tens, ones, below = found.groups()
-    return str(_ONES.index(below) if below else 10 * _TENS.index(tens) + (_ONES.index(ones) if ones else 0))
+    tens = 10 * (_TENS.split("|").index(found[1]) + 2) if found[1] else 0
+    return str(tens + _ONES.split("|").index(found[2] or found[3] or "zero"))
 
 
 def choice(answer: str) -> str | None:
@@ -443,7 +456,7 @@ def _without_text(text: str) -> str:
         return f"{clock[1]}{clock[2].lower()}m"
     if ordinal := _ORDINAL.fullmatch(text):
         return ordinal[1] + ordinal[2]
-    text = re.sub(rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2", text)  # 5 to 2
+    text = _RATIO.sub(r"\1:\2", text)
     text = _THOUSAND.sub(r"\\cdot1000", text)
     while factor := _FACTOR.search(text):
         value = _FACTORS[factor[2].lower()]
@@ -462,7 +475,7 @@ def _without_text(text: str) -> str:
 def _labelled(text: str) -> str:
     r"""`text` with `=` behind the names before its members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
     for pattern in (_LABEL, _PART):
-        if len(set(label[2] for label in pattern.finditer(text))) > 1:
+        if len({label[2] for label in pattern.finditer(text)}) > 1:
             return pattern.sub(lambda m: f"{m[1]}{m[2].replace(' ', '')}=", text)
     return text
 

@@ -65,6 +65,10 @@ class Answer:
     reason: str | None = None  # of a timeout or an error
 
 
+Report = Callable[[int, Answer], object]
+"""(index of the task, its answer), when that is final."""
+
+
 class Pool:
     """Started on the first task; `close` it, or use it as a context manager.
 
@@ -103,11 +107,7 @@ class Pool:
         self.workers.clear()
 
     def compare(
-        self,
-        tasks: Sequence[Task],
-        *,
-        batch: int | None = None,
-        report: Callable[[int, Answer], None] | None = None,
+        self, tasks: Sequence[Task], *, batch: int | None = None, report: Report = lambda *_: None
     ) -> list[Answer]:
         """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order.
 
@@ -116,26 +116,24 @@ class Pool:
         """
         growth = max(1.0, (batch or 0) / SHARING)
         first = min(self.cpu_seconds, FIRST_SECONDS * growth / batch) if batch else self.cpu_seconds
-        answers = self._round(tasks, range(len(tasks)), first, report, last=first == self.cpu_seconds)
-        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW and first < self.cpu_seconds]
+        if first == self.cpu_seconds:
+            return list(self._round(tasks, range(len(tasks)), first, report).values())
+        answers = self._round(
+            tasks, range(len(tasks)), first, lambda index, answer: answer.reason == TOO_SLOW or report(index, answer)
+        )
+        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW]
         limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
         if limit >= 2 * first:  # less would decide few of them
-            return list((answers | self._round(tasks, slow, limit, report, last=True)).values())
-        for index in slow:
-            if report:
+            answers |= self._round(tasks, slow, limit, report)
+        else:
+            for index in slow:
                 report(index, answers[index])
         return list(answers.values())
 
     def _round(
-        self,
-        tasks: Sequence[Task],
-        indices: Sequence[int],
-        cpu_seconds: float,
-        report: Callable[[int, Answer], None] | None,
-        *,
-        last: bool,
+        self, tasks: Sequence[Task], indices: Sequence[int], cpu_seconds: float, report: Report
     ) -> dict[int, Answer]:
-        """The answers to some of the tasks, by index and in order, with one limit for all; last: no round follows."""
+        """The answers to some of the tasks, by index and in order, with one limit for all."""
         answers: dict[int, Answer] = {}
         waiting = deque(indices)
         tried: set[int] = set()
@@ -162,8 +160,7 @@ class Pool:
                             waiting.appendleft(index)
                         continue
                     answers[index] = answer
-                    if report and (last or answer.reason != TOO_SLOW):
-                        report(index, answer)
+                    report(index, answer)
         except BaseException:  # an interrupt as well: no worker may outlive the call that failed
             self.close()
             raise

@@ -132,7 +132,9 @@ def _grouped(members: tuple[Structure, ...]) -> Structure:
     names = [side[0] for side in named if len(side) == 2 and NAMES.fullmatch(side[0])]
     letters = tuple(dict.fromkeys(names))
     size = len(letters)
-    different = len({letter.partition("_")[0] for letter in letters}) == size > 1  # x_1 and x_2 are values of one letter
+    different = (
+        len({letter.partition("_")[0] for letter in letters}) == size > 1
+    )  # x_1 and x_2 are values of one letter
     if not different or len(names) < len(members) or tuple(names) != letters * (len(names) // size):
         return Structure(form=LIST, members=members)
     values = [Structure(side[1]) for side in named]
@@ -232,14 +234,15 @@ def _range(text: str) -> tuple[str, str, str] | None:
         parts, signs = (["-\\infty", *parts], ["<", *signs]) if named[0] else ([*parts, "\\infty"], [*signs, "<"])
     if len(parts) != 3 or sum(named) != 1 or not _VARIABLE.fullmatch(parts[1]) or "=" in text or not all(parts):
         return None
-    return parts[1], "([" [len(signs[0]) > 1] + parts[0], parts[2] + ")]"[len(signs[1]) > 1]
+    return parts[1], "(["[len(signs[0]) > 1] + parts[0], parts[2] + ")]"[len(signs[1]) > 1]
 
 
 def is_interval(text: str) -> bool:
     """Whether `text` is written as an interval or a union of such."""
     parsed = parse(text)
     return all(
-        member.ordered and len(member.members) == 2 for member in (parsed.members if parsed.form == UNION else (parsed,))
+        member.ordered and len(member.members) == 2
+        for member in (parsed.members if parsed.form == UNION else (parsed,))
     )
 
 
@@ -328,7 +331,8 @@ def _unordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None
                 continue  # both have their equal already: one comparison less
             equal = compare(g, a, leaf)
             matched, met[index] = (
-                True if before or equal else None if None in (before, equal) else False for before in (matched, met[index])
+                True if before or equal else None if None in (before, equal) else False
+                for before in (matched, met[index])
             )
         if matched is False:
             return False

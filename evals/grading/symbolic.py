@@ -160,9 +160,7 @@ def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Integer
     return bool(same or (integers and _attempt(lambda: _same_family(expected, value, integers))))
 
 
-def _same(
-    expected: Any, value: Any, gold_number: Number | None = None, tolerance: Fraction | None = None
-) -> bool:
+def _same(expected: Any, value: Any, gold_number: Number | None = None, tolerance: Fraction | None = None) -> bool:
     """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify."""
     if any(isinstance(side, sympy.Basic) and side.has(sympy.zoo, sympy.nan) for side in (expected, value)):
         return False  # a quotient by zero is equal to no other
@@ -220,7 +218,9 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
         return False
     if _same(*sides) or not (linear and integers.all):
         return _same(*sides)
-    turned, offset = (_value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)})))
+    turned, offset = (
+        _value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}))
+    )
     return bool(abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
 
 
