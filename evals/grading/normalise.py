@@ -7,6 +7,7 @@ spacing, sizes, thousands separators, degree signs and units written as text are
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable
@@ -25,10 +26,10 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # What may stand between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
 # value. Between the members of a list also a few words before them, or nothing but list marks.
 _MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
-_NAME = r"(?:([A-Za-z](?:_\w+)?) ?= ?)"
-_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?{_NAME}?")
-_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*{_NAME}?)")
-_NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\]){_NAME}", re.DOTALL)
+_NAME = r"[A-Za-z](?:_\w+)? ?= ?"
+_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
+_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*(?:{_NAME})?)")
+_NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\])({_NAME})", re.DOTALL)
 LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
 
 
@@ -46,36 +47,31 @@ def last_box(text: str, *, several: bool = False) -> str | None:
     ('3 \\text{ and } 4', None)
     """
     text = text.rpartition("</think>")[2].partition("<think>")[0]
-    contents: list[str] = []  # from the last
-    links: list[tuple[str | None, str]] = []  # the name of each, and the word before it
+    found: list[str] = []  # contents, from the last, with the words between them
+    names: list[str] = []
     start = end = len(text)
     empty = None
     for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
         inside = box[1] or balanced(text, box.end(), end)
-        if inside is None and not contents:
-            return None
         content = (inside or "").strip()
-        if contents:
-            gap = _MARKS.sub(" ", text[box.end() : start][0 if box[1] else len(inside or "") + 1 :][: LONGEST_GAP + 1])
-            link = content and len(gap) <= LONGEST_GAP and (_JOINED_IN_LIST if several else _JOINED).fullmatch(gap)
+        if inside is None and not found:
+            return None
+        if found:
+            gap = _MARKS.sub(" ", text[box.end() + (0 if box[1] else len(inside or "") + 1) : start][:LONGEST_GAP])
+            link = content and (_JOINED_IN_LIST if several else _JOINED).fullmatch(gap)
             if not link:
                 break
-            links.append(
-                (link[2] or (link[3] if several else None), r" \text{ or } " if link[1] else r" \text{ and } ")
-            )
+            found.append(r" \text{ or } " if link[1] else r" \text{ and } ")
         if content:
-            contents.append(content)
             start = box.start()
+            name = _NAMED.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
+            names.append(name[1] if name else "")
+            found.append(content)
         end, empty = box.start(), ""
-    if len(contents) < 2:
-        return contents[0] if contents else empty
-    first = _NAMED.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
-    links.append((first and first[1], ""))
-    if len({name for name, _ in links}) > 1:
-        if not several:
-            return contents[0]  # values of different quantities: the last is asked for
-        contents = [f"{name}={text}" if name else text for (name, _), text in zip(links, contents, strict=True)]
-    return "".join(f"{word}{text}" for (_, word), text in zip(reversed(links), reversed(contents), strict=True))
+    if len(names) < 2 or (len(set(names)) > 1 and not several):
+        return found[0] if found else empty  # of values of different quantities the last is asked for
+    found[::2] = [name + content for name, content in zip(names, found[::2], strict=True)]
+    return "".join(reversed(found))
 
 
 def balanced(text: str, start: int, end: int | None = None) -> str | None:
@@ -330,6 +326,14 @@ _ENDINGS = _rules(
     (r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$", r"\1\\overline{\2\3}"),
     (r"^(\d*\.\d+)\\ldots$", r"\1"),
     (r"^\\\{\\\}$", r"\\emptyset"),
+    (r"^\d+(?::\d+){2,}$", lambda m: _in_least_terms(m[0])),  # 2:4:6 is 1:2:3
+    # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
+    (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
+    (
+        r"^(-?(?:(?!\\begin)[^-+=\[(])*?)(?:\\cdot ?)?[\[(]?\\begin\{([pbB]?matrix|array)\}(?:\{c\})?"
+        r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\2\}[\])]?$",
+        lambda m: f"({','.join(f'{m[1]}({cell})' if m[1] else cell for cell in m[3].split(2 * chr(92)))})",
+    ),
     # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
     (
         r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
@@ -412,6 +416,11 @@ def _built(match: re.Match[str]) -> str:
 def _is_closed(text: str) -> bool:
     """Whether as many brackets close as open."""
     return all(text.count(opening) == text.count(closing) for opening, closing in ("{}", "()", "[]"))
+
+
+def _in_least_terms(ratio: str) -> str:
+    shares = [int(share) for share in ratio.split(":")]
+    return ":".join(str(share // (math.gcd(*shares) or 1)) for share in shares)
 
 
 def _counted(words: str) -> str | None:

@@ -21,16 +21,12 @@ MOST_SIGNS = 4  # plus-minus signs of a member, each of which doubles it
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
-_OPENING = {"(", "[", "{", "\\{", "\\langle"}
-_CLOSING = {")", "]", "}", "\\}", "\\rangle"}
+_OPENING = {"(", "[", "{", "\\{"}
+_CLOSING = {")", "]", "}", "\\}"}
 _BRACKET = re.compile(r"\\.|[(\[{}\])]", re.DOTALL)
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
 # What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`, `\frac{dv}{dt}=g`: a name for what follows.
 NAMES = re.compile(rf"{_NAME}|\\frac\{{d\w\}}\{{d\w\}}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
-_MATRIX = re.compile(
-    r"(-?(?:(?!\\begin)[^-+])*?)(?:\\cdot ?)?\\begin\{([pbB]?matrix|array)\}(?:\{[clr|]*\})?((?:(?!\\begin).)*)\\end\{\2\}",
-    re.DOTALL,
-)
 # Marks of a single text that may still be a point, an interval or a set.
 _MANIFOLD = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|notin|begin|langle|mathbb|emptyset|setminus|cap|text|lt|gt)(?![A-Za-z])"
@@ -101,7 +97,6 @@ def _parse(text: str) -> Structure:
         return Structure(form=SET, members=_members(split(text[2:-2])))
     if signs := _signed(text):
         return Structure(form=LIST, members=tuple(dict.fromkeys(_parse(sign) for sign in signs)))
-    text = re.sub(r"^\\langle ?(.*)\\rangle$", r"(\1)", text)
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text):
         inner = split(text[1:-1])
         if len(inner) > 1:
@@ -111,12 +106,6 @@ def _parse(text: str) -> Structure:
         behind = _parse(named[1])
         if behind.form:
             return behind  # P=(1,2) is the point, x\in(1,2) the interval
-    if matrix := _MATRIX.fullmatch(text):
-        return _matrix(matrix[1], matrix[3])
-    ratio = [number(part) for part in text.split(":")] if text.count(":") > 1 else [None]
-    shares = [str(part.value / ((ratio[0] and ratio[0].value) or 1)) for part in ratio if part]
-    if len(shares) == len(ratio):  # 2:4:6 is 1:2:3
-        return Structure(form=":", members=tuple(map(Structure, shares)))
     return Structure(text)
 
 
@@ -140,17 +129,6 @@ def _grouped(members: tuple[Structure, ...]) -> Structure:
     values = [Structure(side[1]) for side in named]
     points = [Structure("", "()", tuple(values[at : at + size]), letters) for at in range(0, len(values), size)]
     return points[0] if len(points) == 1 else Structure(form=LIST, members=tuple(points))
-
-
-def _matrix(factor: str, body: str) -> Structure:
-    """A matrix as a tuple of rows, and one of a single column as a point; a factor is multiplied into the members."""
-    rows = [
-        tuple(Structure(f"{factor}({cell})" if factor else cell) for cell in row.split("&"))
-        for row in body.removesuffix("\\\\").split("\\\\")
-    ]
-    if len(rows) > 1 and all(len(row) == 1 for row in rows):
-        return Structure(form="()", members=tuple(row[0] for row in rows))
-    return Structure(form="matrix", members=tuple(Structure(form="row", members=row) for row in rows))
 
 
 def _split(text: str, separators: Sequence[str]) -> list[str]:

@@ -39,9 +39,9 @@ _LETTERS = ConversionConfig(lowercase_symbols=False)
 # Characters of one object; the longest gold of the seven benchmarks has 210. An explicit bound for the depth of what is
 # parsed, far below the worker's (`worker.RECURSION`): how deep Python recurses depends on what caches hold.
 LONGEST_OBJECT = 600
-# What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers. How much time and
+# No object: 3:4:5. What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers. How much time and
 # memory they take depends on what caches hold, so they are told by their look.
-_CHAIN = re.compile(r"(?:\\[A-Za-z]+\s?){13}|[-+]{13}|!{5}|'{5}|\^\{[^{}]*\^\{[^{}]*\^\{[^{}]*\^")
+_CHAIN = re.compile(r":.*:|(?:\\[A-Za-z]+\s?){13}|[-+]{13}|!{5}|'{5}|\^\{[^{}]*\^\{[^{}]*\^\{[^{}]*\^")
 _DIGITS, _MOST_DIGITS = 30, 3000  # of a result, and of the terms where they cancel
 _EXACT = 1e-22  # relative: values to 30 digits, less what cancels
 _SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
