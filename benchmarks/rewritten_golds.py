@@ -60,7 +60,7 @@ def same(gold: Gold) -> Iterator[Pair]:
         yield "capital word", f"\\textbf{{{word.title()}}}"
     elif gold.kind == "symbolic" and not (_RELATION.search(text) or _NUMERAL.fullmatch(text)):
         yield "x =", f"x={text}"
-        if len(text) > 1 and not structure.is_plus_minus(text):
+        if len(text) > 1 and "\\pm" not in text:
             yield "parentheses", f"\\left({text}\\right)"
             yield "twice the half", f"\\frac{{2\\left({text}\\right)}}{{2}}"
 
@@ -126,7 +126,7 @@ def different(gold: Gold) -> Iterator[Pair]:
         yield from _different_number(gold)
     elif gold.kind == "list":
         yield from _different_list(text)
-    elif gold.kind == "symbolic" and not _RELATION.search(text) and not structure.is_plus_minus(text):
+    elif gold.kind == "symbolic" and not _RELATION.search(text) and "\\pm" not in text:
         yield "gold + 1", f"{text}+1"
         yield "twice", f"2\\left({text}\\right)"
 

@@ -241,32 +241,24 @@ def _raised(base: Any, exponent: Any) -> Any:
 
 # Each derivative of a letter is a letter of its own: only the same one is equal to it. As quotients of products
 # derivatives would be cancelled.
-_OF = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\w|\{\w+\}))?"
-_BY = r"\\partial ?|d"
+_OF = r"((?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\w|\{\w+\}))?)"
+_BY = r"(?:\\partial ?|d)"
 _DERIVATIVE = re.compile(
-    rf"\\frac\{{(?:{_BY})(?:\^(?P<order>\d))?(?P<of>{_OF})\}}\{{(?:{_BY})(?P<by>{_OF})(?:\^(?P<again>\d))?\}}"
-    rf"|\\frac\{{(?:{_BY})\}}\{{(?:{_BY})(?P<by2>{_OF})\}}(?P<of2>{_OF})(?![A-Za-z^(])"
-    rf"|(?<![A-Za-z\\])d(?P<of3>{_OF})/d(?P<by3>{_OF})(?![A-Za-z])"
-    rf"|\\(?P<dots>d{{1,3}}ot)(?:\{{(?P<of4>{_OF})\}}| ?(?P<of5>{_OF}))(?P<index>_(?:\w|\{{\w+\}}))?"
-    r"(?:\([a-z]\))?"
-    rf"|(?<![\\A-Za-z])(?P<of6>{_OF})(?P<primes>'+)(?:\([a-z]\))?"
+    rf"\\frac\{{{_BY}(?:\^(\d))?{_OF}\}}\{{{_BY}{_OF}(?:\^\1)?\}}|(?<![A-Za-z\\])d{_OF}/d{_OF}(?![A-Za-z])"
+    rf"|(?<![\\A-Za-z]){_OF}('+)(?:\([a-z]\))?|\\(d{{1,3}})ot(?:\{{{_OF}\}}| ?{_OF})(_(?:\w|\{{\w+\}}))?(?:\([a-z]\))?"
 )
 
 
 def without_derivatives(*texts: str) -> list[str]:
-    """Texts with a letter for each derivative of a letter. A prime or dot differentiates by the only variable by which
-    any of the texts differentiates, else by t."""
-    by = {m["by"] or m["by2"] or m["by3"] for text in texts for m in _DERIVATIVE.finditer(text)} - {None}
+    """Texts with a letter for each derivative of a letter. A prime differentiates by the only variable by which any of
+    the texts differentiates, else by t."""
+    by = {match[3] or match[5] for text in texts for match in _DERIVATIVE.finditer(text)} - {None}
     variable = by.pop() if len(by) == 1 else "t"
 
     def letter(match: re.Match[str]) -> str:
-        of = next(match[name] for name in ("of", "of2", "of3", "of4", "of5", "of6") if match[name])
-        order = match["order"] or "1"
-        if match["by"] and order != (match["again"] or "1"):
-            return match.group()
-        if match["primes"] or match["dots"]:
-            order = str(len(match["primes"] or match["dots"][:-2]))
-        name = f"{order}{of}{match['index'] or ''}/{match['by'] or match['by2'] or match['by3'] or variable}"
+        order, of, by, of2, by2, of3, primes, dots, of4, of5, index = match.groups()
+        of = f"{of or of2 or of3 or of4 or of5}{index or ''}"
+        name = f"{order or len(primes or dots or 'd')}{of}/{by or by2 or variable}"
         return f"\\Xi_{{{re.sub(r'[ {}]', '', name)}}}"
 
     return [_DERIVATIVE.sub(letter, text) for text in texts]

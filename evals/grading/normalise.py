@@ -398,7 +398,8 @@ def _parted(text: str) -> tuple[str, str]:
         letters = [name for name in _LETTER.findall(said) if name in _LETTER.findall(side)]
         stated = _STATED.search(said)
         bare = match[2] is not None and (not letters or re.search(_STATES, head))
-        if head.strip() and _is_closed(head) and "=" not in said and not bare and (stated or _TELLING.search(said)):
+        closed = all(head.count(opening) == head.count(closing) for opening, closing in ("{}", "()", "[]"))
+        if head.strip() and closed and "=" not in said and not bare and (stated or _TELLING.search(said)):
             statement = next(statement for pattern, statement in _SETS if pattern.search(said))
             if stated and statement == _SETS[-1][1]:
                 statement = (stated[2] + stated[3]).replace(" ", "")
@@ -411,11 +412,6 @@ def _built(match: re.Match[str]) -> str:
     if match[1]:  # behind a blank, which ends a sign for the union
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
-
-
-def _is_closed(text: str) -> bool:
-    """Whether as many brackets close as open."""
-    return all(text.count(opening) == text.count(closing) for opening, closing in ("{}", "()", "[]"))
 
 
 def _in_least_terms(ratio: str) -> str:

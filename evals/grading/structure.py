@@ -224,16 +224,6 @@ def is_interval(text: str) -> bool:
     )
 
 
-def leaves(structure: Structure) -> list[str]:
-    """The texts of all single objects in it."""
-    return [text for member in structure.members for text in leaves(member)] if structure.form else [structure.text]
-
-
-def is_plus_minus(text: str) -> bool:
-    r"""Whether `text` stands for several values by a `\pm`."""
-    return _PLUS_MINUS.search(text) is not None
-
-
 def _encloses(text: str) -> bool:
     """Whether the bracket that opens `text` is closed only by its end."""
     depth = 0

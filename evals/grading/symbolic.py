@@ -99,9 +99,13 @@ def outcome(gold: Gold, answer: str) -> Outcome:
     if equal is None and {structure.parse(text).form for text in (expected, found)} & {"", structure.UNION}:
         equal = _equal(expected, found, gold.tolerance)
     if equal is None:
-        unread = any(_parse(text, "")[0] is None for text in structure.leaves(structure.parse(expected)))
-        return Outcome.UNPARSED_GOLD if unread else Outcome.DIFFERENT
+        return Outcome.UNPARSED_GOLD if _is_unread(structure.parse(expected)) else Outcome.DIFFERENT
     return Outcome.EQUAL if equal else Outcome.DIFFERENT
+
+
+def _is_unread(gold: structure.Structure) -> bool:
+    """Whether no reader makes an object of a gold, or of a member of it."""
+    return any(map(_is_unread, gold.members)) if gold.form else _parse(gold.text, "")[0] is None
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
