@@ -9,9 +9,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
 
 from evals.grading import prime
 from evals.grading.decide import Gold, angles, decide
@@ -59,7 +59,7 @@ class Question:
     stop: str = "unknown"  # how generation ended: stop | length | unknown
 
 
-class Grader:
+class Grader(AbstractContextManager["Grader"]):
     """Grades responses; keep one for many calls, its workers stay warm. A context manager.
 
     pool: limits and workers, by default `Pool()`.
@@ -69,12 +69,7 @@ class Grader:
         self.known: dict[Task, Answer] = {}  # comparisons quickly made; errors apart: their cause may be gone
         self.pool = pool or Pool()
 
-    def __enter__(self) -> Grader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -145,19 +140,11 @@ def cheap_grade(question: Question) -> Grade | Task:
     return Grade(Verdict.CORRECT if decision.equal else Verdict.WRONG, box, answer, decision.rule)
 
 
-_VERDICTS = {
-    "equal": Verdict.CORRECT,
-    "different": Verdict.WRONG,
-    "unparsed_gold": Verdict.UNPARSED_GOLD,
-    "timeout": Verdict.TIMEOUT,
-    "error": Verdict.ERROR,
-}
-
-
 def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
     box = clean(_box(question) or "")
     rule = answer.reason if answer.outcome == "error" and answer.reason else Rule.SYMBOLIC
-    return Grade(_VERDICTS[answer.outcome], box, task.answer, rule, round(answer.seconds, 4))
+    verdict = {"equal": Verdict.CORRECT, "different": Verdict.WRONG}.get(answer.outcome) or Verdict(answer.outcome)
+    return Grade(verdict, box, task.answer, rule, round(answer.seconds, 4))
 
 
 def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], pool: Pool) -> list[Verdict]:

@@ -132,15 +132,11 @@ _WRAPPER = (
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # one that stands alone
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
-# 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
-_NOON = re.compile(rf"(?<![\d.:,])({_HOUR})\s*\\(?:text|mathrm|mbox)\s*\{{\s*([ap])\.?\s*m\.?\s*\}}", re.IGNORECASE)
-# 4:30 p.m. as a whole, without a command around it
-_CLOCK = re.compile(rf"({_HOUR})\s*([ap])\.?\s*m\.?", re.IGNORECASE)
 # The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not where more than one letter
 # is named, and without a command not before a letter or sign: it may then be a factor.
 _CHOICE = re.compile(
-    rf"(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
+    rf"^(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
     r"|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
     r"(?![\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z]))(?=.)"
     r"(?!.*\([A-E]\))",
@@ -153,9 +149,9 @@ _NO_ANNOUNCEMENT = (
     r"(?![^{}]*(?<![A-Za-z])(?:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
 )
 _LEAD = re.compile(
-    rf"{_WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"^(?:{_WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
     rf"|({_WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
-    r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S)"
+    r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
 # 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, no unit
@@ -168,9 +164,6 @@ _FACTOR = re.compile(
     rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?(?![A-Za-z])",
     re.IGNORECASE,
 )
-_THOUSAND = re.compile(r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}")  # 540\text{k}; K is a unit
-# 12^{th}, 12^{\text{th}} as a whole
-_ORDINAL = re.compile(rf"(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*")
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
@@ -198,7 +191,6 @@ _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
     re.IGNORECASE,
 )
-_RATIO = re.compile(rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$")  # 5 to 2
 # The name before a member of a list: \text{Anna: } 18, Ben: 14, (a) 18
 _BETWEEN = rf"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\}})?\s*)"
 _VALUE = r"(?=[-+.\d\\(])"
@@ -295,6 +287,17 @@ _UNITS = _rules(
         lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else _counted(m[2])) else m[0],
     ),
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
+)
+_WORDS = _rules(
+    (rf"^({_HOUR})\s*([AaPp])\.?\s*[Mm]\.?$", lambda m: f"{m[1]}{m[2].lower()}m"),  # 4:30 p.m.
+    # 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
+    (
+        rf"(?<![\d.:,])({_HOUR})\s*\\(?:text|mathrm|mbox)\s*\{{\s*([AaPp])\.?\s*[Mm]\.?\s*\}}",
+        lambda m: f"{m[1]}{m[2].lower()}m",
+    ),
+    (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}
+    (rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
+    (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
 )
 _MATHEMATICS = _rules(
     (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
@@ -441,11 +444,7 @@ def words(text: str) -> str:
 
 def _without_text(text: str) -> str:
     r"""`text` without units. An answer wholly in words becomes `\text{words}`; other wrappers leave their content."""
-    if match := _CHOICE.match(text):
-        text = (match[2] or "") + text[match.end() :]
-    text = _labelled(text)
-    if match := _LEAD.match(text):
-        text = (match[1] or "") + text[match.end() :]
+    text = _LEAD.sub(r"\1", _labelled(_CHOICE.sub(r"\2", text)))
     whole = _TEXT.fullmatch(text)
     said = _TEXT.sub(r"\1", text)
     if said.replace(" ", "").replace("-", "").isalpha():
@@ -457,17 +456,11 @@ def _without_text(text: str) -> str:
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
         text = whole.group(1).strip()
-    if clock := _CLOCK.fullmatch(text):
-        return f"{clock[1]}{clock[2].lower()}m"
-    if ordinal := _ORDINAL.fullmatch(text):
-        return ordinal[1] + ordinal[2]
-    text = _RATIO.sub(r"\1:\2", text)
-    text = _THOUSAND.sub(r"\\cdot1000", text)
+    text = _applied(_WORDS, text)
     while factor := _FACTOR.search(text):
         value = _FACTORS[factor[2].lower()]
         text = f"{text[: factor.start()]}\\cdot{value}{factor[1] or ' '}{text[factor.end() :]}"
     text = _joined(text)
-    text = _NOON.sub(lambda m: f"{m[1]}{m[2].lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
         shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
         shorter = shorter.removesuffix("/").rstrip()

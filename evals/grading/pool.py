@@ -19,9 +19,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from types import TracebackType
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from evals.grading.decide import Gold
@@ -69,7 +68,7 @@ Report = Callable[[int, Answer], object]
 """(index of the task, its answer), when that is final."""
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """Started on the first task; `close` it, or use it as a context manager.
 
     workers: by default one per core this process may use. cpu_seconds: limit of one comparison, on the worker's own
@@ -92,12 +91,7 @@ class Pool:
         self.module = module
         self.workers: list[_Worker] = []
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -195,7 +189,7 @@ class _Worker:
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        data = memoryview((json.dumps(message) + "\n").encode())
+        data = memoryview((json.dumps(message, default=str) + "\n").encode())  # a tolerance is a fraction
         with suppress(BrokenPipeError):  # the worker has died; `read` will find its output closed
             while data:
                 data = data[self.process.stdin.write(data) :]
@@ -205,18 +199,7 @@ class _Worker:
         task, self.cpu_seconds = tasks[index], cpu_seconds
         self.index, self.deadline = index, time.monotonic() + wall_seconds
         self.tasks_sent += 1
-        self._send(
-            {
-                "id": self.tasks_sent,
-                "gold": task.gold.text,
-                "kind": task.gold.kind,
-                "tolerance": None if task.gold.tolerance is None else str(task.gold.tolerance),
-                "multiple": task.gold.multiple,
-                "answer": task.answer,
-                "grader": task.grader,
-                "cpu_seconds": cpu_seconds,
-            }
-        )
+        self._send({"id": self.tasks_sent, "cpu_seconds": cpu_seconds, **asdict(task)})
 
     def read(self) -> Answer | None:
         """The end of the comparison under way; None for a message about something else."""

@@ -133,8 +133,8 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
 def _answer(grader: Compare, task: dict[str, Any]) -> dict[str, Any]:
     from evals.grading.decide import Gold
 
-    tolerance = None if task["tolerance"] is None else Fraction(task["tolerance"])
-    gold = Gold(task["gold"], task["kind"], tolerance, task["multiple"])
+    tolerance = task["gold"]["tolerance"]
+    gold = Gold(**{**task["gold"], "tolerance": tolerance and Fraction(tolerance)})
     began = time.process_time()
     # ITIMER_PROF counts CPU time, and SIGPROF at its default action ends the process even inside C code.
     signal.setitimer(signal.ITIMER_PROF, task["cpu_seconds"])
