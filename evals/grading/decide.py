@@ -176,13 +176,11 @@ def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     """
     gold, answer = (text.partition(WHERE)[0] for text in (gold, answer))
     expected, found = structure.as_interval(gold), structure.as_interval(answer)
-    if expected and found:
-        return (expected[1], found[1]) if expected[0] == found[0] else (gold, answer)
-    if found and structure.is_interval(gold):
-        return gold, found[1]
-    if expected and structure.is_interval(answer):
-        return expected[1], answer
-    return gold, answer
+    same = expected is not None and found is not None and expected[0] == found[0]
+    return (
+        expected[1] if expected and (same or (not found and structure.is_interval(answer))) else gold,
+        found[1] if found and (same or (not expected and structure.is_interval(gold))) else answer,
+    )
 
 
 def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:

@@ -322,23 +322,16 @@ def _ordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
 _DECLARED = re.compile(r"([A-Za-z])\\in\\mathbb\{[ZNR]\}|([k-n])(?:>|\\geq)-?\d+")
 
 
-@dataclass(frozen=True)
-class Integers:
-    """The letters of gold and answer that run through the integers, as the conditions behind them have it."""
-
-    letters: tuple[str | None, str | None] = (None, None)
-    all: bool = True  # through all of them, not from a first one on
-
-
-def integers(gold: str, answer: str) -> Integers | None:
-    """What the conditions behind two texts say together; None when one contradicts the other, as k >= 0 does k >= 1."""
+def integers(gold: str, answer: str) -> tuple[str | None, str | None, bool] | None:
+    """The letters of gold and answer that run through the integers, and whether through all of them, as the conditions
+    behind the two have it; None when one condition contradicts the other, as k >= 0 does k >= 1."""
     conditions = [text.partition(WHERE)[2] for text in (gold, answer)]
     said = [condition[1:].replace(" ", "") for condition in conditions]
     meant = [{"\\geq0", "\\geq1"} if text == r"\in\mathbb{N}" else {text} for text in said]
     if all(said) and r"\in\mathbb{R}" not in said and not meant[0] & meant[1]:
         return None
     found = [_DECLARED.fullmatch(condition) for condition in conditions]
-    letters = [match and (match[1] or match[2]) for match in found]
-    if said[0] != said[1]:  # a constant that only one side declares may be given in the problem
-        letters = [None if text == r"\in\mathbb{R}" else letter for text, letter in zip(said, letters, strict=True)]
-    return Integers((letters[0], letters[1]), not set(said) - {"", r"\in\mathbb{Z}", r"\in\mathbb{R}"})
+    # a constant that only one side declares may be given in the problem
+    constant = [text == r"\in\mathbb{R}" and said[0] != said[1] for text in said]
+    own, other = (None if no or not match else match[1] or match[2] for match, no in zip(found, constant, strict=True))
+    return own, other, not set(said) - {"", r"\in\mathbb{Z}", r"\in\mathbb{R}"}

@@ -30,7 +30,6 @@ from evals.grading import structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, as_intervals, behind_signs, compare, compare_objects
 from evals.grading.expressions import Power, TooLargeError, read, without_derivatives
 from evals.grading.numbers import Number, number
-from evals.grading.structure import Integers
 from evals.grading.verdict import Outcome
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
@@ -83,7 +82,7 @@ def forbid_evaluation() -> None:
 
 def outcome(gold: Gold, answer: str) -> Outcome:
     """Compare a gold with a normalised answer that the cheap stages could not decide."""
-    integers = structure.integers(gold.text, answer) or Integers()
+    integers = structure.integers(gold.text, answer)
     expected, found = as_intervals(gold.text, answer)
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
@@ -149,7 +148,7 @@ def _parse(gold: str, answer: str) -> tuple[Any, Any]:
     return _by_grammar(texts[0]) if value is not None or expected is None else expected, value
 
 
-def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Integers | None = None) -> bool | None:
+def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Any = None) -> bool | None:
     """Whether two texts are equal; None when the gold cannot be parsed. What cannot be compared is not equal."""
     if len(answer) > LONGEST_OBJECT or _CHAIN.search(answer):
         return False
@@ -161,7 +160,7 @@ def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Integer
         return None if expected is None else False
     gold_number = number(gold.removesuffix("%"))
     same = _attempt(lambda: _same(expected, value, gold_number, tolerance))
-    return bool(same or (integers and _attempt(lambda: _same_family(expected, value, integers))))
+    return bool(same or (integers and _attempt(lambda: _same_family(expected, value, *integers))))
 
 
 def _same(expected: Any, value: Any, gold_number: Number | None = None, tolerance: Fraction | None = None) -> bool:
@@ -201,15 +200,17 @@ def _proportional(gold: Any, answer: Any) -> bool:
     return gold != 0 and answer != 0 and _same(gold * answer.xreplace(others), gold.xreplace(others) * answer)
 
 
-def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
+def _same_family(gold: Any, answer: Any, gold_letter: str | None, answer_letter: str | None, whole: bool) -> bool:
     """Whether two expressions in one integer each, which may be different letters, run through the same values.
+
+    The letters as they were declared; whole: they run through all integers.
 
     Without a word that its letter is an integer, an expression is only taken for such a family when it goes on by a
     rational multiple of pi, or by right angles in degrees. Where all integers are meant, `a + bk` may begin elsewhere
     and run backwards.
     """
     k, sides, steps = sympy.Symbol("k", positive=True), [], []
-    for side, declared in zip((gold, answer), integers.letters, strict=True):
+    for side, declared in ((gold, gold_letter), (answer, answer_letter)):
         found = [symbol for symbol in side.free_symbols if symbol.name == declared]
         found = found or [symbol for symbol in side.free_symbols if symbol.name in "klmn"]
         if len(found) != 1:
@@ -218,9 +219,9 @@ def _same_family(gold: Any, answer: Any, integers: Integers) -> bool:
         steps.append(sympy.diff(sides[-1], k))
     linear = not any(step.has(k) or step == 0 for step in steps)
     turns = linear and all((step / sympy.pi).is_Rational or (step.is_Integer and step % 90 == 0) for step in steps)
-    if not (turns or any(integers.letters)):
+    if not (turns or gold_letter or answer_letter):
         return False
-    if _same(*sides) or not (linear and integers.all):
+    if _same(*sides) or not (linear and whole):
         return _same(*sides)
     turned, offset = (
         _value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}))
