@@ -282,9 +282,9 @@ _UNITS = _rules(
     ),
     # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
     (
-        rf"(?<=\d)(\)?)\s*(?:_\s*\{{?\s*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:base[\s-]*\}}?)?"
-        rf"|(?:{_WRAPPER}\s*\{{)?[\s(]*(?:in\s+)?base[\s-]*)(\d+|[a-z]+)[\s)]*\}}?\s*\}}?\s*$",
-        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else _counted(m[2])) else m[0],
+        rf"(?<=\d)(\)?)\s*(?:_\s*(\{{)?|(?=.*base))\s*({_WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s-]*)?(\d+|[a-z]+)[\s)]*"
+        r"(?(3)\})\s*(?(2)\})$",
+        lambda m: f"{m[1]}_{{{value}}}" if (value := m[4] if m[4].isdigit() else _counted(m[4])) else m[0],
     ),
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
@@ -328,6 +328,7 @@ _ENDINGS = _rules(
     # 0.1666\ldots: a period is printed twice, one digit three times
     (r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$", r"\1\\overline{\2\3}"),
     (r"^(\d*\.\d+)\\ldots$", r"\1"),
+    (r"(?<=\d)_\{base(\d+)\}$", r"_\1"),
     (r"^\\\{\\\}$", r"\\emptyset"),
     (r"^\d+(?::\d+){2,}$", lambda m: _in_least_terms(m[0])),  # 2:4:6 is 1:2:3
     # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
@@ -339,7 +340,7 @@ _ENDINGS = _rules(
     ),
     # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
     (
-        r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|([^|:]+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
+        r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
         lambda m: _built(m),
     ),
 )
@@ -361,6 +362,8 @@ def normalise(text: str, radians: bool = False) -> str:
     >>> normalise(r"90^{\circ}", radians=True)
     '\\frac{90\\pi}{180}'
     """
+    if text.isascii() and text.isdigit():  # most answers
+        return text
     text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
     text = _ROOT_SIGN.sub(r"\\sqrt{\1}", text).translate(_SYMBOLS).strip()
     if text.endswith("\\") and not text.endswith("\\\\"):
