@@ -305,7 +305,7 @@ def _same_numeral(
     if gold and answer:
         return gold.groups() == answer.groups()
     if gold:
-        return gold[1] == answer_text if answer_text.isdigit() else None
+        return gold[1] == answer_text
     assert answer is not None
     value = number(gold_text)
     if value is None or not 2 <= int(answer[2]) <= 36:

@@ -340,7 +340,7 @@ _ENDINGS = _rules(
     ),
     # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
     (
-        r"\\\{(?:([A-Za-z])(?:\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
+        r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
         lambda m: _built(m),
     ),
 )
@@ -400,8 +400,8 @@ def _parted(text: str) -> tuple[str, str]:
         return head, mark + condition
     for match in _TAIL.finditer(text):
         head, said = text[: match.start()], _TEXT.sub(r" \1 ", match[1] or match[2])
-        side = head.rpartition("=")[2]  # the condition is on a letter in it
-        letters = [name for name in _LETTER.findall(said) if name in _LETTER.findall(side)]
+        side = _COMMAND.sub("", head.rpartition("=")[2])  # the condition is on a letter in it
+        letters = [name for name in _LETTER.findall(said) if name in side]
         stated = _STATED.search(said)
         bare = match[2] is not None and (not letters or re.search(_STATES, head))
         closed = all(head.count(opening) == head.count(closing) for opening, closing in ("{}", "()", "[]"))
