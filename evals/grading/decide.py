@@ -248,14 +248,11 @@ def _same_time(gold: str, answer: str) -> bool | None:
         return None
     if found is None or not (found[2] or found[3]):
         return False if expected[3] else None
-    times = [(int(time[1]), int(time[2] or 0), time[3]) for time in (expected, found)]
-    if any(hour > 24 or minute > 59 for hour, minute, _ in times):
+    if any(int(time[1]) > 24 or int(time[2] or 0) > 59 for time in (expected, found)):
         return None
-    halves = [half for *_, half in times]
-    if None in halves and halves != [None, None] and (times[0][:2] == times[1][:2]):
-        return expected[3] is None  # the hour on a dial
-    minutes = [(hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute for hour, minute, half in times]
-    return minutes[0] == minutes[1]
+    halves = [time[3] or ("pm" if int(time[1]) > 12 else None) for time in (expected, found)]
+    minutes = [int(time[1]) % 12 * 60 + int(time[2] or 0) for time in (expected, found)]
+    return minutes[0] == minutes[1] and halves[0] in (None, halves[1])
 
 
 def _same_residue(gold: str, answer: str) -> bool | None:

@@ -40,7 +40,7 @@ class TooLargeError(Exception):
     """A number that has not even a rounded value, such as ((1000!)!)!."""
 
 
-class Power(sympy.Function):  # type: ignore[misc]
+class Power(sympy.Function):
     """A large power that is never written out, such as 2^(2^100); in a product sympy would write out its own."""
 
     nargs = 2

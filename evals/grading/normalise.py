@@ -34,8 +34,8 @@ LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; 
 
 
 def last_box(text: str, *, several: bool = False) -> str | None:
-    r"""The content of the last `\boxed{...}` or `\fbox{...}` that is not empty; of several, when they are joined by "and",
-    "or" or a comma. None without one, or when the last is unbalanced; empty when all are.
+    r"""The content of the last `\boxed{...}` or `\fbox{...}` that is not empty, or of several that "and", "or" or a
+    comma joins. None without one, or when the last is unbalanced; empty when all are.
 
     What a model thinks, before `</think>` or behind a `<think>` without an end, is no answer. An escaped brace (`\{`)
     does not count. Of nested boxes the inner one is the last. several: the answer is a list, whose members may stand
@@ -57,8 +57,9 @@ def last_box(text: str, *, several: bool = False) -> str | None:
         if inside is None and not found:
             return None
         if found:
-            gap = _MARKS.sub(" ", text[box.end() + (0 if box[1] else len(inside or "") + 1) : start][:LONGEST_GAP])
-            link = content and (_JOINED_IN_LIST if several else _JOINED).fullmatch(gap)
+            gap = text[box.end() + (0 if box[1] else len(inside or "") + 1) : start]
+            linking = _JOINED_IN_LIST if several else _JOINED
+            link = content and len(gap) <= LONGEST_GAP and linking.fullmatch(_MARKS.sub(" ", gap))
             if not link:
                 break
             found.append(r" \text{ or } " if link[1] else r" \text{ and } ")
@@ -89,7 +90,10 @@ def balanced(text: str, start: int, end: int | None = None) -> str | None:
 
 # The canonical text
 
-DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are, so that recursion is bounded
+DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are
+_FIRST = re.compile(r"\\frac\s*(\\[A-Za-z]+|[^\s{}])")
+_GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\}"  # five braces deep
+_SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
 # Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters disappear.
@@ -108,14 +112,13 @@ _SYMBOLS = str.maketrans(
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _ROOT_SIGN = re.compile(r"√\s*(\d+(?:\.\d+)?)")
-# Commands that mean the same as another one, or only change size or font. Each is looked up whole, so `\le` does not
-# match inside `\left`.
+# Commands that only change size or font, and commands that mean the same as another one. Each is looked up whole, so
+# `\le` does not match inside `\left`.
+_LOOKS = re.compile(
+    r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
+    r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
+)
 _SPELLINGS = {
-    **dict.fromkeys(
-        r"\textdollar \left \middle \right \displaystyle \textstyle \limits \big \Big \bigl \bigr \Bigl \Bigr \bigg \Bigg"
-        r" \rm \bf \bfseries \cal \underline \ensuremath \tiny \small \normalsize \large \Large \LARGE \huge \Huge".split(),
-        "",
-    ),
     r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
     r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\lt": "<",
     r"\gt": ">", r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{",
@@ -160,10 +163,6 @@ _FACTORS = {
     "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
     "millionth": "10^{-6}", "billionth": "10^{-9}",
 }  # fmt: skip
-_FACTOR = re.compile(
-    rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?(?![A-Za-z])",
-    re.IGNORECASE,
-)
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
@@ -192,7 +191,7 @@ _CONJUNCTION = re.compile(
     re.IGNORECASE,
 )
 # The name before a member of a list: \text{Anna: } 18, Ben: 14, (a) 18
-_BETWEEN = rf"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\}})?\s*)"
+_BETWEEN = r"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\})?\s*)"
 _VALUE = r"(?=[-+.\d\\(])"
 _LABEL = re.compile(rf"{_BETWEEN}(?:{_WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
 _PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
@@ -211,8 +210,8 @@ _CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
 _ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
 _ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 
-# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical text
-# a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays as it is.
+# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
+# text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays as it is.
 WHERE = "\\where "
 LONGEST_CONDITIONED = 600  # characters
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
@@ -264,6 +263,7 @@ _TYPESETTING = _rules(
     (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),
     (_DELIMITERS.pattern, ""),
     (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
+    (_LOOKS.pattern, ""),
     (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
     (_SPACING.pattern, " "),
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
@@ -277,7 +277,7 @@ _UNITS = _rules(
     (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
     # 2.5 M_\odot as a whole: a mass, luminosity or radius in units of the sun's
     (
-        r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})$",
+        r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*\{?\s*\\odot\s*\}?$",
         r"\1",
     ),
     # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
@@ -298,6 +298,10 @@ _WORDS = _rules(
     (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}
     (rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
     (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
+    (
+        rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*(?i:({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?)(?![A-Za-z])",
+        lambda m: f"\\cdot{_FACTORS[m[2].lower()]}{m[1] or ' '}",
+    ),
 )
 _MATHEMATICS = _rules(
     (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
@@ -460,16 +464,9 @@ def _without_text(text: str) -> str:
     if whole:
         text = whole.group(1).strip()
     text = _applied(_WORDS, text)
-    while factor := _FACTOR.search(text):
-        value = _FACTORS[factor[2].lower()]
-        text = f"{text[: factor.start()]}\\cdot{value}{factor[1] or ' '}{text[factor.end() :]}"
     text = _joined(text)
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
-        shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
-        shorter = shorter.removesuffix("/").rstrip()
-        if shorter == text:
-            break
-        text = shorter
+        text = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip().removesuffix("/").rstrip()
     return _TEXT.sub(lambda m: f" {m.group(1).strip()} ", text)
 
 
@@ -496,43 +493,17 @@ def _joined(text: str) -> str:
     return "".join(parts) + text[at:]
 
 
-def _argument(text: str, start: int) -> tuple[str, int] | None:
-    """The TeX argument at `start`: a braced group, a command, or one character; with the index after it."""
-    while start < len(text) and text[start].isspace():
-        start += 1
-    if start >= len(text):
-        return None
-    if text[start] == "{":
-        inside = balanced(text, start + 1)
-        return None if inside is None else (inside, start + len(inside) + 2)
-    command = _COMMAND.match(text, start)
-    return (command.group(), command.end()) if command else (text[start], start + 1)
-
-
-def braced_fractions(text: str, depth: int = 0) -> str:
+def braced_fractions(text: str) -> str:
     r"""Braces around both arguments of every `\frac`: `\frac12`, `\frac1{2}`, `\frac{1}2`."""
-    if depth > DEEPEST_FRACTION:
-        return text
-    done, at = [], 0
-    while (start := text.find("\\frac", at)) >= 0:
-        end = start + len("\\frac")
-        first = _argument(text, end)
-        second = _argument(text, first[1]) if first else None
-        if first is None or second is None:
-            done.append(text[at:end])
-            at = end
-            continue
-        numerator, denominator = (braced_fractions(argument, depth + 1) for argument in (first[0], second[0]))
-        done.append(f"{text[at:start]}\\frac{{{numerator}}}{{{denominator}}}")
-        at = second[1]
-    return "".join(done) + text[at:]
+    for _ in range(DEEPEST_FRACTION):
+        before, text = text, _SECOND.sub(r"\1{\2}", _FIRST.sub(r"\\frac{\1}", text))
+        if text == before:
+            break
+    return text
 
 
 def _unwrapped(text: str) -> str:
     """`text` without braces that enclose all of it and do nothing."""
-    while len(text) >= 2 and text[0] == "{" and text[-1] == "}" and text[-2] != "\\":
-        group = _argument(text, 0)
-        if group is None or group[1] != len(text):
-            break
-        text = group[0]
+    while text[:1] == "{" and text[-1:] == "}" and balanced(text, 1) == text[1:-1]:
+        text = text[1:-1]
     return text

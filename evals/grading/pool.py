@@ -32,8 +32,8 @@ CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds
 WALL_SECONDS = 120.0
 TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
 # The budget of a batch: its comparisons share FIRST_SECONDS equally, and those that need more share SLOW_SECONDS; both
-# grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds 30
-# take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
+# grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds
+# 30 take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
 FIRST_SECONDS, SLOW_SECONDS, SHARING = 20.0, 20.0, 512
 QUICK = FIRST_SECONDS / SHARING  # what takes no longer is never cut short by a budget
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)

@@ -40,7 +40,7 @@ Compare = Callable[[str, str], bool | None]
 
 @dataclass(frozen=True)
 class Structure:
-    """A single object (no form), a list, set or union of members, or ordered members within the brackets of its form."""
+    """A single object (no form), a list, set or union of members, or ordered members in the brackets of its form."""
 
     text: str = ""  # of a single object
     form: str = ""
@@ -280,7 +280,7 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
 
 def _by_name(side: Structure) -> Structure:
     order = sorted(range(len(side.names)), key=side.names.__getitem__)
-    members, names = (tuple(values[at] for at in order) for values in (side.members, side.names))
+    members, names = tuple(side.members[at] for at in order), tuple(side.names[at] for at in order)
     return Structure("", side.form, members, names) if side.names else side
 
 

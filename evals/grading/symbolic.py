@@ -1,8 +1,8 @@
 """The expensive stage: two expressions compared by a computer algebra system. Imported only in a worker process.
 
-LaTeX is read by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares what is no
-expression, and what values leave open. No text ever reaches `sympify` or `parse_expr`, which evaluate Python. Nothing is
-timed here: the worker is killed from outside.
+LaTeX is read by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares what is
+no expression, and what values leave open. No text ever reaches `sympify` or `parse_expr`, which evaluate Python.
+Nothing is timed here: the worker is killed from outside.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _attempt(compute: Callable[[], Any]) -> Any:
 
 @lru_cache(maxsize=256)  # a gold meets many answers
 def _by_grammar(text: str) -> Any:
-    """The sympy object that the grammar makes of a text, None when it refuses it, and where it would leave out a base."""
+    """The sympy object that the grammar makes of a text; None when it refuses it, or would leave out a base."""
     if _INDEXED_NUMBER.search(text):
         return None
     latex = normalize_latex(text, config=_READING)
@@ -237,10 +237,10 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     expected, value = _value(gold), _value(answer)
     if expected is None or value is None:
         return None
-    if gold_number is not None and (tolerance is not None or gold_number.last_digit is not None):
-        if value.imag == 0 and abs(int(value.real._mpf_[2])) < 100_000:  # else not to be written out
-            printed = Fraction(*map(int, mpmath.libmp.to_rational(value.real._mpf_)))
-            return agree(gold_number, Number(printed, "exact"), tolerance) is not None
+    printed = gold_number is not None and (tolerance is not None or gold_number.last_digit is not None)
+    if printed and value.imag == 0 and abs(int(value.real._mpf_[2])) < 100_000:  # else not to be written out
+        exact = Fraction(*map(int, mpmath.libmp.to_rational(value.real._mpf_)))
+        return agree(gold_number, Number(exact, "exact"), tolerance) is not None
     difference, size = abs(expected - value), abs(expected)
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
         return bool(difference <= _EXACT * size) and _confirmed(gold, answer)
@@ -253,10 +253,10 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
 def _confirmed(gold: Any, answer: Any) -> bool:
     """Whether two exact expressions that agree to many digits are equal: x^40 + 1 and x^40 + 2 agree so too.
 
-    Sums, products and integer powers are computed modulo a large prime that the expressions choose, with everything else
-    in them as letters. Equal remainders prove equality, but for a chance of 2^-100; different ones the contrary, unless
-    those letters are more than letters. Then as many digits are compared as the numbers in the expressions can take to
-    cancel, and what would take too many is refused.
+    Sums, products and integer powers are computed modulo a large prime that the expressions choose, with everything
+    else in them as letters. Equal remainders prove equality, but for a chance of 2^-100; different ones the contrary,
+    unless those letters are more than letters. Then as many digits are compared as the numbers in the expressions can
+    take to cancel, and what would take too many is refused.
     """
     rng = random.Random(hash((gold, answer)))  # the same in every worker: they have one hash seed
     prime = sympy.nextprime(2**127 + rng.getrandbits(120))
