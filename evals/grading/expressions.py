@@ -15,7 +15,6 @@ import sympy
 
 from evals.grading.numbers import DEEPEST, MOST_BITS, NotArithmeticError, Reader
 
-_TOKEN = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+|\\[A-Za-z]+|[A-Za-z]|[-+*/:^_(){}\[\]!|=<>,])\s*")
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _TIMES, _OVER = ("*", "\\cdot", "\\times"), ("/", "\\div", ":")
 _RELATIONS = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, "\\leq": sympy.Le, "\\geq": sympy.Ge, "\\neq": sympy.Ne}
@@ -57,27 +56,21 @@ def read(text: str) -> Any:
 
     Raises TooLargeError.
     """
-    tokens, end = [], 0
-    while end < len(text):
-        token = _TOKEN.match(text, end)
-        if token is None:
-            return None
-        tokens.append(token[1])
-        end = token.end()
-    reader = Latex(tokens)
     try:
+        reader = Latex(text)
         value = reader.sum(0)
         if relation := _RELATIONS.get(reader.peek()):
             reader.next()
             value = relation(_real(value), _real(reader.sum(0)), evaluate=False)
     except NotArithmeticError:
         return None
-    return value if reader.at == len(tokens) else None
+    return value if reader.at == len(reader.tokens) else None
 
 
 class Latex(Reader):
     """Letters and functions beside numbers. A product without a sign binds more tightly than `/`: 1/2x is 1/(2x)."""
 
+    TOKEN = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+|\\[A-Za-z]+|[A-Za-z]|[-+*/:^_(){}\[\]!|=<>,])\s*")
     bars = False  # whether an absolute value is open, which the next bar closes
 
     def bounded(self, value: Any) -> Any:

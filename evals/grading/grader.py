@@ -143,8 +143,7 @@ def cheap_grade(question: Question) -> Grade | Task:
 def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
     box = clean(_box(question) or "")
     rule = answer.reason if answer.outcome == "error" and answer.reason else Rule.SYMBOLIC
-    verdict = {"equal": Verdict.CORRECT, "different": Verdict.WRONG}.get(answer.outcome) or Verdict(answer.outcome)
-    return Grade(verdict, box, task.answer, rule, round(answer.seconds, 4))
+    return Grade(Verdict(answer.outcome), box, task.answer, rule, round(answer.seconds, 4))
 
 
 def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], pool: Pool) -> list[Verdict]:
@@ -168,6 +167,6 @@ def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], po
     return [
         verdict
         if isinstance(verdict, Verdict)
-        else (Verdict.CORRECT if answers[verdict].outcome == "equal" else Verdict.WRONG)
+        else (Verdict.CORRECT if answers[verdict].outcome == Verdict.CORRECT else Verdict.WRONG)
         for verdict in verdicts
     ]

@@ -211,7 +211,7 @@ _ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS}
 _ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 
 # A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
-# text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays as it is.
+# text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays.
 WHERE = "\\where "
 LONGEST_CONDITIONED = 600  # characters
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
@@ -299,7 +299,7 @@ _WORDS = _rules(
     (rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
     (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
     (
-        rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*(?i:({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?)(?![A-Za-z])",
+        rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*(?i:({'|'.join(_FACTORS)})s?)(?![A-Za-z])",
         lambda m: f"\\cdot{_FACTORS[m[2].lower()]}{m[1] or ' '}",
     ),
 )
@@ -344,7 +344,8 @@ _ENDINGS = _rules(
     ),
     # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
     (
-        r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
+        r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))"
+        r"(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
         lambda m: _built(m),
     ),
 )

@@ -91,17 +91,10 @@ def arithmetic(text: str) -> Fraction | None:
     """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
     if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is no quotient
         return None
-    tokens, end = [], 0
-    while end < len(text):
-        token = _ARITHMETIC.match(text, end)
-        if token is None:
-            return None
-        tokens.append(token.group())
-        end = token.end()
     try:
-        reader = Reader(tokens)
+        reader = Reader(text)
         value = reader.sum(0)
-        return value if reader.at == len(tokens) else None
+        return value if reader.at == len(reader.tokens) else None
     except (NotArithmeticError, ArithmeticError):
         return None
 
@@ -110,7 +103,6 @@ class NotArithmeticError(Exception):
     """The tokens are no arithmetic, or a bound is reached."""
 
 
-_ARITHMETIC = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}]")
 _CLOSING = {"(": ")", "{": "}"}
 
 
@@ -120,8 +112,17 @@ class Reader:
     The values here are fractions; `expressions.Latex` reads letters, roots and functions by the same descent.
     """
 
-    def __init__(self, tokens: list[str]):
-        self.tokens, self.at = tokens, 0
+    TOKEN = re.compile(rf"({_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}])")
+
+    def __init__(self, text: str):
+        self.tokens: list[str] = []
+        self.at = end = 0
+        while end < len(text):
+            token = self.TOKEN.match(text, end)
+            if token is None:
+                raise NotArithmeticError
+            self.tokens.append(token[1])
+            end = token.end()
 
     def bounded(self, value: Any) -> Any:
         """`value` unless it is too large: sums and products could otherwise grow without limit."""

@@ -59,7 +59,7 @@ class Task:
 class Answer:
     """How a comparison ended."""
 
-    outcome: str  # equal | different | unparsed_gold | timeout | error
+    outcome: str  # a `Verdict`
     seconds: float  # of CPU
     reason: str | None = None  # of a timeout or an error
 

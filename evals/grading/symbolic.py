@@ -30,7 +30,7 @@ from evals.grading import structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, as_intervals, behind_signs, compare, compare_objects
 from evals.grading.expressions import Power, TooLargeError, read, without_derivatives
 from evals.grading.numbers import Number, number
-from evals.grading.verdict import Outcome
+from evals.grading.verdict import Verdict
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
@@ -38,8 +38,8 @@ _LETTERS = ConversionConfig(lowercase_symbols=False)
 # Characters of one object; the longest gold of the seven benchmarks has 210. An explicit bound for the depth of what is
 # parsed, far below the worker's (`worker.RECURSION`): how deep Python recurses depends on what caches hold.
 LONGEST_OBJECT = 600
-# No object: 3:4:5. What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers. How much time and
-# memory they take depends on what caches hold, so they are told by their look.
+# No object: 3:4:5. What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers.
+# How much time and memory they take depends on what caches hold, so they are told by their look.
 _CHAIN = re.compile(r":.*:|(?:\\[A-Za-z]+\s?){13}|[-+]{13}|!{5}|'{5}|\^\{[^{}]*\^\{[^{}]*\^\{[^{}]*\^")
 _DIGITS, _MOST_DIGITS = 30, 3000  # of a result, and of the terms where they cancel
 _EXACT = 1e-22  # relative: values to 30 digits, less what cancels
@@ -80,7 +80,7 @@ def forbid_evaluation() -> None:
         module.parse_expr = _refuse
 
 
-def outcome(gold: Gold, answer: str) -> Outcome:
+def outcome(gold: Gold, answer: str) -> Verdict:
     """Compare a gold with a normalised answer that the cheap stages could not decide."""
     integers = structure.integers(gold.text, answer)
     expected, found = as_intervals(gold.text, answer)
@@ -98,8 +98,8 @@ def outcome(gold: Gold, answer: str) -> Outcome:
     if equal is None and {structure.parse(text).form for text in (expected, found)} & {"", structure.UNION}:
         equal = _equal(expected, found, gold.tolerance)
     if equal is None:
-        return Outcome.UNPARSED_GOLD if _is_unread(structure.parse(expected)) else Outcome.DIFFERENT
-    return Outcome.EQUAL if equal else Outcome.DIFFERENT
+        return Verdict.UNPARSED_GOLD if _is_unread(structure.parse(expected)) else Verdict.WRONG
+    return Verdict.CORRECT if equal else Verdict.WRONG
 
 
 def _is_unread(gold: structure.Structure) -> bool:
@@ -238,7 +238,7 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     if expected is None or value is None:
         return None
     printed = gold_number is not None and (tolerance is not None or gold_number.last_digit is not None)
-    if printed and value.imag == 0 and abs(int(value.real._mpf_[2])) < 100_000:  # else not to be written out
+    if gold_number and printed and value.imag == 0 and abs(int(value.real._mpf_[2])) < 100_000:  # else not written out
         exact = Fraction(*map(int, mpmath.libmp.to_rational(value.real._mpf_)))
         return agree(gold_number, Number(exact, "exact"), tolerance) is not None
     difference, size = abs(expected - value), abs(expected)

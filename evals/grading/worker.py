@@ -41,7 +41,7 @@ _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
 _READABLE = tuple(f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path)
 
 Compare = Callable[[Any, str], str]
-"""(gold, normalised answer) -> `equal`, `different` or `unparsed_gold`."""
+"""(gold, normalised answer) -> the verdict `correct`, `wrong` or `unparsed_gold`."""
 
 
 def algebra() -> dict[str, Compare]:

@@ -70,7 +70,7 @@ def test_every_death_has_its_reason(answer: str, ending: tuple[str, str], ending
 
 
 def test_other_comparisons_go_on(endings: dict[str, Answer]) -> None:
-    assert endings["fine 1"].outcome == endings["fine 2"].outcome == "equal"
+    assert endings["fine 1"].outcome == endings["fine 2"].outcome == "correct"
 
 
 def test_a_killed_comparison_is_tried_once_more_alone() -> None:
@@ -82,8 +82,8 @@ def test_a_killed_comparison_is_tried_once_more_alone() -> None:
             [Task(GOLD, "sleep 1.0")], report=lambda index, answer: seen.append((index, answer.outcome))
         )
         thread.join()
-    assert [answer.outcome for answer in found] == ["equal"]
-    assert seen == [(0, "equal")]
+    assert [answer.outcome for answer in found] == ["correct"]
+    assert seen == [(0, "correct")]
 
 
 def _kill_first_worker(pool: Pool) -> None:
@@ -137,7 +137,7 @@ def test_verdicts_are_the_same_on_a_busy_machine() -> None:
             for process in busy:
                 process.kill()
                 process.wait()
-    assert idle == loaded == ["equal", "equal", "timeout", "equal", "equal"]
+    assert idle == loaded == ["correct", "correct", "timeout", "correct", "correct"]
 
 
 def test_it_works_off_the_main_thread() -> None:
@@ -150,7 +150,7 @@ def test_it_works_off_the_main_thread() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert [answer.outcome for answer in found] == ["equal", "timeout"]
+    assert [answer.outcome for answer in found] == ["correct", "timeout"]
 
 
 def test_a_worker_that_cannot_start_is_an_error() -> None:
