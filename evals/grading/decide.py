@@ -72,14 +72,12 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
     text = normalise(str(answer))
     if ordinal := _ORDINAL.fullmatch(text):  # a gold 12th, not the product of t and h that an answer may be
         text = ordinal[1]
-    bound = None
-    if tolerance is not None:
-        try:
-            bound = Fraction(str(tolerance))
-        except ValueError as error:
-            raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
-        if bound <= 0:
-            raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
+    try:
+        bound = None if tolerance is None else Fraction(str(tolerance))
+    except ValueError as error:
+        raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
+    if bound is not None and bound <= 0:
+        raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
     if not multiple and number(text):
         text = text.replace(",", "")
     if _malformed(str(answer)):
@@ -178,8 +176,8 @@ def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     expected, found = structure.as_interval(gold), structure.as_interval(answer)
     same = expected is not None and found is not None and expected[0] == found[0]
     return (
-        expected[1] if expected and (same or (not found and structure.is_interval(answer))) else gold,
-        found[1] if found and (same or (not expected and structure.is_interval(gold))) else answer,
+        expected[1] if expected and (same or (not found and structure.parse(answer).is_interval)) else gold,
+        found[1] if found and (same or (not expected and structure.parse(gold).is_interval)) else answer,
     )
 
 
@@ -282,11 +280,9 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(bases, Rule.STRING)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
-        for gold_scale, answer_scale in _scales(gold, answer):
-            rule = agree(gold_number, answer_number, tolerance, gold_scale=gold_scale, answer_scale=answer_scale)
-            if rule:
-                return Decision(True, rule)
-        return Decision(False, Rule.NUMBER)
+        rules = (agree(gold_number, answer_number, tolerance, scales) for scales in _scales(gold, answer))
+        rule = next(filter(None, rules), None)
+        return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
     # One of the two is no number. What is only a word or digits needs no algebra.
@@ -321,12 +317,7 @@ def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
 
 
 def agree(
-    gold: Number,
-    answer: Number,
-    tolerance: Fraction | None,
-    *,
-    gold_scale: Fraction = _ONE,
-    answer_scale: Fraction = _ONE,
+    gold: Number, answer: Number, tolerance: Fraction | None, scales: tuple[Fraction, Fraction] = (_ONE, _ONE)
 ) -> Rule | None:
     """The rule by which two numbers agree, None when they do not.
 
@@ -334,14 +325,14 @@ def agree(
     (`Number.last_digit`), so by 5 % at most; an item's own tolerance replaces that. An exact gold (`1/3`) takes a
     decimal answer that agrees to six decimals.
     """
-    value, other = gold.value * gold_scale, answer.value * answer_scale
+    value, other = gold.value * scales[0], answer.value * scales[1]
     difference = abs(value - other)
     if difference == 0:
         return Rule.NUMBER
     if tolerance is not None:
         return Rule.TOLERANCE if difference <= tolerance else None
     if gold.last_digit is not None:
-        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * gold_scale else None
+        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * scales[0] else None
     if value.denominator != 1 and answer.last_digit is not None and difference <= agreement(value):
         return Rule.NUMBER
     return None

@@ -99,11 +99,8 @@ class Grader(AbstractContextManager["Grader"]):
             report(done)
         answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
         # What took longer is compared again: what it gets of a budget must not follow from earlier batches.
-        self.known |= {
-            task: answer
-            for task, answer in answers.items()
-            if answer.outcome not in ("error", "timeout") and answer.seconds <= QUICK
-        }
+        passing = (Verdict.ERROR, Verdict.TIMEOUT)
+        self.known |= {task: a for task, a in answers.items() if a.outcome not in passing and a.seconds <= QUICK}
         return [
             _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)

@@ -289,10 +289,9 @@ _UNITS = _rules(
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
 _WORDS = _rules(
-    (rf"^({_HOUR})\s*([AaPp])\.?\s*[Mm]\.?$", lambda m: f"{m[1]}{m[2].lower()}m"),  # 4:30 p.m.
-    # 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
+    # 4:30 p.m., 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
     (
-        rf"(?<![\d.:,])({_HOUR})\s*\\(?:text|mathrm|mbox)\s*\{{\s*([AaPp])\.?\s*[Mm]\.?\s*\}}",
+        rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
         lambda m: f"{m[1]}{m[2].lower()}m",
     ),
     (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}

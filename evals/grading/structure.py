@@ -52,6 +52,12 @@ class Structure:
         return self.form not in ("", LIST, SET, UNION)
 
     @property
+    def is_interval(self) -> bool:
+        """Whether it is written as an interval or a union of such."""
+        parts = self.members if self.form == UNION else (self,)
+        return all(part.ordered and len(part.members) == 2 for part in parts)
+
+    @property
     def surely_interval(self) -> bool:
         """Whether two members can only be an interval's ends. `(2,5)` may be a point, and counts as one."""
         return len(self.members) == 2 and (
@@ -213,15 +219,6 @@ def _range(text: str) -> tuple[str, str, str] | None:
     if len(parts) != 3 or sum(named) != 1 or not _VARIABLE.fullmatch(parts[1]) or "=" in text or not all(parts):
         return None
     return parts[1], "(["[len(signs[0]) > 1] + parts[0], parts[2] + ")]"[len(signs[1]) > 1]
-
-
-def is_interval(text: str) -> bool:
-    """Whether `text` is written as an interval or a union of such."""
-    parsed = parse(text)
-    return all(
-        member.ordered and len(member.members) == 2
-        for member in (parsed.members if parsed.form == UNION else (parsed,))
-    )
 
 
 def _encloses(text: str) -> bool:

@@ -163,27 +163,28 @@ def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Any = N
     return bool(same or (integers and _attempt(lambda: _same_family(expected, value, *integers))))
 
 
-def _same(expected: Any, value: Any, gold_number: Number | None = None, tolerance: Fraction | None = None) -> bool:
-    """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify."""
-    if any(isinstance(side, sympy.Basic) and side.has(sympy.zoo, sympy.nan) for side in (expected, value)):
+def _same(gold: Any, answer: Any, printed: Number | None = None, tolerance: Fraction | None = None) -> bool:
+    """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify.
+
+    printed: the gold, where it is a number.
+    """
+    if any(isinstance(side, sympy.Basic) and side.has(sympy.zoo, sympy.nan) for side in (gold, answer)):
         return False  # a quotient by zero is equal to no other
-    if isinstance(expected, sympy.Expr) and isinstance(value, sympy.Expr):
-        value = _in_case_of(expected, value)
-        if expected == value:
-            return True
-        closed = not (expected.free_symbols or value.free_symbols)
-        same = _same_value(expected, value, gold_number, tolerance) if closed else _same_at_points(expected, value)
+    if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr):
+        answer = _in_case_of(gold, answer)
+        closed = not (gold.free_symbols or answer.free_symbols)
+        same = gold == answer or (
+            _same_value(gold, answer, printed, tolerance) if closed else _same_at_points(gold, answer)
+        )
         if same is not None:
-            return same
+            return bool(same)
         # Expanding finds equal polynomials; math-verify would compare a lone symbol by its name only.
-        if _attempt(lambda: sympy.expand(expected - value)) == 0:
+        if _attempt(lambda: sympy.expand(gold - answer)) == 0:
             return True
-    if expected == value:
-        return True
-    if isinstance(expected, sympy.Eq) and isinstance(value, sympy.Eq):  # to math-verify all without a solution are one
-        return _proportional(*(sympy.fraction(sympy.together(side.lhs - side.rhs))[0] for side in (expected, value)))
+    if isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq):  # to math-verify all without a solution are one
+        return _proportional(*(sympy.fraction(sympy.together(side.lhs - side.rhs))[0] for side in (gold, answer)))
     # The gold comes first: math-verify is not symmetric. No timeout: its alarm could not interrupt C code anyway.
-    return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
+    return bool(gold == answer or verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True))
 
 
 def _in_case_of(gold: Any, answer: Any) -> Any:
