@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from evals.grading import structure
 from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
-from evals.grading.numbers import Number, is_plain, number
+from evals.grading.numbers import PLAIN, Number, number
 from evals.grading.verdict import Decision, Rule
 from records.errors import ConfigError
 
@@ -194,7 +194,7 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(False, Rule.STRING)  # x+y=5 is not 5
     if bare is None:
         # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
-        malformed = is_plain(answer) and number(gold) is not None
+        malformed = PLAIN.fullmatch(answer) and number(gold) is not None
         return Decision(False, Rule.STRING) if malformed else None
     return _compare_values(*bare, tolerance)
 
@@ -209,7 +209,9 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     if len(gold_sides) > 1 and len(answer_sides) > 1:
         return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
     if len(gold_sides) > 1:
-        return (gold_sides[-1], answer) if all(structure.NAMES.fullmatch(side) for side in gold_sides[:-1]) else None
+        calculated = number(gold_sides[-1]) is not None  # z=1+1=2, but not 0=a+b
+        named = all(structure.NAMES.fullmatch(side) or (calculated and number(side)) for side in gold_sides[:-1])
+        return (gold_sides[-1], answer) if named else None
     if all(_LETTER.search(side) or number(side) for side in answer_sides[:-1]):
         return gold, answer_sides[-1]  # a quantity, `AB+CD=12`, or a calculation, `2+3=5`
     return None
@@ -286,7 +288,7 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
     # One of the two is no number. What is only a word or digits needs no algebra.
-    if gold_number and (is_plain(answer) or _WORD.fullmatch(answer)):
+    if gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None
 

@@ -333,7 +333,10 @@ _ENDINGS = _rules(
     (r"^(\d*\.\d+)\\ldots$", r"\1"),
     (r"(?<=\d)_\{base(\d+)\}$", r"_\1"),
     (r"^\\\{\\\}$", r"\\emptyset"),
-    (r"^\d+(?::\d+){2,}$", lambda m: _in_least_terms(m[0])),  # 2:4:6 is 1:2:3
+    (  # 2:4:6 is 1:2:3
+        r"^\d+(?::\d+){2,}$",
+        lambda m: ":".join(str(int(n) // (math.gcd(*map(int, m[0].split(":"))) or 1)) for n in m[0].split(":")),
+    ),
     # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
     (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
     (
@@ -422,11 +425,6 @@ def _built(match: re.Match[str]) -> str:
     if match[1]:  # behind a blank, which ends a sign for the union
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
-
-
-def _in_least_terms(ratio: str) -> str:
-    shares = [int(share) for share in ratio.split(":")]
-    return ":".join(str(share // (math.gcd(*shares) or 1)) for share in shares)
 
 
 def _counted(words: str) -> str | None:

@@ -25,7 +25,8 @@ _SCIENTIFIC = re.compile(
     rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
 )
 _REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
-_PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
+# Only digits, operators, brackets and x, y, z: such a text that is no number equals none.
+PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,6 @@ def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
     value = Fraction(int((whole or "0") + start)) + Fraction(int(period), 10 ** len(period) - 1)
     value /= 10 ** len(start)
     return -value if sign == "-" else value
-
-
-def is_plain(text: str) -> bool:
-    """Whether `text` is only digits, operators, brackets and x, y, z. Such a text that is no number equals none."""
-    return _PLAIN.fullmatch(text) is not None
 
 
 def arithmetic(text: str) -> Fraction | None:

@@ -93,7 +93,7 @@ def parse(text: str) -> Structure:
 def _parse(text: str) -> Structure:
     """`parse` without its bound. Each call within itself has less text outside brackets, or one bracket less."""
     # From the loosest binding to the tightest: a union of intervals, a list, a set, a sign, a tuple, a named value.
-    unions = _split(text, ("\\cup",))
+    unions = split(text, ("\\cup",))
     if len(unions) > 1:
         return Structure(form=UNION, members=tuple(_parse(part) for part in unions))
     parts = split(text)
@@ -137,7 +137,7 @@ def _grouped(members: tuple[Structure, ...]) -> Structure:
     return points[0] if len(points) == 1 else Structure(form=LIST, members=tuple(points))
 
 
-def _split(text: str, separators: Sequence[str]) -> list[str]:
+def split(text: str, separators: Sequence[str] = ",;") -> list[str]:
     """`text` cut at separators outside all brackets; whole when its brackets do not balance."""
     parts, depth, at = [], 0, 0
     for match in _TOKEN.finditer(text):
@@ -154,11 +154,6 @@ def _split(text: str, separators: Sequence[str]) -> list[str]:
     return [text] if depth else [*parts, text[at:]]
 
 
-def split(text: str) -> list[str]:
-    """The texts of a bare list's members, in order."""
-    return _split(text, ",;")
-
-
 @lru_cache(maxsize=20_000)
 def sides(text: str) -> tuple[str, ...]:
     r"""`text` cut at its equality or membership signs outside brackets.
@@ -166,7 +161,7 @@ def sides(text: str) -> tuple[str, ...]:
     >>> sides("f(x)=2x"), sides(r"x\in[0,1]"), sides("7")
     (('f(x)', '2x'), ('x', '[0,1]'), ('7',))
     """
-    return tuple(_split(text, ("=", "\\in"))) if "=" in text or "\\in" in text else (text,)
+    return tuple(split(text, ("=", "\\in"))) if "=" in text or "\\in" in text else (text,)
 
 
 # Inequalities as intervals
@@ -188,8 +183,8 @@ def as_interval(text: str) -> tuple[str, str] | None:
     if not _RELATION.search(text):
         return None
     pieces: list[tuple[str, str, str]] = []
-    for part in _split(_ABSOLUTE.sub(r"-\3\2\1\2\3", text), ("\\cup", "\\lor")):
-        ranges = [_range(inequality.strip()) for inequality in _split(part, (",", ";", "\\land"))]
+    for part in split(_ABSOLUTE.sub(r"-\3\2\1\2\3", text), ("\\cup", "\\lor")):
+        ranges = [_range(inequality.strip()) for inequality in split(part, (",", ";", "\\land"))]
         found = [piece for piece in ranges if piece]
         if len(found) < len(ranges):
             return None

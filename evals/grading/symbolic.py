@@ -56,7 +56,6 @@ _UNEVEN = (
 )  # fmt: skip
 _LETTER_I = sympy.Symbol("i", real=True)
 _INDEXED_NUMBER = re.compile(r"\d\)?_")
-_NUMERAL = re.compile(r"\d+")
 _POINT = re.compile(r"\d*\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+")
 
 
@@ -68,7 +67,7 @@ def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
     """`sympify` for sympy's number classes, that never turns text into code by `eval`: digits and decimals only."""
     if not isinstance(value, str):
         return sympy.sympify(value, *arguments, **options)
-    if _NUMERAL.fullmatch(value):
+    if re.fullmatch(r"\d+", value):
         return sympy.Integer(int(value))
     return sympy.Float(value) if _POINT.fullmatch(value) else _refuse()
 
@@ -104,7 +103,7 @@ def outcome(gold: Gold, answer: str) -> Verdict:
 
 def _is_unread(gold: structure.Structure) -> bool:
     """Whether no reader makes an object of a gold, or of a member of it."""
-    return any(map(_is_unread, gold.members)) if gold.form else _parse(gold.text, "")[0] is None
+    return any(map(_is_unread, gold.members)) if gold.form else _attempt(lambda: _parse(gold.text, "")[0]) is None
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
@@ -126,15 +125,12 @@ def _by_grammar(text: str) -> Any:
     if _INDEXED_NUMBER.search(text):
         return None
     latex = normalize_latex(text, config=_READING)
-    for candidate in dict.fromkeys((latex, structure.sides(latex)[-1])):
-        options = {"is_real": True, "normalization_config": None, "conversion_config": _LETTERS}
-        parsed = _attempt(lambda candidate=candidate, options=options: latex2sympy(candidate, **options))  # type: ignore[misc]
-        # it reads i as a letter, which it is only as the index of a sum or product
-        if isinstance(parsed, sympy.Basic) and parsed.has(_LETTER_I) and not parsed.has(sympy.Sum, sympy.Product):
-            return parsed.subs(_LETTER_I, sympy.I)
-        if parsed is not None:
-            return parsed
-    return None
+    options = {"is_real": True, "normalization_config": None, "conversion_config": _LETTERS}
+    parsed = _attempt(lambda: latex2sympy(latex, **options))
+    # it reads i as a letter, which it is only as the index of a sum or product
+    if isinstance(parsed, sympy.Basic) and parsed.has(_LETTER_I) and not parsed.has(sympy.Sum, sympy.Product):
+        return parsed.subs(_LETTER_I, sympy.I)
+    return parsed
 
 
 def _parse(gold: str, answer: str) -> tuple[Any, Any]:
