@@ -76,9 +76,6 @@ class Latex(Reader):
     def bounded(self, value: Any) -> Any:
         return value
 
-    def is_proper(self, part: Any) -> bool:
-        return bool(part.is_Rational and 0 <= part < 1)
-
     def product(self, depth: int) -> Any:
         value = self.factors(depth)
         while (sign := self.peek()) in (*_TIMES, *_OVER):

@@ -265,7 +265,7 @@ _TYPESETTING = _rules(
     (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
     (_LOOKS.pattern, ""),
     (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
-    (_SPACING.pattern, " "),
+    (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: on a long run of them the rules below take quadratic time
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
     (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
     (r"<\s?=|=\s?<", r"\\leq "),
@@ -280,11 +280,11 @@ _UNITS = _rules(
         r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*\{?\s*\\odot\s*\}?$",
         r"\1",
     ),
-    # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 base five
+    # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 \text{ in base } 5
     (
-        rf"(?<=\d)(\)?)\s*(?:_\s*(\{{)?|(?=.*base))\s*({_WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s-]*)?(\d+|[a-z]+)[\s)]*"
-        r"(?(3)\})\s*(?(2)\})$",
-        lambda m: f"{m[1]}_{{{value}}}" if (value := m[4] if m[4].isdigit() else _counted(m[4])) else m[0],
+        rf"^([^{{}}]*\d\)?)\s*(?:_|(?=[a-z\\\s{{(]*base))[\s{{]*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s}}-]*)?"
+        r"(\d+|[a-z]+)[\s)}]*$",
+        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else _counted(m[2])) else m[0],
     ),
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
 from typing import Any, Literal
 
 LONGEST_TEXT = 2000  # characters
@@ -168,12 +169,9 @@ class Reader:
         value = self.power(depth)
         if whole.isdigit() and self.at == start + 1 and self.peek() == "\\frac":
             part = self.power(depth)
-            return value + part if self.is_proper(part) else self.bounded(value * part)
+            rational = isinstance(part, Rational)  # no letter of `expressions.Latex`
+            return value + part if rational and 0 <= part < 1 else self.bounded(value * part)
         return value
-
-    def is_proper(self, part: Any) -> bool:
-        """Whether a fraction can be the second part of a mixed number."""
-        return bool(0 <= part < 1)
 
     def power(self, depth: int) -> Any:
         base = self.atom(depth)

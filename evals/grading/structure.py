@@ -99,14 +99,13 @@ def _parse(text: str) -> Structure:
     parts = split(text)
     if len(parts) > 1:
         return _grouped(_members(parts))
-    if text[:2] == "\\{" and text[-2:] == "\\}" and _encloses(text):
-        return Structure(form=SET, members=_members(split(text[2:-2])))
+    # with a comma behind, what is balanced ends with an empty part: `\{1\}+\{2\}` is no set
+    if text[:2] == "\\{" and text[-2:] == "\\}" and not (inner := split(f"{text[2:-2]},"))[-1]:
+        return Structure(form=SET, members=_members(inner))
     if signs := _signed(text):
         return Structure(form=LIST, members=tuple(dict.fromkeys(_parse(sign) for sign in signs)))
-    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text):
-        inner = split(text[1:-1])
-        if len(inner) > 1:
-            return Structure(form=text[0] + text[-1], members=tuple(_parse(part) for part in inner))
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and len(inner := split(text[1:-1])) > 1:
+        return Structure(form=text[0] + text[-1], members=tuple(_parse(part) for part in inner))
     named = sides(text)
     if len(named) == 2 and NAMES.fullmatch(named[0]):
         behind = _parse(named[1])
@@ -216,16 +215,6 @@ def _range(text: str) -> tuple[str, str, str] | None:
     return parts[1], "(["[len(signs[0]) > 1] + parts[0], parts[2] + ")]"[len(signs[1]) > 1]
 
 
-def _encloses(text: str) -> bool:
-    """Whether the bracket that opens `text` is closed only by its end."""
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        depth += (token.group() in _OPENING) - (token.group() in _CLOSING)
-        if depth == 0:
-            return token.end() == len(text)
-    return False
-
-
 def _signed(text: str) -> list[str]:
     r"""The texts that `\pm` stands for: `a\pm b` is `a+b` and `a-b`, two signs are four texts. Empty without a sign.
 
@@ -251,8 +240,8 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     """Whether two structures say the same, with `leaf` for the single objects. None: undecided."""
     if not (gold.form or answer.form):
         return leaf(gold.text, answer.text)
-    if answer.names and (gold.names or all(len(name) == 1 or name[0] == "\\" for name in answer.names)):
-        # by name, or to a gold without names by the order of letters
+    if answer.names and (gold.names or all(len(name) == 1 for name in answer.names)):
+        # by name, or to a gold without names by the order of Latin letters; (r,\theta) stays as it is
         gold, answer = _by_name(gold), _by_name(answer)
         if gold.names and gold.names != answer.names:
             return False

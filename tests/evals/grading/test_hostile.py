@@ -50,6 +50,7 @@ HOSTILE = {
     "long list": _box(",".join(f"\\sqrt{{{n}}}+x" for n in range(300))),
     "union of intervals": _box(r"\cup".join(f"({n},{n}.5)" for n in range(60))),
     "large power of a sum": _box("(" + "+".join(f"x_{{{n}}}" for n in range(12)) + ")^{40}"),
+    "blanks": _box("1" + "~" * 3900 + "x"),
     "backslashes": _box("\\ " * 1900),
     "signs": _box("\\pm" * 1300),
     "fractions": _box("\\frac{" * 600 + "}" * 600),

@@ -153,6 +153,7 @@ SAME = (
     ("x=2, y=-1", "(2,-1)"),
     ("(2,-1)", "y=-1, x=2"),
     ("(5,2),(7,2)", "p=5,q=2;p=7,q=2"),
+    (r"(3,\frac{\pi}{2})", r"r=3, \theta=\frac{\pi}{2}"),
     ("-4, 7", "x_1 = 7, x_2 = -4"),
     ("(2,-5)", r"\begin{pmatrix} 2 \\ -5 \end{pmatrix}"),
     (r"\begin{bmatrix} 1/3 \\ -2/3 \end{bmatrix}", r"\frac13 \left[\begin{array}{c} 1 \\ -2 \end{array}\right]"),
@@ -176,6 +177,7 @@ SAME = (
     ("2.74", "2,74"),
     ("231_5", r"231_{\text{five}}"),
     ("231_5", r"231 \text{ (base five)}"),
+    ("231_5", r"231 \text{ in base } 5"),
     ("6", "110_2"),
     # equations and quantities
     ("3x-y=7", "6x-2y=14"),
@@ -274,6 +276,7 @@ OTHER = (
     ("(3,4),(-3,-4)", r"(\pm 3, \pm 4)"),
     ("18, 14, 3", "A=14, B=18, C=3"),
     ("x=2, y=-1", "x=-1, y=2"),
+    (r"(3,\frac{\pi}{2})", r"r=\frac{\pi}{2}, \theta=3"),
     ("(5,2),(7,2)", "p=2,q=5;p=2,q=7"),
     ("(2,-5)", r"\begin{pmatrix} -5 \\ 2 \end{pmatrix}"),
     ("(2,-5)", r"\begin{pmatrix} 2 & 0 \\ 0 & -5 \end{pmatrix}"),
