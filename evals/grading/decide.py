@@ -161,7 +161,7 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
 def _readings(answer: str, decimal: bool) -> list[str]:
     """The texts that `answer` may stand for: `2,500` is one number, or two members of a list; 2,74 may be a decimal."""
     joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
-    if decimal and re.fullmatch(r"-?\d+,\d+", answer):
+    if decimal and re.fullmatch(r"-?\d+,(?!\d{3}$)\d+", answer):
         return [joined, answer.replace(",", ".")]
     ordinal = _ORDINAL.fullmatch(answer)
     return list(dict.fromkeys((joined, answer, *(ordinal.groups() if ordinal else ()))))

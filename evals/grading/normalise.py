@@ -340,9 +340,9 @@ _ENDINGS = _rules(
     # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
     (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
     (
-        r"^(-?(?:(?!\\begin)[^-+=\[(])*?)(?:\\cdot ?)?[\[(]?\\begin\{([pbB]?matrix|array)\}(?:\{c\})?"
-        r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\2\}[\])]?$",
-        lambda m: f"({','.join(f'{m[1]}({cell})' if m[1] else cell for cell in m[3].split(2 * chr(92)))})",
+        r"^((?:[A-Za-z]=)?)(-?(?:(?!\\begin)[^-+=\[(])*?)(?:\\cdot ?)?[\[(]?\\begin\{([pbB]?matrix|array)\}(?:\{c\})?"
+        r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\3\}[\])]?$",
+        lambda m: f"{m[1]}({','.join(f'{m[2]}({cell})' if m[2] else cell for cell in m[4].split(2 * chr(92)))})",
     ),
     # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
     (

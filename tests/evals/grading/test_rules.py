@@ -156,6 +156,7 @@ SAME = (
     (r"(3,\frac{\pi}{2})", r"r=3, \theta=\frac{\pi}{2}"),
     ("-4, 7", "x_1 = 7, x_2 = -4"),
     ("(2,-5)", r"\begin{pmatrix} 2 \\ -5 \end{pmatrix}"),
+    ("(2,-5)", r"\mathbf{v} = \begin{pmatrix} 2 \\ -5 \end{pmatrix}"),
     (r"\begin{bmatrix} 1/3 \\ -2/3 \end{bmatrix}", r"\frac13 \left[\begin{array}{c} 1 \\ -2 \end{array}\right]"),
     # typesetting, words, numbers
     ("64", r"\textcolor{red}{64}"),
@@ -294,6 +295,7 @@ OTHER = (
     ("3:4:5", "3:5:4"),
     ("84500", "84.500"),
     ("274", "2,74"),
+    ("1.5", "1,500"),
     ("231_5", r"231_{\text{six}}"),
     ("231_5", "66"),
     ("468", "468_9"),
