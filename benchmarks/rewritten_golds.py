@@ -60,7 +60,7 @@ def same(gold: Gold) -> Iterator[Pair]:
         yield "capital word", f"\\textbf{{{word.title()}}}"
     elif gold.kind == "symbolic" and not (_RELATION.search(text) or _NUMERAL.fullmatch(text)):
         yield "x =", f"x={text}"
-        if len(text) > 1 and not structure.is_plus_minus(text):
+        if len(text) > 1 and "\\pm" not in text:
             yield "parentheses", f"\\left({text}\\right)"
             yield "twice the half", f"\\frac{{2\\left({text}\\right)}}{{2}}"
 
@@ -108,9 +108,9 @@ def _same_integer(value: int) -> Iterator[Pair]:
 def _same_list(text: str) -> Iterator[Pair]:
     yield "spaced commas", re.sub(r",(?=[^\d]|\d{1,2}(?!\d))", ", ", text)
     parsed = structure.parse(text)
-    if isinstance(parsed, structure.Tuple):
+    if parsed.ordered and text[0] in "([":
         yield "sized brackets", f"\\left{text[0]}{text[1:-1]}\\right{text[-1]}"
-    elif not parsed.union and not parsed.braces and "\\pm" not in text:  # type: ignore[union-attr]
+    elif parsed.form == structure.LIST and "\\pm" not in text:
         parts = structure.split(text)
         yield "other order", ", ".join(reversed(parts))
         yield "as a set", f"\\{{{', '.join(parts)}\\}}"
@@ -126,7 +126,7 @@ def different(gold: Gold) -> Iterator[Pair]:
         yield from _different_number(gold)
     elif gold.kind == "list":
         yield from _different_list(text)
-    elif gold.kind == "symbolic" and not _RELATION.search(text) and not structure.is_plus_minus(text):
+    elif gold.kind == "symbolic" and not _RELATION.search(text) and "\\pm" not in text:
         yield "gold + 1", f"{text}+1"
         yield "twice", f"2\\left({text}\\right)"
 
@@ -163,14 +163,14 @@ def _different_number(gold: Gold) -> Iterator[Pair]:
 
 def _different_list(text: str) -> Iterator[Pair]:
     parsed = structure.parse(text)
-    if isinstance(parsed, structure.Tuple):
+    if parsed.ordered and text[0] in "([":
         parts = structure.split(text[1:-1])
         if parts != parts[::-1]:
             yield "other order", f"{text[0]}{','.join(reversed(parts))}{text[-1]}"
         place = next(index for index, part in enumerate(parts) if "\\infty" not in part)
         changed = [*parts[:place], f"{parts[place]}+1", *parts[place + 1 :]]
         yield "one member + 1", f"{text[0]}{','.join(changed)}{text[-1]}"
-    elif not parsed.union and not parsed.braces and "\\pm" not in text:  # type: ignore[union-attr]
+    elif parsed.form == structure.LIST and "\\pm" not in text:
         parts = structure.split(text)
         if len(set(parts)) > 1:
             yield "one member missing", ",".join(part for part in parts if part != parts[-1])

@@ -39,7 +39,7 @@ class Case:
     set: str  # key of the benchmark
     kind: str  # what the case is an example of
     gold: str  # as stored upstream, but with single blanks for line breaks
-    answer: str  # what stands in the model's box
+    answer: str  # what stands in the model's box; with a box in it, all of the response
     multiple: bool  # the item wants several values (`Item.multiple`)
     tolerance: str | None  # the item's own (`Item.tolerance`)
     right: bool  # as mathematics and the problem say, whatever the grader says
@@ -52,7 +52,7 @@ class Case:
     @property
     def response(self) -> str:
         """The shortest response that gives this answer."""
-        return f"\\boxed{{{self.answer}}}"
+        return self.answer if "\\boxed" in self.answer else f"\\boxed{{{self.answer}}}"
 
     def question(self) -> Question:
         """What the grader is asked."""

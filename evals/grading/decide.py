@@ -12,12 +12,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading import structure
-from evals.grading.normalise import LONGEST_ANSWER, balanced, choice, last_box, normalise, words
-from evals.grading.numbers import Number, is_plain, number
+from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
+from evals.grading.numbers import PLAIN, Number, number
 from evals.grading.verdict import Decision, Rule
-from records.errors import ConfigError, unknown
-
-KINDS = ("string", "integer", "decimal", "scientific", "exact", "list", "symbolic", "unparsed")
+from records.errors import ConfigError
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 2,500 and 1,234,567; not 1,25
@@ -43,6 +41,8 @@ _BARE_UNIT = re.compile(
     r"(?<=\d)''?|(?<=[\d})])(?:(?:[kcmn]?m|k?g|k?J|k?N|rad)/(?:s|hr?|mol|kg|g|K|m|cm|L)(?:\^[23])?|[kMG]?(?:Hz|eV|Pa))"
 )
 _HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_SIGN_OF_RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq|in)(?![A-Za-z])")
 _SYMBOL = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _ONE = Fraction(1)
 _PERCENT = Fraction(1, 100)
@@ -54,17 +54,17 @@ class Gold:
     """A gold answer, read once."""
 
     text: str  # normalised
-    kind: str  # one of KINDS
+    kind: str  # string, integer, decimal, scientific, exact, list, symbolic, unparsed
     tolerance: Fraction | None = None  # absolute, from the item
     multiple: bool = False  # the item says that several values, comma-separated, are wanted
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds
-def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
+def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
     r"""Read a gold as stored in an items file.
 
-    Raises ConfigError for an unknown `kind` or a tolerance that is no positive number.
+    Raises ConfigError for a tolerance that is no positive number.
 
     >>> gold("142.0").kind, gold("4.5e33").kind, gold(r"\text{Evelyn}").kind, gold("1,-2").kind
     ('integer', 'scientific', 'string', 'list')
@@ -72,23 +72,18 @@ def gold(answer: str, *, kind: str | None = None, tolerance: str | float | None 
     text = normalise(str(answer))
     if ordinal := _ORDINAL.fullmatch(text):  # a gold 12th, not the product of t and h that an answer may be
         text = ordinal[1]
-    if kind is not None and kind not in KINDS:
-        raise unknown("item", "answer_kind", kind, KINDS)
-    bound = None
-    if tolerance is not None:
-        try:
-            bound = Fraction(str(tolerance))
-        except ValueError as error:
-            raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
-        if bound <= 0:
-            raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
+    try:
+        bound = None if tolerance is None else Fraction(str(tolerance))
+    except ValueError as error:
+        raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
+    if bound is not None and bound <= 0:
+        raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
     if not multiple and number(text):
         text = text.replace(",", "")
-    # Whatever kind is declared, a broken gold is compared as text only.
     if _malformed(str(answer)):
         return Gold(text, "unparsed", bound, multiple)
     radians = normalise(str(answer), radians=True) if in_degrees(str(answer)) else None
-    return Gold(text, kind or _kind(text, multiple), bound, multiple, radians)
+    return Gold(text, _kind(text, multiple), bound, multiple, radians)
 
 
 def _malformed(answer: str) -> bool:
@@ -111,7 +106,7 @@ def _kind(text: str, multiple: bool) -> str:
     value = None if multiple and "," in text else number(text.removesuffix("%"))
     if value is not None:
         return value.form
-    return "symbolic" if isinstance(structure.parse(text), structure.Leaf) else "list"
+    return "list" if structure.parse(text.partition(WHERE)[0]).form else "symbolic"
 
 
 def decide(gold: Gold, answer: str) -> Decision | None:
@@ -146,14 +141,16 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
     numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
+    if structure.integers(gold.text, answer) is None:
+        return False
     gold_text, answer = as_intervals(gold.text, answer)
-    expected = structure.Leaf(gold_text) if numeric else structure.parse(gold_text)
+    expected = structure.Structure(gold_text) if numeric else structure.parse(gold_text)
     undecided = False
     unit = _BARE_UNIT.search(answer) if numeric else None
     bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
-    for reading in (*_readings(answer), *bare):
+    for reading in (*_readings(answer, gold.kind == "decimal"), *bare):
         one_number = numeric and number(reading) is not None
-        parsed = structure.Leaf(reading) if one_number else structure.parse(reading)
+        parsed = structure.Structure(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
         if equal:
             return True
@@ -161,9 +158,11 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     return None if undecided else False
 
 
-def _readings(answer: str) -> list[str]:
-    """The texts that `answer` may stand for: `2,500` is one number, or two members of a list."""
+def _readings(answer: str, decimal: bool) -> list[str]:
+    """The texts that `answer` may stand for: `2,500` is one number, or two members of a list; 2,74 may be a decimal."""
     joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
+    if decimal and re.fullmatch(r"-?\d+,(?!\d{3}$)\d+", answer):
+        return [joined, answer.replace(",", ".")]
     ordinal = _ORDINAL.fullmatch(answer)
     return list(dict.fromkeys((joined, answer, *(ordinal.groups() if ordinal else ()))))
 
@@ -171,16 +170,15 @@ def _readings(answer: str) -> list[str]:
 def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     r"""Inequalities as intervals, where the other text is an interval or says inequalities of the same variable.
 
-    `x<2\cup x>3` is then `(-\infty,2)\cup(3,\infty)`; texts of another kind stay as they are.
+    `x<2\cup x>3` is then `(-\infty,2)\cup(3,\infty)`; texts of another kind stay as they are. Both without conditions.
     """
+    gold, answer = (text.partition(WHERE)[0] for text in (gold, answer))
     expected, found = structure.as_interval(gold), structure.as_interval(answer)
-    if expected and found:
-        return (expected[1], found[1]) if expected[0] == found[0] else (gold, answer)
-    if found and structure.is_interval(gold):
-        return gold, found[1]
-    if expected and structure.is_interval(answer):
-        return expected[1], answer
-    return gold, answer
+    same = expected is not None and found is not None and expected[0] == found[0]
+    return (
+        expected[1] if expected and (same or (not found and structure.parse(answer).is_interval)) else gold,
+        found[1] if found and (same or (not expected and structure.parse(gold).is_interval)) else answer,
+    )
 
 
 def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
@@ -192,9 +190,11 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     if (residue := _same_residue(gold, answer)) is not None:
         return Decision(residue, Rule.NUMBER)
     bare = behind_signs(gold, answer)
+    if bare is None and _is_equation(gold) and not _SIGN_OF_RELATION.search(answer):
+        return Decision(False, Rule.STRING)  # x+y=5 is not 5
     if bare is None:
         # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
-        malformed = is_plain(answer) and number(gold) is not None
+        malformed = PLAIN.fullmatch(answer) and number(gold) is not None
         return Decision(False, Rule.STRING) if malformed else None
     return _compare_values(*bare, tolerance)
 
@@ -209,10 +209,18 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     if len(gold_sides) > 1 and len(answer_sides) > 1:
         return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
     if len(gold_sides) > 1:
-        return (gold_sides[-1], answer) if all(structure.NAMES.fullmatch(side) for side in gold_sides[:-1]) else None
+        calculated = number(gold_sides[-1]) is not None  # z=1+1=2, but not 0=a+b
+        named = all(structure.NAMES.fullmatch(side) or (calculated and number(side)) for side in gold_sides[:-1])
+        return (gold_sides[-1], answer) if named else None
     if all(_LETTER.search(side) or number(side) for side in answer_sides[:-1]):
         return gold, answer_sides[-1]  # a quantity, `AB+CD=12`, or a calculation, `2+3=5`
     return None
+
+
+def _is_equation(gold: str) -> bool:
+    """Whether a text relates unknowns: not a quantity and its value, as `AB+CD=12` or `\\frac{NO}{BO}=2` are."""
+    unknown = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
+    return any(unknown.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
 
 
 def _renamed(gold: tuple[str, ...], answer: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,14 +248,11 @@ def _same_time(gold: str, answer: str) -> bool | None:
         return None
     if found is None or not (found[2] or found[3]):
         return False if expected[3] else None
-    times = [(int(time[1]), int(time[2] or 0), time[3]) for time in (expected, found)]
-    if any(hour > 24 or minute > 59 for hour, minute, _ in times):
+    if any(int(time[1]) > 24 or int(time[2] or 0) > 59 for time in (expected, found)):
         return None
-    halves = [half for *_, half in times]
-    if None in halves and halves != [None, None] and (times[0][:2] == times[1][:2]):
-        return expected[3] is None  # the hour on a dial
-    minutes = [(hour % 12 + 12 * (half == "pm") if half else hour) * 60 + minute for hour, minute, half in times]
-    return minutes[0] == minutes[1]
+    halves = [time[3] or ("pm" if int(time[1]) > 12 else None) for time in (expected, found)]
+    minutes = [int(time[1]) % 12 * 60 + int(time[2] or 0) for time in (expected, found)]
+    return minutes[0] == minutes[1] and halves[0] in (None, halves[1])
 
 
 def _same_residue(gold: str, answer: str) -> bool | None:
@@ -277,15 +282,13 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(bases, Rule.STRING)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
-        for gold_scale, answer_scale in _scales(gold, answer):
-            rule = agree(gold_number, answer_number, tolerance, gold_scale=gold_scale, answer_scale=answer_scale)
-            if rule:
-                return Decision(True, rule)
-        return Decision(False, Rule.NUMBER)
+        rules = (agree(gold_number, answer_number, tolerance, scales) for scales in _scales(gold, answer))
+        rule = next(filter(None, rules), None)
+        return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
     # One of the two is no number. What is only a word or digits needs no algebra.
-    if gold_number and (is_plain(answer) or _WORD.fullmatch(answer)):
+    if gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None
 
@@ -293,12 +296,19 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
 def _same_numeral(
     gold: re.Match[str] | None, answer: re.Match[str] | None, gold_text: str, answer_text: str
 ) -> bool | None:
-    """`52_8` is itself and the bare digits 52 (the problem says the base), never `52_9`. math-verify drops the base."""
+    """A gold `52_8` is itself and the bare digits 52 (the problem says the base), never `52_9`; a gold 42 is `52_8`."""
     if gold and answer:
         return gold.groups() == answer.groups()
-    digits = gold[1] if gold else answer[1] if answer else ""
-    other = answer_text if gold else gold_text
-    return digits == other if other.isdigit() else None
+    if gold:
+        return gold[1] == answer_text
+    assert answer is not None
+    value = number(gold_text)
+    if value is None or not 2 <= int(answer[2]) <= 36:
+        return None
+    try:
+        return int(answer[1], int(answer[2])) == value.value
+    except ValueError:  # a digit that the base has not
+        return False
 
 
 def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
@@ -309,12 +319,7 @@ def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
 
 
 def agree(
-    gold: Number,
-    answer: Number,
-    tolerance: Fraction | None,
-    *,
-    gold_scale: Fraction = _ONE,
-    answer_scale: Fraction = _ONE,
+    gold: Number, answer: Number, tolerance: Fraction | None, scales: tuple[Fraction, Fraction] = (_ONE, _ONE)
 ) -> Rule | None:
     """The rule by which two numbers agree, None when they do not.
 
@@ -322,14 +327,14 @@ def agree(
     (`Number.last_digit`), so by 5 % at most; an item's own tolerance replaces that. An exact gold (`1/3`) takes a
     decimal answer that agrees to six decimals.
     """
-    value, other = gold.value * gold_scale, answer.value * answer_scale
+    value, other = gold.value * scales[0], answer.value * scales[1]
     difference = abs(value - other)
     if difference == 0:
         return Rule.NUMBER
     if tolerance is not None:
         return Rule.TOLERANCE if difference <= tolerance else None
     if gold.last_digit is not None:
-        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * gold_scale else None
+        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * scales[0] else None
     if value.denominator != 1 and answer.last_digit is not None and difference <= agreement(value):
         return Rule.NUMBER
     return None

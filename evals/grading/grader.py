@@ -9,14 +9,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
 
 from evals.grading import prime
 from evals.grading.decide import Gold, angles, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
-from evals.grading.pool import Answer, Pool, Task
+from evals.grading.pool import QUICK, Answer, Pool, Task
 from evals.grading.verdict import Grade, Rule, Verdict
 from records.code_hashes import closure, code_hash
 from records.provenance import version
@@ -59,22 +59,17 @@ class Question:
     stop: str = "unknown"  # how generation ended: stop | length | unknown
 
 
-class Grader:
+class Grader(AbstractContextManager["Grader"]):
     """Grades responses; keep one for many calls, its workers stay warm. A context manager.
 
     pool: limits and workers, by default `Pool()`.
     """
 
     def __init__(self, *, pool: Pool | None = None):
-        self.known: dict[Task, Answer] = {}  # comparisons that workers made; errors apart: their cause may be gone
+        self.known: dict[Task, Answer] = {}  # comparisons quickly made; errors apart: their cause may be gone
         self.pool = pool or Pool()
 
-    def __enter__(self) -> Grader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -102,8 +97,10 @@ class Grader:
 
         if report:
             report(done)
-        answers = dict(zip(new, self.pool.compare(new, report=count), strict=True)) if new else {}
-        self.known |= {task: answer for task, answer in answers.items() if answer.outcome != "error"}
+        answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
+        # What took longer is compared again: what it gets of a budget must not follow from earlier batches.
+        passing = (Verdict.ERROR, Verdict.TIMEOUT)
+        self.known |= {task: a for task, a in answers.items() if a.outcome not in passing and a.seconds <= QUICK}
         return [
             _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)
@@ -118,9 +115,13 @@ def _guarded(question: Question) -> Grade | Task:
         return Grade(Verdict.ERROR, None, None, type(error).__name__)
 
 
+def _box(question: Question) -> str | None:
+    return last_box(question.response, several=question.gold.kind == "list" or question.gold.multiple)
+
+
 def cheap_grade(question: Question) -> Grade | Task:
     """The grade if extraction, text and numbers give one, else the comparison that is left to make."""
-    box = last_box(question.response)
+    box = _box(question)
     if not box:  # None: no balanced box; empty: nothing in it
         cut = box is None and question.stop == "length"
         return Grade(Verdict.TRUNCATED if cut else Verdict.NO_ANSWER, None, None, Rule.NONE)
@@ -136,19 +137,10 @@ def cheap_grade(question: Question) -> Grade | Task:
     return Grade(Verdict.CORRECT if decision.equal else Verdict.WRONG, box, answer, decision.rule)
 
 
-_VERDICTS = {
-    "equal": Verdict.CORRECT,
-    "different": Verdict.WRONG,
-    "unparsed_gold": Verdict.UNPARSED_GOLD,
-    "timeout": Verdict.TIMEOUT,
-    "error": Verdict.ERROR,
-}
-
-
 def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
-    box = clean(last_box(question.response) or "")
+    box = clean(_box(question) or "")
     rule = answer.reason if answer.outcome == "error" and answer.reason else Rule.SYMBOLIC
-    return Grade(_VERDICTS[answer.outcome], box, task.answer, rule, round(answer.seconds, 4))
+    return Grade(Verdict(answer.outcome), box, task.answer, rule, round(answer.seconds, 4))
 
 
 def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], pool: Pool) -> list[Verdict]:
@@ -172,6 +164,6 @@ def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], po
     return [
         verdict
         if isinstance(verdict, Verdict)
-        else (Verdict.CORRECT if answers[verdict].outcome == "equal" else Verdict.WRONG)
+        else (Verdict.CORRECT if answers[verdict].outcome == Verdict.CORRECT else Verdict.WRONG)
         for verdict in verdicts
     ]

@@ -7,38 +7,78 @@ spacing, sizes, thousands separators, degree signs and units written as text are
 
 from __future__ import annotations
 
+import math
 import re
+from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 
-# The answer of a response: the content of its last box, and nothing else.
+Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+
+# The answer of a response: the content of its last box, or of the boxes that its last sentence joins.
 #
 # A box is required. If the last number of the prose counted without one, "There are 3 cases." would answer 3.
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*(?:\{|([-+]?(?:\d+(?:[.,/]\d+)*|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})))"  # \boxed 5 too
+)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# What may stand between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
+# value. Between the members of a list also a few words before them, or nothing but list marks.
+_MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
+_NAME = r"[A-Za-z](?:_\w+)? ?= ?"
+_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
+_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*(?:{_NAME})?)")
+_NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\])({_NAME})", re.DOTALL)
+LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
 
 
-def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` or `\fbox{...}`, stripped; None without one, or when it is unbalanced.
+def last_box(text: str, *, several: bool = False) -> str | None:
+    r"""The content of the last `\boxed{...}` or `\fbox{...}` that is not empty, or of several that "and", "or" or a
+    comma joins. None without one, or when the last is unbalanced; empty when all are.
 
-    An escaped brace (`\{`) does not count. Of nested boxes the inner one is the last. Linear in the text's length.
+    What a model thinks, before `</think>` or behind a `<think>` without an end, is no answer. An escaped brace (`\{`)
+    does not count. Of nested boxes the inner one is the last. several: the answer is a list, whose members may stand
+    in boxes with names or words between them. Linear in the text's length.
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
-    >>> last_box(r"\boxed{3} no: \boxed{4") is None
-    True
+    >>> last_box(r"\boxed{3} and $\boxed{4}$"), last_box(r"\boxed{3} no: \boxed{4")
+    ('3 \\text{ and } 4', None)
     """
-    opening = None
-    for opening in _BOX.finditer(text):  # noqa: B007 - the last one is wanted; the bare word "\\boxed" does not match
-        pass
-    inside = None if opening is None else balanced(text, opening.end())
-    return None if inside is None else inside.strip()
+    text = text.rpartition("</think>")[2].partition("<think>")[0]
+    found: list[str] = []  # contents, from the last, with the words between them
+    names: list[str] = []
+    start = end = len(text)
+    empty = None
+    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
+        inside = box[1] or balanced(text, box.end(), end)
+        content = (inside or "").strip()
+        if inside is None and not found:
+            return None
+        if found:
+            gap = text[box.end() + (0 if box[1] else len(inside or "") + 1) : start]
+            linking = _JOINED_IN_LIST if several else _JOINED
+            link = content and len(gap) <= LONGEST_GAP and linking.fullmatch(_MARKS.sub(" ", gap))
+            if not link:
+                break
+            found.append(r" \text{ or } " if link[1] else r" \text{ and } ")
+        if content:
+            start = box.start()
+            name = _NAMED.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
+            names.append(name[1] if name else "")
+            found.append(content)
+        end, empty = box.start(), ""
+    if len(names) < 2 or (len(set(names)) > 1 and not several):
+        return found[0] if found else empty  # of values of different quantities the last is asked for
+    found[::2] = [name + content for name, content in zip(names, found[::2], strict=True)]
+    return "".join(reversed(found))
 
 
-def balanced(text: str, start: int) -> str | None:
-    """The text from `start` to the brace that closes the one before it, or None when none does."""
+def balanced(text: str, start: int, end: int | None = None) -> str | None:
+    """The text from `start` to the brace that closes the one before it, or None when none does before `end`."""
     depth = 1
-    for token in _BRACE.finditer(text, start):
+    for token in _BRACE.finditer(text, start, len(text) if end is None else end):
         if token.group() == "{":
             depth += 1
         elif token.group() == "}":
@@ -50,7 +90,10 @@ def balanced(text: str, start: int) -> str | None:
 
 # The canonical text
 
-DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are, so that recursion is bounded
+DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are
+_FIRST = re.compile(r"\\frac\s*(\\[A-Za-z]+|[^\s{}])")
+_GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\}"  # five braces deep
+_SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
 # Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters disappear.
@@ -61,6 +104,7 @@ _SYMBOLS = str.maketrans(
         "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "％": "%", "，": ",", "（": "(", "）": ")", "\u00a0": " ",
         "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ",
         "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ", "€": "", "£": "",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∨": r"\lor ", "∧": r"\land ",
     }
 )  # fmt: skip
@@ -68,57 +112,34 @@ _SYMBOLS = str.maketrans(
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _ROOT_SIGN = re.compile(r"√\s*(\d+(?:\.\d+)?)")
-# Commands that mean the same as another one, or only change size or font. Each is looked up whole, so `\le` does not
-# match inside `\left`.
+# Commands that only change size or font, and commands that mean the same as another one. Each is looked up whole, so
+# `\le` does not match inside `\left`.
+_LOOKS = re.compile(
+    r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
+    r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
+)
 _SPELLINGS = {
-    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom",
-    r"\tbinom": r"\binom", r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq",
-    r"\ne": r"\neq", r"\lt": "<", r"\gt": ">",
-    r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset",
-    r"\lbrace": r"\{", r"\rbrace": r"\}",
-    r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|", r"\degree": r"^\circ",
-    r"\infinity": r"\infty", r"\textdollar": "", r"\left": "", r"\right": "", r"\displaystyle": "",
-    r"\textstyle": "", r"\limits": "", r"\quad": " ", r"\qquad": " ", r"\big": "", r"\Big": "",
-    r"\bigl": "", r"\bigr": "", r"\Bigl": "", r"\Bigr": "", r"\bigg": "", r"\Bigg": "", r"\rm": "",
-    r"\bf": "", r"\underline": "",
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
+    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\lt": "<",
+    r"\gt": ">", r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{",
+    r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|",
+    r"\degree": r"^\circ", r"\infinity": r"\infty", r"\quad": " ", r"\qquad": " ", r"\R": r"\mathbb{R}",
+    r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\colon": ":", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
 }  # fmt: skip
-# One pattern per rule, with an example of what it takes. `normalise` below applies them, and their order matters.
-_COMMAND = re.compile(r"\\[A-Za-z]+")
-_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
-# 10{,}000 and 10\,000
-_GROUPED = re.compile(rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))")
-# 10 000
-_SPACED = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)")
-# `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
-_LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
-# In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
-_COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
-_COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
-# Spacing commands, but not the row break `\\` of a matrix.
-_SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")
-_DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
-# Degrees of an angle or a temperature: 90^\circ, 20^\circ C.
-_DEGREE = r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"
-_CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
-_DEGREES = re.compile(rf"{_DEGREE}(?:{_CELSIUS})?")
-_ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
-_ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 # Commands that print their argument as it is.
 _WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
+_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # one that stands alone
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
-# 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
-_NOON = re.compile(rf"(?<![\d.:,])({_HOUR})\s*\\(?:text|mathrm|mbox)\s*\{{\s*([ap])\.?\s*m\.?\s*\}}", re.IGNORECASE)
-# 4:30 p.m. as a whole, without a command around it
-_CLOCK = re.compile(rf"({_HOUR})\s*([ap])\.?\s*m\.?", re.IGNORECASE)
 # The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not where more than one letter
 # is named, and without a command not before a letter or sign: it may then be a factor.
 _CHOICE = re.compile(
-    rf"(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
+    rf"^(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
     r"|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
     r"(?![\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z]))(?=.)"
     r"(?!.*\([A-E]\))",
@@ -131,45 +152,24 @@ _NO_ANNOUNCEMENT = (
     r"(?![^{}]*(?<![A-Za-z])(?:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
 )
 _LEAD = re.compile(
-    rf"{_WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"^(?:{_WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
     rf"|({_WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
-    r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S)"
+    r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
-# A sign in front of a value, which has no left side, or a single letter there: `= 211`, `x \approx 468`
-_LEADING_RELATION = re.compile(r"(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])")
 # 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, no unit
 _FACTORS = {
     "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
     "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
     "millionth": "10^{-6}", "billionth": "10^{-9}",
 }  # fmt: skip
-_FACTOR = re.compile(
-    rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*({'|'.join(sorted(_FACTORS, key=len, reverse=True))})s?(?![A-Za-z])",
-    re.IGNORECASE,
-)
-_THOUSAND = re.compile(r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}")  # 540\text{k}; K is a unit
-# 12^{th}, 12^{\text{th}} as a whole
-_ORDINAL = re.compile(rf"(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*")
-# 2.5 M_\odot: a mass, luminosity or radius in units of the sun's, behind a number alone
-_SOLAR = re.compile(
-    r"([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*(?:\\odot|\{\s*\\odot\s*\})"
-)
-# y^{\prime\prime} is y''
-_PRIMES = re.compile(r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))")
-# Relations in ASCII. A sign ! directly behind a number or letter is a factorial: 5!=120.
-_ASCII_RELATIONS = (
-    (re.compile(r"<\s?=|=\s?<"), r"\leq "),
-    (re.compile(r">\s?="), r"\geq "),
-    (re.compile(r"(?<=\s)!="), r"\neq "),
-)
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
-# 3 1/2, after the other blanks are gone
-_MIXED = re.compile(r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
-    r"(?:\\(?:text|textrm|textnormal|mbox|hbox)\s*\{[^{}]*\}"
+    r"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{[^{}]*\}"
+    # a quotient of them: \frac{\text{m}}{\text{s}^2}
+    r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
     r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\}"  # \mathrm{e} and \mathrm{i} are numbers
     # m s^{-2}: with an exponent in braces; not of a letter that is no unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
@@ -185,26 +185,172 @@ _UNIT_WORDS = re.compile(
     r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
     re.IGNORECASE,
 )
-# The sign, or the word at the end.
-_PERCENT = re.compile(
-    r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*percent(?:age)?(?:\s*\})?\s*$", re.IGNORECASE
-)
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
     re.IGNORECASE,
 )
-# Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
-_FUNCTION = re.compile(
-    r"(?:(?<![A-Za-z\\])(?:np|math|sp|sympy|numpy)\.|(?<![A-Za-z\\]))"
-    r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty|infinity)(?![A-Za-z])"
-)
-_ROOT = re.compile(r"\\sqrt\s*(?:(\d)|(?=\())")
-# Three kinds of blanks, told apart by `_blank`.
-_BLANKS = re.compile(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)\s+(?=[\d.])|\s+")
-# x^{2} is x^2
-_SHORT_SCRIPT = re.compile(r"([\^_])\{([A-Za-z0-9])\}")
+# The name before a member of a list: \text{Anna: } 18, Ben: 14, (a) 18
+_BETWEEN = r"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\})?\s*)"
+_VALUE = r"(?=[-+.\d\\(])"
+_LABEL = re.compile(rf"{_BETWEEN}(?:{_WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
+_PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
 _TRAILING = ".,;:"
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+# `3, 125` and `$3$, $5$` are lists, although three digits follow the comma of the first
+_LISTED = re.compile(r"(?<=\d)\s*,\s+(?=\d{3}(?!\d))|(?<=\d)\$\s*,\s*\$(?=\d)")
+# In `7,500, 2,500` the comma without a space groups digits, so the one with a space separates members.
+_COMMA_GROUP = re.compile(r"\d,\d{3}(?!\d)")
+_COMMA_SPACE = re.compile(r"(?<=\d),\s+(?=[-+]?\d)")
+_SPACING = re.compile(r"(?<!\\)\\(?:[,;:>!]|\s)|~")  # not the row break `\\` of a matrix
+_DELIMITERS = re.compile(r"\\[()\[\]]|\\?\$")
+# Degrees of an angle or a temperature: 90^\circ, 20^\circ C.
+_DEGREE = r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"
+_CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
+_ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
+_ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
+
+# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
+# text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays.
+WHERE = "\\where "
+LONGEST_CONDITIONED = 600  # characters
+_STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
+_TAIL = re.compile(
+    rf"[\s,;(]*(?:{_WRAPPER}\s*\{{[\s,(]*)?"
+    r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)"
+    rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)",
+    re.DOTALL | re.IGNORECASE,
+)
+_TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive", re.IGNORECASE)
+_STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
+_SETS = tuple(
+    (re.compile(pattern, re.IGNORECASE), statement)
+    for pattern, statement in (
+        (r"non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
+        (r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
+        (r"natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
+        (r"integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
+        ("", r"\in\mathbb{R}"),  # says nothing
+    )
+)
+# Words that stand for a number or a set.
+_SAID = {
+    r"none|(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*"
+    r"(?:solution|root|value|number|integer)s?(?:exists?)?": r"\emptyset",
+    "(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number|value)?s[a-z]?": r"\mathbb{R}",
+    "(?:the)?(?:setof)?(?:all)?(?:the)?integers": r"\mathbb{Z}",
+    "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
+}
+_ONES = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
+    "|eighteen|nineteen"
+)
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({_ONES[5:48]}))?|({_ONES})")
+
+
+# The rules that are applied one by one, in this order: what they take, and what they make of it.
+
+_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
+
+
+def _rules(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
+    return tuple((re.compile(pattern), made) for pattern, made in rules)
+
+
+_TYPESETTING = _rules(
+    (rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))", ""),  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
+    (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),
+    (_DELIMITERS.pattern, ""),
+    (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
+    (_LOOKS.pattern, ""),
+    (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
+    (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: on a long run of them the rules below take quadratic time
+    (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
+    (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
+    (r"<\s?=|=\s?<", r"\\leq "),
+    (r">\s?=", r"\\geq "),
+    (r"(?<=\s)!=", r"\\neq "),  # directly behind a number or letter a factorial: 5!=120
+    (r"(?<=\d)\s*\.{3}", r"\\ldots "),
+)
+_UNITS = _rules(
+    (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
+    # 2.5 M_\odot as a whole: a mass, luminosity or radius in units of the sun's
+    (
+        r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*\{?\s*\\odot\s*\}?$",
+        r"\1",
+    ),
+    # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 \text{ in base } 5
+    (
+        rf"^([^{{}}]*\d\)?)\s*(?:_|(?=[a-z\\\s{{(]*base))[\s{{]*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s}}-]*)?"
+        r"(\d+|[a-z]+)[\s)}]*$",
+        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else _counted(m[2])) else m[0],
+    ),
+    (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
+)
+_WORDS = _rules(
+    # 4:30 p.m., 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
+    (
+        rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
+        lambda m: f"{m[1]}{m[2].lower()}m",
+    ),
+    (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}
+    (rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
+    (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
+    (
+        rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*(?i:({'|'.join(_FACTORS)})s?)(?![A-Za-z])",
+        lambda m: f"\\cdot{_FACTORS[m[2].lower()]}{m[1] or ' '}",
+    ),
+)
+_MATHEMATICS = _rules(
+    (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
+    # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
+    (
+        r"(?<![A-Za-z\\])(?:(?:np|math|sp|sympy|numpy)\.)?"
+        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty)(?![A-Za-z])",
+        r"\\\1 ",
+    ),
+    (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
+    (r"(?s)^.*\\frac.*$", lambda m: braced_fractions(m[0])),
+    # One blank stays between a command and a letter, and between two numbers, which are then no number.
+    (
+        r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+",
+        lambda m: f"{m[1]} " if m[1] else " " if m[2] else "",
+    ),
+    # 3 1/2; 3 5/2 is no mixed number
+    (
+        r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])",
+        lambda m: f"{m[1]}\\frac{{{m[2]}}}{{{m[3]}}}" if int(m[2]) < int(m[3]) else m[0],
+    ),
+    (r"([\^_])\{([A-Za-z0-9])\}(?!\d)", r"\1\2"),  # x^{2} is x^2
+)
+_ENDINGS = _rules(
+    # a sign in front of a value, which has no left side, or a single letter there: `= 211`, `x \approx 468`
+    (r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])", ""),
+    (r"^(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?$", r"\1\\overline{\2\3\4}"),  # 0.\dot{2}\dot{7}
+    # 0.1666\ldots: a period is printed twice, one digit three times
+    (r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$", r"\1\\overline{\2\3}"),
+    (r"^(\d*\.\d+)\\ldots$", r"\1"),
+    (r"(?<=\d)_\{base(\d+)\}$", r"_\1"),
+    (r"^\\\{\\\}$", r"\\emptyset"),
+    (  # 2:4:6 is 1:2:3
+        r"^\d+(?::\d+){2,}$",
+        lambda m: ":".join(str(int(n) // (math.gcd(*map(int, m[0].split(":"))) or 1)) for n in m[0].split(":")),
+    ),
+    # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
+    (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
+    (
+        r"^((?:[A-Za-z]=)?)(-?(?:(?!\\begin)[^-+=\[(])*?)(?:\\cdot ?)?[\[(]?\\begin\{([pbB]?matrix|array)\}(?:\{c\})?"
+        r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\3\}[\])]?$",
+        lambda m: f"{m[1]}({','.join(f'{m[2]}({cell})' if m[2] else cell for cell in m[4].split(2 * chr(92)))})",
+    ),
+    # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
+    (
+        r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))"
+        r"(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
+        lambda m: _built(m),
+    ),
+)
 
 
 def clean(text: str) -> str:
@@ -223,45 +369,71 @@ def normalise(text: str, radians: bool = False) -> str:
     >>> normalise(r"90^{\circ}", radians=True)
     '\\frac{90\\pi}{180}'
     """
+    if text.isascii() and text.isdigit():  # most answers
+        return text
     text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
     text = _ROOT_SIGN.sub(r"\\sqrt{\1}", text).translate(_SYMBOLS).strip()
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
-        text = last_box(text) or text
+        text = last_box(text, several=True) or text
     if "\\begin" not in text:  # doubled backslashes are an escaped command, except as row breaks of a matrix
         text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
     # Lists are marked by `;` and groups of digits joined first: later steps remove the spacing that tells them apart.
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text = _GROUPED.sub("", text)
-    # Then everything that is only typesetting.
-    text = _DELIMITERS.sub("", text)
-    text = _COMMAND.sub(lambda m: _SPELLINGS.get(m.group(), m.group()), text)
-    text = _SPACING.sub(" ", text)
-    text = _SPACED.sub(lambda m: m.group().replace(" ", ""), text)
-    text = _PRIMES.sub(lambda m: "'" * (m.group(1) or m.group(2)).count("\\prime"), text)
-    for pattern, relation in _ASCII_RELATIONS:
-        text = pattern.sub(lambda _, relation=relation: relation, text)  # type: ignore[misc]
+    text, condition = _parted(_applied(_TYPESETTING, text))
     # Units and words: after the spellings, because they are found by the commands around them.
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
-    text = _DEGREES.sub("", text)
-    text = _SOLAR.sub(r"\1", text) if _SOLAR.fullmatch(text.strip()) else text
-    text = _PERCENT.sub("%", text)
-    text = _without_text(text.strip().rstrip(_TRAILING))
+    text = _without_text(_applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
-    text = _FUNCTION.sub(_function, text)
-    text = _roots(text)
-    text = braced_fractions(text)
-    text = _BLANKS.sub(_blank, text)
-    text = _MIXED.sub(_mixed, text)
-    text = _SHORT_SCRIPT.sub(r"\1\2", text)
-    text = _unwrapped(text.rstrip(_TRAILING))
-    text = _unwrapped(_LEADING_RELATION.sub("", text, count=1)) if _LEADING_RELATION.match(text) else text
-    return "\\emptyset" if text == "\\{\\}" else text
+    text = _unwrapped(_applied(_MATHEMATICS, text.strip()).rstrip(_TRAILING))
+    return _unwrapped(_applied(_ENDINGS, text)) + condition
+
+
+def _applied(rules: Rules, text: str) -> str:
+    for pattern, made in rules:
+        text = pattern.sub(made, text)
+    return text
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A text without the condition behind it, and the condition behind its mark; empty without one."""
+    head, mark, condition = text.partition(WHERE)
+    if mark or len(text) > LONGEST_CONDITIONED:
+        return head, mark + condition
+    for match in _TAIL.finditer(text):
+        head, said = text[: match.start()], _TEXT.sub(r" \1 ", match[1] or match[2])
+        side = _COMMAND.sub("", head.rpartition("=")[2])  # the condition is on a letter in it
+        letters = [name for name in _LETTER.findall(said) if name in side]
+        stated = _STATED.search(said)
+        bare = match[2] is not None and (not letters or re.search(_STATES, head))
+        closed = all(head.count(opening) == head.count(closing) for opening, closing in ("{}", "()", "[]"))
+        if head.strip() and closed and "=" not in said and not bare and (stated or _TELLING.search(said)):
+            statement = next(statement for pattern, statement in _SETS if pattern.search(said))
+            if stated and statement == _SETS[-1][1]:
+                statement = (stated[2] + stated[3]).replace(" ", "")
+            return head, f"{WHERE}{stated[1] if stated else letters[-1] if letters else 'x'}{statement}"
+    return text, ""
+
+
+def _built(match: re.Match[str]) -> str:
+    """A set of all letters for which something holds as what holds; a set of expressions with the condition behind."""
+    if match[1]:  # behind a blank, which ends a sign for the union
+        return (" " if match.start() else "") + normalise(match[3])
+    return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
+
+
+def _counted(words: str) -> str | None:
+    """The digits of a number below a hundred in words: `twenty-one` is 21."""
+    found = _COUNTED.fullmatch(words.strip().lower())
+    if not found:
+        return None
+    tens = 10 * (_TENS.split("|").index(found[1]) + 2) if found[1] else 0
+    return str(tens + _ONES.split("|").index(found[2] or found[3] or "zero"))
 
 
 def choice(answer: str) -> str | None:
@@ -275,56 +447,33 @@ def words(text: str) -> str:
     return "".join(c for c in _TEXT.sub(r"\1", text).casefold() if c.isalnum())
 
 
-def _blank(match: re.Match[str]) -> str:
-    """One blank between a command and a letter, or between two numbers (which are then no number); else nothing."""
-    if match.group(1):
-        return match.group(1) + " "
-    text, start, end = match.string, match.start(), match.end()
-    if start == 0 or end == len(text):
-        return ""
-    return " " if text[start - 1].isdigit() and (text[end].isdigit() or text[end] == ".") else ""
-
-
-def _mixed(match: re.Match[str]) -> str:
-    """`3 1/2` as `3\\frac{1}{2}`; `3 5/2` is no mixed number."""
-    whole, over, under = match.groups()
-    return f"{whole}\\frac{{{over}}}{{{under}}}" if int(over) < int(under) else match.group()
-
-
-def _function(match: re.Match[str]) -> str:
-    name = match.group(1)
-    return "\\infty " if name == "infinity" else f"\\{name} "
-
-
 def _without_text(text: str) -> str:
     r"""`text` without units. An answer wholly in words becomes `\text{words}`; other wrappers leave their content."""
-    if match := _CHOICE.match(text):
-        text = (match[2] or "") + text[match.end() :]
-    if match := _LEAD.match(text):
-        text = (match[1] or "") + text[match.end() :]
+    text = _LEAD.sub(r"\1", _labelled(_CHOICE.sub(r"\2", text)))
     whole = _TEXT.fullmatch(text)
+    said = _TEXT.sub(r"\1", text)
+    if said.replace(" ", "").replace("-", "").isalpha():
+        names = (name for pattern, name in _SAID.items() if re.fullmatch(pattern, words(said)))
+        if known := _counted(_UNIT_WORDS.sub("", said)) or next(names, None):
+            return known
     if whole and not _STARTS_NUMBER.match(whole.group(1)):
         inner = words(_ARTICLE.sub("", whole.group(1)) if _ARTICLE.match(whole.group(1)) else text)
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
         text = whole.group(1).strip()
-    if clock := _CLOCK.fullmatch(text):
-        return f"{clock[1]}{clock[2].lower()}m"
-    if ordinal := _ORDINAL.fullmatch(text):
-        return ordinal[1] + ordinal[2]
-    text = _THOUSAND.sub(r"\\cdot1000", text)
-    while factor := _FACTOR.search(text):
-        value = _FACTORS[factor[2].lower()]
-        text = f"{text[: factor.start()]}\\cdot{value}{factor[1] or ' '}{text[factor.end() :]}"
+    text = _applied(_WORDS, text)
     text = _joined(text)
-    text = _NOON.sub(lambda m: f"{m[1]}{m[2].lower()}m", text)  # 6 am is not 6 pm: no unit, part of the answer
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
-        shorter = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip()
-        shorter = shorter.removesuffix("/").rstrip()
-        if shorter == text:
-            break
-        text = shorter
+        text = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip().removesuffix("/").rstrip()
     return _TEXT.sub(lambda m: f" {m.group(1).strip()} ", text)
+
+
+def _labelled(text: str) -> str:
+    r"""`text` with `=` behind the names before its members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
+    for pattern in (_LABEL, _PART):
+        if len({label[2] for label in pattern.finditer(text)}) > 1:
+            return pattern.sub(lambda m: f"{m[1]}{m[2].replace(' ', '')}=", text)
+    return text
 
 
 def _joined(text: str) -> str:
@@ -342,58 +491,17 @@ def _joined(text: str) -> str:
     return "".join(parts) + text[at:]
 
 
-def _argument(text: str, start: int) -> tuple[str, int] | None:
-    """The TeX argument at `start`: a braced group, a command, or one character; with the index after it."""
-    while start < len(text) and text[start].isspace():
-        start += 1
-    if start >= len(text):
-        return None
-    if text[start] == "{":
-        inside = balanced(text, start + 1)
-        return None if inside is None else (inside, start + len(inside) + 2)
-    command = _COMMAND.match(text, start)
-    return (command.group(), command.end()) if command else (text[start], start + 1)
-
-
-def braced_fractions(text: str, depth: int = 0) -> str:
+def braced_fractions(text: str) -> str:
     r"""Braces around both arguments of every `\frac`: `\frac12`, `\frac1{2}`, `\frac{1}2`."""
-    if depth > DEEPEST_FRACTION:
-        return text
-    done, at = [], 0
-    while (start := text.find("\\frac", at)) >= 0:
-        end = start + len("\\frac")
-        first = _argument(text, end)
-        second = _argument(text, first[1]) if first else None
-        if first is None or second is None:
-            done.append(text[at:end])
-            at = end
-            continue
-        numerator, denominator = (braced_fractions(argument, depth + 1) for argument in (first[0], second[0]))
-        done.append(f"{text[at:start]}\\frac{{{numerator}}}{{{denominator}}}")
-        at = second[1]
-    return "".join(done) + text[at:]
-
-
-def _roots(text: str) -> str:
-    r"""`\sqrt2` and `\sqrt(x)` with braces."""
-    text = _ROOT.sub(lambda m: f"\\sqrt{{{m.group(1)}}}" if m.group(1) else "\\sqrt", text)
-    while (start := text.find("\\sqrt(")) >= 0:
-        depth = 0
-        for index in range(start + 5, len(text)):
-            depth += (text[index] == "(") - (text[index] == ")")
-            if depth == 0:
-                text = f"{text[:start]}\\sqrt{{{text[start + 6 : index]}}}{text[index + 1 :]}"
-                break
-        else:
+    for _ in range(DEEPEST_FRACTION):
+        before, text = text, _SECOND.sub(r"\1{\2}", _FIRST.sub(r"\\frac{\1}", text))
+        if text == before:
             break
     return text
 
 
 def _unwrapped(text: str) -> str:
     """`text` without braces that enclose all of it and do nothing."""
-    while len(text) >= 2 and text[0] == "{" and text[-1] == "}" and text[-2] != "\\":
-        group = _argument(text, 0)
-        if group is None or group[1] != len(text):
-            break
-        text = group[0]
+    while text[:1] == "{" and text[-1:] == "}" and balanced(text, 1) == text[1:-1]:
+        text = text[1:-1]
     return text

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from numbers import Rational
+from typing import Any, Literal
 
 LONGEST_TEXT = 2000  # characters
 DEEPEST = 24  # nested parentheses, fractions and powers
@@ -25,7 +26,8 @@ _SCIENTIFIC = re.compile(
     rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
 )
 _REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
-_PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
+# Only digits, operators, brackets and x, y, z: such a text that is no number equals none.
+PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
 @dataclass(frozen=True)
@@ -82,26 +84,14 @@ def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
     return -value if sign == "-" else value
 
 
-def is_plain(text: str) -> bool:
-    """Whether `text` is only digits, operators, brackets and x, y, z. Such a text that is no number equals none."""
-    return _PLAIN.fullmatch(text) is not None
-
-
 def arithmetic(text: str) -> Fraction | None:
     """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
-    if len(text) > LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is no quotient
         return None
-    tokens, end = [], 0
-    while end < len(text):
-        token = _ARITHMETIC.match(text, end)
-        if token is None:
-            return None
-        tokens.append(token.group())
-        end = token.end()
     try:
-        reader = _Reader(tokens)
+        reader = Reader(text)
         value = reader.sum(0)
-        return value if reader.at == len(tokens) else None
+        return value if reader.at == len(reader.tokens) else None
     except (NotArithmeticError, ArithmeticError):
         return None
 
@@ -110,15 +100,32 @@ class NotArithmeticError(Exception):
     """The tokens are no arithmetic, or a bound is reached."""
 
 
-_ARITHMETIC = re.compile(rf"{_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/^(){{}}]")
 _CLOSING = {"(": ")", "{": "}"}
 
 
-class _Reader:
-    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping."""
+class Reader:
+    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
 
-    def __init__(self, tokens: list[str]):
-        self.tokens, self.at = tokens, 0
+    The values here are fractions; `expressions.Latex` reads letters, roots and functions by the same descent.
+    """
+
+    TOKEN = re.compile(rf"({_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}])")
+
+    def __init__(self, text: str):
+        self.tokens: list[str] = []
+        self.at = end = 0
+        while end < len(text):
+            token = self.TOKEN.match(text, end)
+            if token is None:
+                raise NotArithmeticError
+            self.tokens.append(token[1])
+            end = token.end()
+
+    def bounded(self, value: Any) -> Any:
+        """`value` unless it is too large: sums and products could otherwise grow without limit."""
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
+            raise NotArithmeticError
+        return value
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
@@ -128,44 +135,45 @@ class _Reader:
         self.at += 1
         return token
 
-    def sum(self, depth: int) -> Fraction:
+    def sum(self, depth: int) -> Any:
         value = self.signed_product(depth)
         while self.peek() in ("+", "-"):
             sign = self.next()
             term = self.product(depth)
-            value = _bounded(value + term if sign == "+" else value - term)
+            value = self.bounded(value + term if sign == "+" else value - term)
         return value
 
-    def signed_product(self, depth: int) -> Fraction:
+    def signed_product(self, depth: int) -> Any:
         if self.peek() in ("+", "-"):
             return -self.product(depth) if self.next() == "-" else self.product(depth)
         return self.product(depth)
 
-    def product(self, depth: int) -> Fraction:
+    def product(self, depth: int) -> Any:
         value = self.mixed(depth)
         while True:
             token = self.peek()
             if token in ("*", "\\cdot", "\\times"):
                 self.next()
-                value = _bounded(value * self.power(depth))
-            elif token in ("/", "\\div"):
+                value = self.bounded(value * self.power(depth))
+            elif token in ("/", "\\div", ":"):
                 self.next()
-                value = _bounded(value / self.power(depth))
+                value = self.bounded(value / self.power(depth))
             elif token == "(" or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
-                value = _bounded(value * self.power(depth))
+                value = self.bounded(value * self.power(depth))
             else:
                 return value
 
-    def mixed(self, depth: int) -> Fraction:
+    def mixed(self, depth: int) -> Any:
         """`1\\frac{4}{5}` is 9/5: an integer directly before a fraction is added to it."""
-        whole = self.peek()
+        start, whole = self.at, self.peek()
         value = self.power(depth)
-        if whole.isdigit() and self.tokens[self.at - 1] is whole and self.peek() == "\\frac":
+        if whole.isdigit() and self.at == start + 1 and self.peek() == "\\frac":
             part = self.power(depth)
-            return value + part if 0 <= part < 1 else _bounded(value * part)
+            rational = isinstance(part, Rational)  # no letter of `expressions.Latex`
+            return value + part if rational and 0 <= part < 1 else self.bounded(value * part)
         return value
 
-    def power(self, depth: int) -> Fraction:
+    def power(self, depth: int) -> Any:
         base = self.atom(depth)
         if self.peek() != "^":
             return base
@@ -176,7 +184,7 @@ class _Reader:
             raise NotArithmeticError
         return _raised(base, exponent)
 
-    def atom(self, depth: int) -> Fraction:
+    def atom(self, depth: int) -> Any:
         if depth > DEEPEST:
             raise NotArithmeticError
         token = self.next()
@@ -200,10 +208,3 @@ def _raised(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
         raise NotArithmeticError
     return Fraction(base**exponent.numerator)
-
-
-def _bounded(value: Fraction) -> Fraction:
-    """`value` unless it is too large: sums and products could otherwise grow without limit."""
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
-        raise NotArithmeticError
-    return value

@@ -2,7 +2,7 @@
 
 The limit is in CPU seconds of the worker, so a busy machine gives the same verdicts as an idle one. A much larger
 wall-clock limit only catches a worker that does not run at all. A comparison that used up its CPU seconds would do so
-again, so that is final: n answers that need for ever take n times the limit over the number of workers, and no more.
+again, so that is final. A batch has a budget beside (`compare`), so that many such answers cannot hold up a training.
 One that ended otherwise (memory, a signal) may have been killed for what came before it, and is tried once more, in a
 process that has compared nothing yet. There are no threads and no signal handlers here, so the pool also works
 outside the main thread and inside frameworks that own the signals.
@@ -19,9 +19,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from types import TracebackType
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from evals.grading.decide import Gold
@@ -32,6 +31,11 @@ from records.provenance import ROOT, cores
 CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0
 TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
+# The budget of a batch: its comparisons share FIRST_SECONDS equally, and those that need more share SLOW_SECONDS; both
+# grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds
+# 30 take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
+FIRST_SECONDS, SLOW_SECONDS, SHARING = 20.0, 20.0, 512
+QUICK = FIRST_SECONDS / SHARING  # what takes no longer is never cut short by a budget
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
 # Variables that a worker gets, so that its Python starts, and no other: it reads text that a model wrote, and the
@@ -55,12 +59,16 @@ class Task:
 class Answer:
     """How a comparison ended."""
 
-    outcome: str  # equal | different | unparsed_gold | timeout | error
+    outcome: str  # a `Verdict`
     seconds: float  # of CPU
     reason: str | None = None  # of a timeout or an error
 
 
-class Pool:
+Report = Callable[[int, Answer], object]
+"""(index of the task, its answer), when that is final."""
+
+
+class Pool(AbstractContextManager["Pool"]):
     """Started on the first task; `close` it, or use it as a context manager.
 
     workers: by default one per core this process may use. cpu_seconds: limit of one comparison, on the worker's own
@@ -77,17 +85,13 @@ class Pool:
         module: str = "evals.grading.worker",
     ):
         self.most = workers or cores()
-        self.limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
+        self.cpu_seconds = cpu_seconds
+        self.limits = {"memory_bytes": memory_bytes}
         self.wall_seconds = wall_seconds
         self.module = module
         self.workers: list[_Worker] = []
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -96,19 +100,45 @@ class Pool:
             worker.kill()
         self.workers.clear()
 
-    def compare(self, tasks: Sequence[Task], *, report: Callable[[int, Answer], None] | None = None) -> list[Answer]:
-        """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order."""
+    def compare(
+        self, tasks: Sequence[Task], *, batch: int | None = None, report: Report = lambda *_: None
+    ) -> list[Answer]:
+        """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order.
+
+        batch: comparisons in the batch that the tasks are of; without it there is no budget. What a comparison gets
+        follows from how many need more than their first share, and so neither from their order nor from the workers.
+        """
+        growth = max(1.0, (batch or 0) / SHARING)
+        first = min(self.cpu_seconds, FIRST_SECONDS * growth / batch) if batch else self.cpu_seconds
+        if first == self.cpu_seconds:
+            return list(self._round(tasks, range(len(tasks)), first, report).values())
+        answers = self._round(
+            tasks, range(len(tasks)), first, lambda index, answer: answer.reason == TOO_SLOW or report(index, answer)
+        )
+        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW]
+        limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
+        if limit >= 2 * first:  # less would decide few of them
+            answers |= self._round(tasks, slow, limit, report)
+        else:
+            for index in slow:
+                report(index, answers[index])
+        return list(answers.values())
+
+    def _round(
+        self, tasks: Sequence[Task], indices: Sequence[int], cpu_seconds: float, report: Report
+    ) -> dict[int, Answer]:
+        """The answers to some of the tasks, by index and in order, with one limit for all."""
         answers: dict[int, Answer] = {}
-        waiting = deque(range(len(tasks)))
+        waiting = deque(indices)
         tried: set[int] = set()
-        most = min(self.most, 1 + len(tasks) // TASKS_PER_START)
+        most = min(self.most, 1 + len(indices) // TASKS_PER_START)
         try:
-            while len(answers) < len(tasks):
+            while len(answers) < len(indices):
                 while len(self.workers) < min(most, len(waiting)):
                     self.workers.append(_Worker(self.module, self.limits))
                 for worker in self.workers[:most]:
                     if worker.ready and worker.index is None and waiting:
-                        worker.give(waiting.popleft(), tasks, self.wall_seconds)
+                        worker.give(waiting.popleft(), tasks, self.wall_seconds, cpu_seconds)
                 for worker in _wait(self.workers[:most]):
                     index = worker.index
                     answer = worker.read()
@@ -119,17 +149,16 @@ class Pool:
                     if answer.outcome in ("timeout", "error") and answer.reason != TOO_SLOW and index not in tried:
                         tried.add(index)
                         if worker.alive:  # the process that compared is gone, and the next has compared nothing yet
-                            worker.give(index, tasks, self.wall_seconds)
+                            worker.give(index, tasks, self.wall_seconds, cpu_seconds)
                         else:
                             waiting.appendleft(index)
                         continue
                     answers[index] = answer
-                    if report:
-                        report(index, answer)
+                    report(index, answer)
         except BaseException:  # an interrupt as well: no worker may outlive the call that failed
             self.close()
             raise
-        return [answers[index] for index in range(len(tasks))]
+        return {index: answers[index] for index in indices}
 
 
 class _Worker:
@@ -154,33 +183,23 @@ class _Worker:
         self.ready, self.alive = False, True
         self.index: int | None = None
         self.tasks_sent = 0  # also the id of the comparison under way: an answer to an older one is ignored
-        self.cpu_seconds = float(limits["cpu_seconds"])
+        self.cpu_seconds = 0.0  # the limit of the comparison under way
         self.deadline = time.monotonic() + START_SECONDS
         self._send(limits)
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        data = memoryview((json.dumps(message) + "\n").encode())
+        data = memoryview((json.dumps(message, default=str) + "\n").encode())  # a tolerance is a fraction
         with suppress(BrokenPipeError):  # the worker has died; `read` will find its output closed
             while data:
                 data = data[self.process.stdin.write(data) :]
 
-    def give(self, index: int, tasks: Sequence[Task], wall_seconds: float) -> None:
+    def give(self, index: int, tasks: Sequence[Task], wall_seconds: float, cpu_seconds: float) -> None:
         """Send a comparison; one at a time."""
-        task = tasks[index]
+        task, self.cpu_seconds = tasks[index], cpu_seconds
         self.index, self.deadline = index, time.monotonic() + wall_seconds
         self.tasks_sent += 1
-        self._send(
-            {
-                "id": self.tasks_sent,
-                "gold": task.gold.text,
-                "kind": task.gold.kind,
-                "tolerance": None if task.gold.tolerance is None else str(task.gold.tolerance),
-                "multiple": task.gold.multiple,
-                "answer": task.answer,
-                "grader": task.grader,
-            }
-        )
+        self._send({"id": self.tasks_sent, "cpu_seconds": cpu_seconds, **asdict(task)})
 
     def read(self) -> Answer | None:
         """The end of the comparison under way; None for a message about something else."""

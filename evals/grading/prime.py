@@ -19,7 +19,7 @@ from typing import Any
 
 from evals.grading.decide import Gold
 from evals.grading.normalise import balanced, braced_fractions
-from evals.grading.verdict import Outcome
+from evals.grading.verdict import Verdict
 
 CPU_SECONDS = 1.0  # of one comparison
 LONG, PIECE, REPEATS = 128, 16, 4  # an answer of more than LONG characters that has one PIECE this often loops
@@ -90,18 +90,18 @@ def same_by_text(gold: str, answer: str) -> bool:
 # What algebra decides. Called only in a worker process, which has loaded these libraries already.
 
 
-def outcome(gold: Gold, answer: str) -> Outcome:
+def outcome(gold: Gold, answer: str) -> Verdict:
     """Equal when all members are, or when math-verify with its own defaults says so. gold.text: as stored."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     expected, own = members(gold.text), members(answer)
     if len(expected) == len(own) and all(map(_same_member, expected, own)):
-        return Outcome.EQUAL
+        return Verdict.CORRECT
     boxes = (
         parse(f"\\boxed{{{text}}}", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
         for text in (gold.text, answer)
     )
-    return Outcome.EQUAL if verify(*boxes, timeout_seconds=None) else Outcome.DIFFERENT
+    return Verdict.CORRECT if verify(*boxes, timeout_seconds=None) else Verdict.WRONG
 
 
 def _same_member(gold: str, answer: str) -> bool:

@@ -10,17 +10,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
+from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
 
 DEEPEST = 20  # nested brackets; the golds of the seven benchmarks have at most 5
 SPARE_MEMBERS = 4  # a list with more than twice the gold's members and these is not compared member by member
+MOST_SIGNS = 4  # plus-minus signs of a member, each of which doubles it
 
-_TOKEN = re.compile(r"\\[{}]|\\cup(?![A-Za-z])|\\pm(?![A-Za-z])|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
+_TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
 _OPENING = {"(", "[", "{", "\\{"}
 _CLOSING = {")", "]", "}", "\\}"}
-
 _BRACKET = re.compile(r"\\.|[(\[{}\])]", re.DOTALL)
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
 # What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`, `\frac{dv}{dt}=g`: a name for what follows.
@@ -30,36 +32,37 @@ _MANIFOLD = re.compile(
     r"[=<>]|\\(?:n?leq|geq|neq|in|notin|begin|langle|mathbb|emptyset|setminus|cap|text|lt|gt)(?![A-Za-z])"
 )
 
+LIST, SET, UNION = ",", "{}", "∪"
+
 Compare = Callable[[str, str], bool | None]
 """True: equal; False: different; None: a later stage must look."""
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """One mathematical object."""
+class Structure:
+    """A single object (no form), a list, set or union of members, or ordered members in the brackets of its form."""
 
-    text: str
+    text: str = ""  # of a single object
+    form: str = ""
+    members: tuple[Structure, ...] = ()
+    names: tuple[str, ...] = ()  # of ordered members, when each is the value of another letter
 
+    @property
+    def ordered(self) -> bool:
+        return self.form not in ("", LIST, SET, UNION)
 
-@dataclass(frozen=True)
-class Tuple:
-    """Ordered members within brackets: a point, a vector written as a row, an interval."""
+    @property
+    def is_interval(self) -> bool:
+        """Whether it is written as an interval or a union of such."""
+        parts = self.members if self.form == UNION else (self,)
+        return all(part.ordered and len(part.members) == 2 for part in parts)
 
-    opening: str
-    members: tuple[Leaf | Tuple | Listing, ...]
-    closing: str
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Members without order."""
-
-    members: tuple[Leaf | Tuple | Listing, ...]
-    braces: bool = False  # written as a set
-    union: bool = False  # joined by a union sign
-
-
-Structure = Leaf | Tuple | Listing
+    @property
+    def surely_interval(self) -> bool:
+        """Whether two members can only be an interval's ends. `(2,5)` may be a point, and counts as one."""
+        return len(self.members) == 2 and (
+            "[" in self.form or "]" in self.form or any("\\infty" in end.text for end in self.members)
+        )
 
 
 def too_deep(text: str) -> bool:
@@ -81,49 +84,59 @@ def too_deep(text: str) -> bool:
 def parse(text: str) -> Structure:
     r"""The structure of normalised `text`; what is nested too deeply is one object.
 
-    >>> parse("(1,2),(3,4)").members[1].members
-    (Leaf(text='3'), Leaf(text='4'))
+    >>> [member.text for member in parse("(1,2),(3,4)").members[1].members]
+    ['3', '4']
     """
-    return Leaf(text) if too_deep(text) else _parse(text)
+    return Structure(text) if too_deep(text) else _parse(text)
 
 
 def _parse(text: str) -> Structure:
     """`parse` without its bound. Each call within itself has less text outside brackets, or one bracket less."""
-    # From the loosest binding to the tightest: a union of intervals, a list, a set, a tuple, a named value, a sign.
-    unions = _split(text, ("\\cup",))
+    # From the loosest binding to the tightest: a union of intervals, a list, a set, a sign, a tuple, a named value.
+    unions = split(text, ("\\cup",))
     if len(unions) > 1:
-        return Listing(tuple(_parse(part) for part in unions), union=True)
-    parts = _split(text, ",;")
+        return Structure(form=UNION, members=tuple(_parse(part) for part in unions))
+    parts = split(text)
     if len(parts) > 1:
-        return Listing(_members(parts))
-    if text[:2] == "\\{" and text[-2:] == "\\}" and _encloses(text, 2):
-        return Listing(_members(_split(text[2:-2], ",;")), braces=True)
-    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and _encloses(text, 1):
-        inner = _split(text[1:-1], ",;")
-        if len(inner) > 1:
-            return Tuple(text[0], tuple(_parse(part) for part in inner), text[-1])
+        return _grouped(_members(parts))
+    # with a comma behind, what is balanced ends with an empty part: `\{1\}+\{2\}` is no set
+    if text[:2] == "\\{" and text[-2:] == "\\}" and not (inner := split(f"{text[2:-2]},"))[-1]:
+        return Structure(form=SET, members=_members(inner))
+    if signs := _signed(text):
+        return Structure(form=LIST, members=tuple(dict.fromkeys(_parse(sign) for sign in signs)))
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and len(inner := split(text[1:-1])) > 1:
+        return Structure(form=text[0] + text[-1], members=tuple(_parse(part) for part in inner))
     named = sides(text)
     if len(named) == 2 and NAMES.fullmatch(named[0]):
         behind = _parse(named[1])
-        if not isinstance(behind, Leaf):
-            return behind  # P=(1,2) is the point, x\\in(1,2) the interval
-    signs = _plus_minus(text)
-    return Listing(tuple(Leaf(sign) for sign in signs)) if signs else Leaf(text)
+        if behind.form:
+            return behind  # P=(1,2) is the point, x\in(1,2) the interval
+    return Structure(text)
 
 
 def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
     """Parsed parts; a part that is itself a bare list (`1\\pm2`) gives its members."""
-    members: list[Structure] = []
-    for part in parts:
-        if part:
-            parsed = _parse(part)
-            members.extend(
-                parsed.members if isinstance(parsed, Listing) and not parsed.braces and not parsed.union else [parsed]
-            )
-    return tuple(members)
+    parsed = [_parse(part) for part in parts if part]
+    return tuple(member for part in parsed for member in (part.members if part.form == LIST else (part,)))
 
 
-def _split(text: str, separators: Sequence[str]) -> list[str]:
+def _grouped(members: tuple[Structure, ...]) -> Structure:
+    """A list; values of different letters are a point: `x=1,y=2`, and `x=1,y=2;x=3,y=4` a list of two."""
+    named = [sides(member.text) for member in members]
+    names = [side[0] for side in named if len(side) == 2 and NAMES.fullmatch(side[0])]
+    letters = tuple(dict.fromkeys(names))
+    size = len(letters)
+    different = (
+        len({letter.partition("_")[0] for letter in letters}) == size > 1
+    )  # x_1 and x_2 are values of one letter
+    if not different or len(names) < len(members) or tuple(names) != letters * (len(names) // size):
+        return Structure(form=LIST, members=members)
+    values = [Structure(side[1]) for side in named]
+    points = [Structure("", "()", tuple(values[at : at + size]), letters) for at in range(0, len(values), size)]
+    return points[0] if len(points) == 1 else Structure(form=LIST, members=tuple(points))
+
+
+def split(text: str, separators: Sequence[str] = ",;") -> list[str]:
     """`text` cut at separators outside all brackets; whole when its brackets do not balance."""
     parts, depth, at = [], 0, 0
     for match in _TOKEN.finditer(text):
@@ -147,15 +160,14 @@ def sides(text: str) -> tuple[str, ...]:
     >>> sides("f(x)=2x"), sides(r"x\in[0,1]"), sides("7")
     (('f(x)', '2x'), ('x', '[0,1]'), ('7',))
     """
-    if "=" not in text and "\\in" not in text:
-        return (text,)
-    return tuple(_split(text, ("=", "\\in")))
+    return tuple(split(text, ("=", "\\in"))) if "=" in text or "\\in" in text else (text,)
 
 
 # Inequalities as intervals
 
 _RELATION = re.compile(r"<|>|\\[lg]eq(?![A-Za-z]) ?")
 _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{\w*\}))?")
+_ABSOLUTE = re.compile(r"\|([A-Za-z])\|(<|\\leq ?)([^<>,;|=\\]+|\\sqrt\{\w+\})")  # |x|<3
 
 
 def as_interval(text: str) -> tuple[str, str] | None:
@@ -169,168 +181,108 @@ def as_interval(text: str) -> tuple[str, str] | None:
     """
     if not _RELATION.search(text):
         return None
-    pieces = []
-    for part in _split(text, ("\\cup", "\\lor")):
-        ranges = [_range(inequality.strip()) for inequality in _split(part, (",", ";", "\\land"))]
-        common = _common(ranges)
-        if common is None:
+    pieces: list[tuple[str, str, str]] = []
+    for part in split(_ABSOLUTE.sub(r"-\3\2\1\2\3", text), ("\\cup", "\\lor")):
+        ranges = [_range(inequality.strip()) for inequality in split(part, (",", ";", "\\land"))]
+        found = [piece for piece in ranges if piece]
+        if len(found) < len(ranges):
             return None
-        pieces += common
-    names = {piece.variable for piece in pieces}
-    return (names.pop(), "\\cup".join(map(str, pieces))) if len(names) == 1 else None
+        if len(found) == 2:
+            low, high = ([end for end in ends if "\\infty" not in end] for ends in list(zip(*found, strict=True))[1:])
+            ends = (number(low[0][1:]), number(high[0][:-1])) if len(low) == len(high) == 1 else (None, None)
+            if ends[0] is None or ends[1] is None:
+                return None
+            name, apart = found[0][0], ends[0].value > ends[1].value
+            found = [(name, "(-\\infty", high[0]), (name, low[0], "\\infty)")] if apart else [(name, low[0], high[0])]
+        pieces += found
+        if len(ranges) > 2 or len({name for name, *_ in (*pieces, *(piece for piece in ranges if piece))}) > 1:
+            return None
+    return pieces[0][0], "\\cup".join(f"{low},{high}" for _, low, high in pieces)
 
 
-@dataclass(frozen=True)
-class _Range:
-    """The interval that one inequality says."""
-
-    variable: str
-    low: str = "-\\infty"
-    high: str = "\\infty"
-    low_closed: bool = False
-    high_closed: bool = False
-
-    def __str__(self) -> str:
-        opening, closing = "[" if self.low_closed else "(", "]" if self.high_closed else ")"
-        return f"{opening}{self.low},{self.high}{closing}"
-
-
-def _range(text: str) -> _Range | None:
-    """`x<2`, `2>x` or `1<x<2`."""
-    sides, signs = _RELATION.split(text), [sign.strip() for sign in _RELATION.findall(text)]
-    upwards = {sign in ("<", "\\leq") for sign in signs}
-    if len(signs) not in (1, 2) or len(upwards) != 1 or not all(sides):
+def _range(text: str) -> tuple[str, str, str] | None:
+    r"""The variable and the ends, with their brackets, of `x<2`, `2>x` or `1<x<2`: `x`, `(-\infty` and `2)`."""
+    parts, signs = _RELATION.split(text), [sign.strip() for sign in _RELATION.findall(text)]
+    if set(signs) <= {">", "\\geq"}:
+        parts, signs = parts[::-1], signs[::-1]
+    elif not set(signs) <= {"<", "\\leq"}:
         return None
-    if upwards == {False}:
-        sides, signs = sides[::-1], signs[::-1]
-    closed = [sign.startswith("\\") for sign in signs]
-    named = [side for side in sides if _VARIABLE.fullmatch(side)]
-    if len(named) != 1 or any("=" in side for side in sides):
+    named = [_VARIABLE.fullmatch(part) is not None for part in parts]
+    if len(parts) == 2 and named[0] != named[1]:
+        parts, signs = (["-\\infty", *parts], ["<", *signs]) if named[0] else ([*parts, "\\infty"], [*signs, "<"])
+    if len(parts) != 3 or sum(named) != 1 or not _VARIABLE.fullmatch(parts[1]) or "=" in text or not all(parts):
         return None
-    if len(sides) == 3:
-        return _Range(sides[1], sides[0], sides[2], *closed) if sides[1] == named[0] else None
-    if sides[0] == named[0]:
-        return _Range(sides[0], high=sides[1], high_closed=closed[0])
-    return _Range(sides[1], low=sides[0], low_closed=closed[0])
+    return parts[1], "(["[len(signs[0]) > 1] + parts[0], parts[2] + ")]"[len(signs[1]) > 1]
 
 
-def _common(ranges: Sequence[_Range | None]) -> list[_Range] | None:
-    """What inequalities joined by commas stand for; None when one is none, or when it is not clear."""
-    if None in ranges:
-        return None
-    first, *others = ranges
-    assert first is not None
-    if not others:
-        return [first]
-    second = others[0]
-    assert second is not None
-    low, high = (second, first) if "\\infty" in first.low else (first, second)
-    ends = number(low.low), number(high.high)
-    if len(ranges) != 2 or low.variable != high.variable or "\\infty" not in low.high or "\\infty" not in high.low:
-        return None
-    if ends[0] is None or ends[1] is None:
-        return None
-    if ends[0].value > ends[1].value:
-        return [high, low]
-    return [_Range(low.variable, low.low, high.high, low.low_closed, high.high_closed)]
+def _signed(text: str) -> list[str]:
+    r"""The texts that `\pm` stands for: `a\pm b` is `a+b` and `a-b`, two signs are four texts. Empty without a sign.
+
+    Where there is also a `\mp`, all upper and all lower signs belong together.
+    """
+    signs = _PLUS_MINUS.findall(text)
+    if not 0 < len(signs) <= MOST_SIGNS:
+        return []
+    upper = ["+" if sign == "pm" else "-" for sign in signs]
+    lower = ["-" if sign == "pm" else "+" for sign in signs]
+    choices = [upper, lower] if "mp" in signs else product("+-", repeat=len(signs))
+    made = []
+    for choice in choices:
+        left = iter(choice)
+        made.append(re.sub(r"(^|[({\[,;=])\+", r"\1", _PLUS_MINUS.sub(lambda _, left=left: next(left), text)))  # type: ignore[misc]
+    return made
 
 
-def is_interval(text: str) -> bool:
-    """Whether `text` is written as an interval or a union of such."""
-    parsed = parse(text)
-    members = parsed.members if isinstance(parsed, Listing) and parsed.union else (parsed,)
-    return all(isinstance(member, Tuple) and len(member.members) == 2 for member in members)
-
-
-def leaves(structure: Structure) -> list[str]:
-    """The texts of all single objects in it."""
-    if isinstance(structure, Leaf):
-        return [structure.text]
-    return [text for member in structure.members for text in leaves(member)]
-
-
-def split(text: str) -> list[str]:
-    """The texts of a bare list's members, in order."""
-    return _split(text, ",;")
-
-
-def is_plus_minus(text: str) -> bool:
-    r"""Whether `text` stands for several values by a `\pm`."""
-    return _PLUS_MINUS.search(text) is not None
-
-
-def _encloses(text: str, width: int) -> bool:
-    """Whether the bracket that opens `text` is closed only by its end."""
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        depth += (token.group() in _OPENING) - (token.group() in _CLOSING)
-        if depth == 0:
-            return token.end() == len(text)
-    return False
-
-
-def _plus_minus(text: str) -> tuple[str, str] | None:
-    r"""`a\pm b` as `a+b` and `a-b`, when there is exactly one such sign."""
-    parts = _PLUS_MINUS.split(text)
-    if len(parts) != 2:
-        return None
-    opens = not parts[0] or parts[0][-1] in "({[,"
-    return f"{parts[0]}{'' if opens else '+'}{parts[1]}", f"{parts[0]}-{parts[1]}"
+# Comparison
 
 
 def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     """Whether two structures say the same, with `leaf` for the single objects. None: undecided."""
-    if isinstance(gold, Leaf) and isinstance(answer, Leaf):
+    if not (gold.form or answer.form):
         return leaf(gold.text, answer.text)
-    if isinstance(gold, Tuple) and isinstance(answer, Tuple):
-        if len(gold.members) != len(answer.members):
+    if answer.names and (gold.names or all(len(name) == 1 for name in answer.names)):
+        # by name, or to a gold without names by the order of Latin letters; (r,\theta) stays as it is
+        gold, answer = _by_name(gold), _by_name(answer)
+        if gold.names and gold.names != answer.names:
             return False
+    if gold.ordered and answer.ordered:
         # With two members the bracket decides an interval's ends; with more, ( and [ may both enclose a vector.
-        if (gold.opening, gold.closing) != (answer.opening, answer.closing):
-            return None if {gold.opening, answer.opening} == {"(", "["} and len(gold.members) > 2 else False
-        return _ordered(gold.members, answer.members, leaf)
-    if isinstance(gold, Tuple) and isinstance(answer, Listing) and not (answer.braces or answer.union):
+        if gold.form != answer.form and len(gold.members) == len(answer.members):
+            return None if {gold.form[0], answer.form[0]} == {"(", "["} and len(gold.members) > 2 else False
+        return _ordered(gold, answer, leaf)
+    if LIST in (gold.form, answer.form) and (gold.ordered or answer.ordered):
         # (6,5) answered as 6,5; but the ends of an interval are not the interval
-        return not _surely_interval(gold) and _ordered(gold.members, answer.members, leaf)
-    if isinstance(gold, Listing) and isinstance(answer, Tuple) and not (gold.braces or gold.union):
-        return not _surely_interval(answer) and _ordered(gold.members, answer.members, leaf)
-    if isinstance(gold, Listing) or isinstance(answer, Listing):
-        equal = _unordered(_as_members(gold), _as_members(answer), leaf)
-        union = (isinstance(gold, Listing) and gold.union) or (isinstance(answer, Listing) and answer.union)
-        return None if union and not equal else equal  # (0,2) is (0,1) with [1,2)
-    single = answer if isinstance(answer, Leaf) else gold
-    assert isinstance(single, Leaf)
-    return None if _MANIFOLD.search(single.text) else False
+        return not (gold.surely_interval or answer.surely_interval) and _ordered(gold, answer, leaf)
+    if (gold.form and not gold.ordered) or (answer.form and not answer.ordered):
+        equal = _unordered(gold, answer, leaf)
+        return None if UNION in (gold.form, answer.form) and not equal else equal  # (0,2) is (0,1) with [1,2)
+    return None if _MANIFOLD.search(gold.text or answer.text) else False
 
 
-def _surely_interval(pair: Tuple) -> bool:
-    """Whether two members can only be an interval's ends. `(2,5)` may be a point, and counts as one."""
-    return len(pair.members) == 2 and (
-        pair.opening == "["
-        or pair.closing == "]"
-        or any(isinstance(end, Leaf) and "\\infty" in end.text for end in pair.members)
-    )
+def _by_name(side: Structure) -> Structure:
+    order = sorted(range(len(side.names)), key=side.names.__getitem__)
+    members, names = tuple(side.members[at] for at in order), tuple(side.names[at] for at in order)
+    return Structure("", side.form, members, names) if side.names else side
 
 
-def _as_members(structure: Structure) -> Sequence[Structure]:
-    return structure.members if isinstance(structure, Listing) else (structure,)
-
-
-def _unordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
+def _unordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     """As sets: every member has its equal on the other side. Repetitions (a double root) say nothing new."""
+    golds, answers = (side.members if side.form and not side.ordered else (side,) for side in (gold, answer))
     # bounds the number of comparisons, each of which may need algebra; more than double is no repetition of roots
-    if len(answer) > 2 * len(gold) + SPARE_MEMBERS:
+    if len(answers) > 2 * len(golds) + SPARE_MEMBERS:
         return False
-    met: list[bool | None] = [False] * len(answer)
+    met: list[bool | None] = [False] * len(answers)
     undecided = False
-    for g in gold:
+    for g in golds:
         matched: bool | None = False
-        for index, a in enumerate(answer):
+        for index, a in enumerate(answers):
             if matched and met[index]:
                 continue  # both have their equal already: one comparison less
             equal = compare(g, a, leaf)
-            matched = _either(matched, equal)
-            met[index] = _either(met[index], equal)
+            matched, met[index] = (
+                True if before or equal else None if None in (before, equal) else False
+                for before in (matched, met[index])
+            )
         if matched is False:
             return False
         undecided |= matched is None
@@ -339,17 +291,28 @@ def _unordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Com
     return None if undecided or None in met else True
 
 
-def _either(a: bool | None, b: bool | None) -> bool | None:
-    """`a or b`, with None for unknown."""
-    if a or b:
-        return True
-    return None if None in (a, b) else False
+def _ordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
+    if len(gold.members) != len(answer.members):
+        return False
+    results = [compare(g, a, leaf) for g, a in zip(gold.members, answer.members, strict=True)]
+    return False if False in results else None if None in results else True
 
 
-def _ordered(gold: Sequence[Structure], answer: Sequence[Structure], leaf: Compare) -> bool | None:
-    if len(gold) != len(answer):
-        return False
-    results = [compare(g, a, leaf) for g, a in zip(gold, answer, strict=True)]
-    if False in results:
-        return False
-    return None if None in results else True
+# Conditions behind an answer
+
+_DECLARED = re.compile(r"([A-Za-z])\\in\\mathbb\{[ZNR]\}|([k-n])(?:>|\\geq)-?\d+")
+
+
+def integers(gold: str, answer: str) -> tuple[str | None, str | None, bool] | None:
+    """The letters of gold and answer that run through the integers, and whether through all of them, as the conditions
+    behind the two have it; None when one condition contradicts the other, as k >= 0 does k >= 1."""
+    conditions = [text.partition(WHERE)[2] for text in (gold, answer)]
+    said = [condition[1:].replace(" ", "") for condition in conditions]
+    meant = [{"\\geq0", "\\geq1"} if text == r"\in\mathbb{N}" else {text} for text in said]
+    if all(said) and r"\in\mathbb{R}" not in said and not meant[0] & meant[1]:
+        return None
+    found = [_DECLARED.fullmatch(condition) for condition in conditions]
+    # a constant that only one side declares may be given in the problem
+    constant = [text == r"\in\mathbb{R}" and said[0] != said[1] for text in said]
+    own, other = (None if no or not match else match[1] or match[2] for match, no in zip(found, constant, strict=True))
+    return own, other, not set(said) - {"", r"\in\mathbb{Z}", r"\in\mathbb{R}"}

@@ -1,15 +1,19 @@
 """The expensive stage: two expressions compared by a computer algebra system. Imported only in a worker process.
 
-LaTeX is read by latex2sympy2_extended's grammar and compared by math-verify. No text ever reaches `sympify` or
-`parse_expr`, which evaluate Python. Nothing is timed here: the worker is killed from outside.
+LaTeX is read by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares what is
+no expression, and what values leave open. No text ever reaches `sympify` or `parse_expr`, which evaluate Python.
+Nothing is timed here: the worker is killed from outside.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import latex2sympy2_extended.latex2sympy2
@@ -18,25 +22,26 @@ import mpmath
 import sympy
 import sympy.parsing.sympy_parser
 import sympy.physics.units  # noqa: F401 - `simplify` imports it late, and it evaluates names of its own while loading
-from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
 from evals.grading import structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, as_intervals, behind_signs, compare, compare_objects
+from evals.grading.expressions import Power, TooLargeError, read, without_derivatives
 from evals.grading.numbers import Number, number
-from evals.grading.verdict import Outcome
+from evals.grading.verdict import Verdict
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
+_LETTERS = ConversionConfig(lowercase_symbols=False)
 # Characters of one object; the longest gold of the seven benchmarks has 210. An explicit bound for the depth of what is
 # parsed, far below the worker's (`worker.RECURSION`): how deep Python recurses depends on what caches hold.
 LONGEST_OBJECT = 600
-# What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers. How much time and
-# memory they take depends on what caches hold, so they are told by their look.
-_CHAIN = re.compile(r"(?:\\[A-Za-z]+\s?){13}|[-+]{13}|!{5}|'{5}|\^\{[^{}]*\^\{[^{}]*\^\{[^{}]*\^")
+# No object: 3:4:5. What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers.
+# How much time and memory they take depends on what caches hold, so they are told by their look.
+_CHAIN = re.compile(r":.*:|(?:\\[A-Za-z]+\s?){13}|[-+]{13}|!{5}|'{5}|\^\{[^{}]*\^\{[^{}]*\^\{[^{}]*\^")
 _DIGITS, _MOST_DIGITS = 30, 3000  # of a result, and of the terms where they cancel
-_WRITABLE = 20_000  # digits; longer integers are not written out
 _EXACT = 1e-22  # relative: values to 30 digits, less what cancels
 _SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
 _AGREE = 1e-20  # relative; of values of two expressions in variables
@@ -50,7 +55,7 @@ _UNEVEN = (
     sympy.Integral, sympy.Limit,
 )  # fmt: skip
 _LETTER_I = sympy.Symbol("i", real=True)
-_NUMERAL = re.compile(r"\d+")
+_INDEXED_NUMBER = re.compile(r"\d\)?_")
 _POINT = re.compile(r"\d*\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+")
 
 
@@ -62,7 +67,7 @@ def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
     """`sympify` for sympy's number classes, that never turns text into code by `eval`: digits and decimals only."""
     if not isinstance(value, str):
         return sympy.sympify(value, *arguments, **options)
-    if _NUMERAL.fullmatch(value):
+    if re.fullmatch(r"\d+", value):
         return sympy.Integer(int(value))
     return sympy.Float(value) if _POINT.fullmatch(value) else _refuse()
 
@@ -74,143 +79,31 @@ def forbid_evaluation() -> None:
         module.parse_expr = _refuse
 
 
-class _Parser(latex2sympy2_extended.latex2sympy2.PSParser):
-    """The grammar's parser in ANTLR's fast mode, by class attribute `mode`.
-
-    SLL gives the parse that LL gives or a syntax error (so ANTLR's documentation); `_read` then asks LL.
-    """
-
-    mode = PredictionMode.SLL
-
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        self._interp.predictionMode = _Parser.mode
-
-
-latex2sympy2_extended.latex2sympy2.PSParser = _Parser
-
-
-def _read(latex: str) -> Any:
-    """The sympy object that the grammar makes of `latex`; raises what the grammar raises."""
-    try:
-        return latex2sympy(latex, is_real=True, normalization_config=None)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception:
-        _Parser.mode = PredictionMode.LL
-        try:
-            return latex2sympy(latex, is_real=True, normalization_config=None)
-        finally:
-            _Parser.mode = PredictionMode.SLL
-
-
-_PRODUCT = re.compile(
-    r"(?<![\w^\\.])(?P<number>\d+(?:\.\d+)?)(?P<rest>\(|\\binom|\\frac(?:\{(?P<over>\d{1,9})\}\{(?P<under>\d{1,9})\})?)"
-)
-# Spellings that the grammar refuses, with ones that it reads; applied to both sides alike.
-_DIALECT = (
-    (re.compile(r"(\d+|(?<![\\A-Za-z])[A-Za-z])!(?=\^)"), r"(\1!)"),
-    (re.compile(r"([_^])([A-Za-z])"), r"\1{\2}"),
-    (re.compile(r"_\{\\([A-Za-z]+)\}"), r"_{\1}"),
-    (re.compile(r"_\\([A-Za-z]+) ?"), r"_{\1}"),
-    (re.compile(r"\\hbar(?![A-Za-z])"), r"h_{bar}"),
-    # To the grammar the Greek letter is a function, infinite without an argument.
-    (re.compile(r"\\gamma(?![A-Za-z])"), r"g_{gamma}"),
-    (re.compile(r"(\\log_\{[^{}]*\})(\d+)"), r"\1{\2}"),
-    (re.compile(r"(?<![A-Za-z\\])E_"), r"\\Xi_"),  # a bare E is Euler's number to the grammar, even with an index
-)
-
-
-# Derivatives. The grammar reads dv/dt as a quotient of products, or as the derivative of a constant, which is 0; and it
-# drops the prime of y'. Each derivative of a letter becomes a letter of its own: only the same one is equal to it.
-_LETTER = r"(?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\w|\{\w+\}))?"
-_BY = r"\\partial ?|d"
-_DERIVATIVE = re.compile(
-    rf"\\frac\{{(?:{_BY})(?:\^(?P<order>\d))?(?P<of>{_LETTER})\}}\{{(?:{_BY})(?P<by>{_LETTER})(?:\^(?P<again>\d))?\}}"
-    rf"|\\frac\{{(?:{_BY})\}}\{{(?:{_BY})(?P<by2>{_LETTER})\}}(?P<of2>{_LETTER})(?![A-Za-z^(])"
-    rf"|(?<![A-Za-z\\])d(?P<of3>{_LETTER})/d(?P<by3>{_LETTER})(?![A-Za-z])"
-    rf"|\\(?P<dots>d{{1,3}}ot)(?:\{{(?P<of4>{_LETTER})\}}| ?(?P<of5>{_LETTER}))(?:_(?P<index>\w|\{{\w+\}}))?"
-    r"(?:\([a-z]\))?"
-    rf"|(?<![\\A-Za-z])(?P<of6>{_LETTER})(?P<primes>'+)(?:\([a-z]\))?"
-)
-# A function's argument without brackets ends at a sign: \sin x\cdot2 is (\sin x)\cdot2. The grammar would read sin(2x).
-_FUNCTION = re.compile(
-    r"\\(?:arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|ln|log|lg|exp)(?![A-Za-z]) ?"
-    r"(?:[_^](?:\w|\{[^{}]*\}))*"
-)
-_ARGUMENT_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
-
-
-def _variable(*texts: str) -> str:
-    """The variable of the primes and dots in two texts: the only one by which either differentiates, else t."""
-    found = {m["by"] or m["by2"] or m["by3"] for text in texts for m in _DERIVATIVE.finditer(text)} - {None}
-    return found.pop() if len(found) == 1 else "t"
-
-
-def _derivatives(text: str, variable: str) -> str:
-    """`text` with a letter of its own for each derivative of a letter."""
-
-    def letter(match: re.Match[str]) -> str:
-        of = next(match[name] for name in ("of", "of2", "of3", "of4", "of5", "of6") if match[name])
-        of += f"_{match['index']}" if match["index"] else ""
-        by = match["by"] or match["by2"] or match["by3"] or variable
-        order = match["order"] or "1"
-        if match["by"] and order != (match["again"] or "1"):
-            return match.group()
-        if match["primes"] or match["dots"]:
-            order = str(len(match["primes"] or match["dots"][:-2]))
-        name = f"{order}{of}/{by}".replace(" ", "").replace("{", "").replace("}", "")
-        # an index of digits, which the grammar takes as it is
-        return f"\\Xi_{{{''.join(f'{ord(c):03d}' for c in name)}}}"
-
-    return _DERIVATIVE.sub(letter, text)
-
-
-def _arguments(text: str) -> str:
-    """`text` with brackets around arguments that end at a sign for a product."""
-    done, at = [], 0
-    while match := _FUNCTION.search(text, at):
-        end, depth = match.end(), 0
-        if text[end : end + 1] not in ("(", "["):
-            for token in _ARGUMENT_TOKEN.finditer(text, end):
-                sign = token.group()
-                depth += (sign in ("{", "(", "[")) - (sign in ("}", ")", "]"))
-                if depth == 0 and sign in ("\\cdot", "\\times", "\\div", "*") and token.start() > end:
-                    done.append(f"{text[at:end]}({text[end : token.start()]})")
-                    at = end = token.start()
-                    break
-                ends = sign in "=<>,;" or (sign in "+-" and token.start() > end) or _FUNCTION.match(text, token.start())
-                if depth < 0 or (depth == 0 and ends):
-                    break
-        done.append(text[at:end])
-        at = end
-    return "".join(done) + text[at:]
-
-
-def outcome(gold: Gold, answer: str) -> Outcome:
+def outcome(gold: Gold, answer: str) -> Verdict:
     """Compare a gold with a normalised answer that the cheap stages could not decide."""
+    integers = structure.integers(gold.text, answer)
+    expected, found = as_intervals(gold.text, answer)
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
         decision = compare_objects(gold_text, answer_text, gold.tolerance)
         if decision is not None:
             return decision.equal
         bare = behind_signs(gold_text, answer_text) or (gold_text, answer_text)
-        return _equal(*bare, gold.tolerance)
+        return _equal(*bare, gold.tolerance, integers)
 
     equal = compare(gold, answer, leaf)
     # Undecided member by member: the grammar may still read the whole, such as a union of intervals or an inequality.
-    if equal is None and not _both_taken_apart(gold, answer):
-        equal = _equal(*as_intervals(gold.text, answer), gold.tolerance)
+    # Of two lists or tuples all members have been compared, and the whole knows nothing more.
+    if equal is None and {structure.parse(text).form for text in (expected, found)} & {"", structure.UNION}:
+        equal = _equal(expected, found, gold.tolerance)
     if equal is None:
-        unread = any(_parse(text) is None for text in structure.leaves(structure.parse(gold.text)))
-        return Outcome.UNPARSED_GOLD if unread else Outcome.DIFFERENT
-    return Outcome.EQUAL if equal else Outcome.DIFFERENT
+        return Verdict.UNPARSED_GOLD if _is_unread(structure.parse(expected)) else Verdict.WRONG
+    return Verdict.CORRECT if equal else Verdict.WRONG
 
 
-def _both_taken_apart(gold: Gold, answer: str) -> bool:
-    """Whether both are lists or tuples: their members have been compared, and the whole knows nothing more."""
-    kinds = structure.parse(gold.text), structure.parse(answer)
-    return not any(isinstance(s, structure.Leaf) or (isinstance(s, structure.Listing) and s.union) for s in kinds)
+def _is_unread(gold: structure.Structure) -> bool:
+    """Whether no reader makes an object of a gold, or of a member of it."""
+    return any(map(_is_unread, gold.members)) if gold.form else _attempt(lambda: _parse(gold.text, "")[0]) is None
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
@@ -227,110 +120,110 @@ def _attempt(compute: Callable[[], Any]) -> Any:
 
 
 @lru_cache(maxsize=256)  # a gold meets many answers
-def _parse(text: str, variable: str = "t") -> Any:
-    """The sympy object that LaTeX `text` denotes, None when the grammar refuses it.
-
-    variable: by which a prime or dot differentiates.
-    """
-    text = _arguments(_derivatives(text, variable))
-    text = _PRODUCT.sub(_times, text)
-    for pattern, replacement in _DIALECT:
-        text = pattern.sub(replacement, text)
-    latex = normalize_latex(text.removesuffix("%"), config=_READING)
-    for candidate in dict.fromkeys((latex, structure.sides(latex)[-1])):
-        parsed = _attempt(partial(_read, candidate))
-        if parsed is not None:
-            return _with_symbols(parsed)
-    return None
+def _by_grammar(text: str) -> Any:
+    """The sympy object that the grammar makes of a text; None when it refuses it, or would leave out a base."""
+    if _INDEXED_NUMBER.search(text):
+        return None
+    latex = normalize_latex(text, config=_READING)
+    options = {"is_real": True, "normalization_config": None, "conversion_config": _LETTERS}
+    parsed = _attempt(lambda: latex2sympy(latex, **options))
+    # it reads i as a letter, which it is only as the index of a sum or product
+    if isinstance(parsed, sympy.Basic) and parsed.has(_LETTER_I) and not parsed.has(sympy.Sum, sympy.Product):
+        return parsed.subs(_LETTER_I, sympy.I)
+    return parsed
 
 
-def _times(match: re.Match[str]) -> str:
-    r"""Put a sign between factors. The grammar takes any number before a fraction or `\binom` for a mixed number.
-
-    It reads 2\binom{4}{2} as 2 + 6; only a text like `1\frac{4}{5}`, with a fraction below 1, is a mixed number.
-    """
-    mixed = match["over"] and int(match["over"]) < int(match["under"])
-    return match.group() if mixed else f"{match['number']}\\cdot{match['rest']}"
-
-
-def _with_symbols(parsed: Any) -> Any:
-    """i as the imaginary unit, and derivatives of letters as letters.
-
-    The grammar reads i as a letter, which it is only as the index of a sum or product.
-    """
-    if not isinstance(parsed, (sympy.Basic, sympy.MatrixBase)):
-        return parsed
-    if parsed.has(sympy.Derivative):
-        constant = [d for d in parsed.atoms(sympy.Derivative) if not set(d.variables) <= d.expr.free_symbols]
-        parsed = parsed.xreplace({d: sympy.Symbol(str(d), real=True) for d in constant})
-    if parsed.has(sympy.Sum, sympy.Product):
-        return parsed
-    return parsed.subs(_LETTER_I, sympy.I) if parsed.has(_LETTER_I) else parsed
+def _parse(gold: str, answer: str) -> tuple[Any, Any]:
+    """Two texts as sympy objects, both by one reader: the two name letters differently. None for what none reads."""
+    texts = without_derivatives(gold.removesuffix("%"), answer.removesuffix("%"))
+    expected, value = map(read, texts)
+    if expected is not None and value is not None:
+        return expected, value
+    value = _by_grammar(texts[1])
+    # an answer that no reader reads is wrong whatever the gold is
+    return _by_grammar(texts[0]) if value is not None or expected is None else expected, value
 
 
-def _equal(gold: str, answer: str, tolerance: Fraction | None) -> bool | None:
+def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Any = None) -> bool | None:
     """Whether two texts are equal; None when the gold cannot be parsed. What cannot be compared is not equal."""
     if len(answer) > LONGEST_OBJECT or _CHAIN.search(answer):
         return False
-    variable = _variable(gold, answer)
-    expected = _parse(gold, variable)
-    if expected is None:
-        return None
-    value = _parse(answer, variable)
-    if value is None:
+    try:
+        expected, value = _parse(gold, answer)
+    except TooLargeError:
         return False
-    return bool(_attempt(lambda: _same(expected, value, number(gold.removesuffix("%")), tolerance)))
+    if expected is None or value is None:
+        return None if expected is None else False
+    gold_number = number(gold.removesuffix("%"))
+    same = _attempt(lambda: _same(expected, value, gold_number, tolerance))
+    return bool(same or (integers and _attempt(lambda: _same_family(expected, value, *integers))))
 
 
-def _same(expected: Any, value: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool:
-    """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify."""
-    if _is_undefined(expected) or _is_undefined(value):
+def _same(gold: Any, answer: Any, printed: Number | None = None, tolerance: Fraction | None = None) -> bool:
+    """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify.
+
+    printed: the gold, where it is a number.
+    """
+    if any(isinstance(side, sympy.Basic) and side.has(sympy.zoo, sympy.nan) for side in (gold, answer)):
         return False  # a quotient by zero is equal to no other
-    if expected == value:
-        return True
-    if isinstance(expected, sympy.Expr) and isinstance(value, sympy.Expr):
-        if not (expected.free_symbols or value.free_symbols):
-            same = _same_value(expected, value, gold_number, tolerance)
-            if same is not None:
-                return same
-            if not (_is_writable(expected) and _is_writable(value)):
-                return False  # math-verify would compute them too
-            if any(_is_undefined(_attempt(side.doit)) for side in (expected, value)):
-                return False  # 1/(1-1), which the grammar leaves as it is
-        same = _same_at_points(expected, value)
+    if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr):
+        answer = _in_case_of(gold, answer)
+        closed = not (gold.free_symbols or answer.free_symbols)
+        same = gold == answer or (
+            _same_value(gold, answer, printed, tolerance) if closed else _same_at_points(gold, answer)
+        )
         if same is not None:
-            return same
+            return bool(same)
         # Expanding finds equal polynomials; math-verify would compare a lone symbol by its name only.
-        if _attempt(lambda: sympy.expand(expected - value)) == 0:
+        if _attempt(lambda: sympy.expand(gold - answer)) == 0:
             return True
+    if isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq):  # to math-verify all without a solution are one
+        return _proportional(*(sympy.fraction(sympy.together(side.lhs - side.rhs))[0] for side in (gold, answer)))
     # The gold comes first: math-verify is not symmetric. No timeout: its alarm could not interrupt C code anyway.
-    return bool(verify(expected, value, timeout_seconds=None, allow_set_relation_comp=True))
+    return bool(gold == answer or verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True))
 
 
-def _is_writable(expression: Any) -> bool:
-    """Whether a closed expression surely is small enough for `doit`: `((1000!)!)!` would use up the worker's time."""
-    # The innermost first: what stands around something too large is not asked.
-    parts = expression.atoms(sympy.Pow, sympy.factorial, sympy.factorial2, sympy.binomial, sympy.gamma)
-    for part in sorted(parts, key=lambda part: part.count_ops()):
-        digits = _attempt(partial(_digits_of, part))
-        if digits is None:  # 1/(1-1) has no value, and is quickly computed
-            if isinstance(part, sympy.Pow) and part.exp.is_Integer and abs(part.exp) < _DIGITS:
-                continue
+def _in_case_of(gold: Any, answer: Any) -> Any:
+    """The answer with the gold's capital and small letters, where each text has a letter in one case only."""
+    names = {symbol.name.lower(): symbol for symbol in gold.free_symbols}
+    renamed = {symbol: names.get(symbol.name.lower(), symbol) for symbol in answer.free_symbols}
+    clash = len(names) < len(gold.free_symbols) or len(set(renamed.values())) < len(renamed)
+    return answer if clash else answer.xreplace(renamed)
+
+
+def _proportional(gold: Any, answer: Any) -> bool:
+    """Whether one expression is a constant multiple of the other: f(x) g(y) = f(y) g(x)."""
+    others = {symbol: sympy.Symbol(f"{symbol.name}'", real=True) for symbol in gold.free_symbols | answer.free_symbols}
+    return gold != 0 and answer != 0 and _same(gold * answer.xreplace(others), gold.xreplace(others) * answer)
+
+
+def _same_family(gold: Any, answer: Any, gold_letter: str | None, answer_letter: str | None, whole: bool) -> bool:
+    """Whether two expressions in one integer each, which may be different letters, run through the same values.
+
+    The letters as they were declared; whole: they run through all integers.
+
+    Without a word that its letter is an integer, an expression is only taken for such a family when it goes on by a
+    rational multiple of pi, or by right angles in degrees. Where all integers are meant, `a + bk` may begin elsewhere
+    and run backwards.
+    """
+    k, sides, steps = sympy.Symbol("k", positive=True), [], []
+    for side, declared in ((gold, gold_letter), (answer, answer_letter)):
+        found = [symbol for symbol in side.free_symbols if symbol.name == declared]
+        found = found or [symbol for symbol in side.free_symbols if symbol.name in "klmn"]
+        if len(found) != 1:
             return False
-        if digits > _WRITABLE:
-            return False
-    return True
-
-
-def _digits_of(expression: Any) -> float:
-    """How many digits the value of a closed expression has, before or behind the point."""
-    real, imaginary = expression.evalf(5).as_real_imag()
-    size = abs(mpmath.mpc(_float(real), _float(imaginary)))
-    return float(abs(mpmath.log10(size))) if size else 0.0
-
-
-def _is_undefined(expression: Any) -> bool:
-    return isinstance(expression, sympy.Basic) and expression.has(sympy.zoo, sympy.nan)
+        sides.append(side.xreplace({found[0]: k}))
+        steps.append(sympy.diff(sides[-1], k))
+    linear = not any(step.has(k) or step == 0 for step in steps)
+    turns = linear and all((step / sympy.pi).is_Rational or (step.is_Integer and step % 90 == 0) for step in steps)
+    if not (turns or gold_letter or answer_letter):
+        return False
+    if _same(*sides) or not (linear and whole):
+        return _same(*sides)
+    turned, offset = (
+        _value(part / steps[0]) for part in (steps[1], (sides[0] - sides[1]).xreplace({k: sympy.Integer(0)}))
+    )
+    return bool(abs(abs(turned) - 1) < _EXACT and abs(offset - mpmath.nint(offset.real)) < _EXACT)
 
 
 def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool | None:
@@ -341,63 +234,78 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     expected, value = _value(gold), _value(answer)
     if expected is None or value is None:
         return None
-    if gold_number is not None and (tolerance is not None or gold_number.last_digit is not None):
-        printed = _fraction(value)
-        if printed is not None:
-            return agree(gold_number, Number(printed, "exact"), tolerance) is not None
+    printed = gold_number is not None and (tolerance is not None or gold_number.last_digit is not None)
+    if gold_number and printed and value.imag == 0 and abs(int(value.real._mpf_[2])) < 100_000:  # else not written out
+        exact = Fraction(*map(int, mpmath.libmp.to_rational(value.real._mpf_)))
+        return agree(gold_number, Number(exact, "exact"), tolerance) is not None
     difference, size = abs(expected - value), abs(expected)
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
-        if difference > _EXACT * size:
-            return False
-        return _same_rational(gold, answer, size)
+        return bool(difference <= _EXACT * size) and _confirmed(gold, answer)
     # agreement() in mpmath: a printed decimal stands for an exact value by six decimals, never for an integer
     whole = expected.imag == 0 and expected.real == mpmath.nint(expected.real)
     allowed = 0 if whole else float(SIX_DECIMALS) * min(1, 1000 * size)
     return bool(difference <= max(allowed, _SAME * size))
 
 
-def _same_rational(gold: Any, answer: Any, size: Any) -> bool:
-    """Whether two closed exact expressions that agree to many digits are equal: 2^2007 and 2^2007 + 1 agree so too.
+def _confirmed(gold: Any, answer: Any) -> bool:
+    """Whether two exact expressions that agree to many digits are equal: x^40 + 1 and x^40 + 2 agree so too.
 
-    Written out they are compared digit by digit; roots, logarithms and values beyond writing out are equal by then.
+    Sums, products and integer powers are computed modulo a large prime that the expressions choose, with everything
+    else in them as letters. Equal remainders prove equality, but for a chance of 2^-100; different ones the contrary,
+    unless those letters are more than letters. Then as many digits are compared as the numbers in the expressions can
+    take to cancel, and what would take too many is refused.
     """
-    if size != 0 and abs(mpmath.log10(size)) > _WRITABLE:
-        return True
-    expected, value = _attempt(gold.doit), _attempt(answer.doit)
-    if isinstance(expected, sympy.Rational) and isinstance(value, sympy.Rational):
-        return bool(expected == value)
-    if size < 1 / _EXACT:
-        return True
-    return bool(verify(gold, answer, timeout_seconds=None))
+    rng = random.Random(hash((gold, answer)))  # the same in every worker: they have one hash seed
+    prime = sympy.nextprime(2**127 + rng.getrandbits(120))
+    letters: dict[Any, int] = defaultdict(lambda: rng.randrange(prime))
+    remainders = _attempt(lambda: [_remainder(side, prime, letters) for side in (gold, answer)])
+    if remainders and (remainders[0] == remainders[1] or all(letter.is_Symbol for letter in letters)):
+        return bool(remainders[0] == remainders[1])
+    digits = _attempt(lambda: _DIGITS + int(_cancelled(gold) + _cancelled(answer)))
+    if digits is None or digits > _MOST_DIGITS:
+        return False
+    point = _point(gold, answer, _POINTS[0], digits)
+    expected, value = (_value(side.xreplace(point), digits) for side in (gold, answer))
+    with mpmath.workdps(digits):
+        return bool(abs(expected - value) <= mpmath.mpf(10) ** (8 - digits) * abs(expected))
 
 
-def _value(expression: Any) -> Any:
-    """The complex value (mpmath) of a closed expression to 30 digits, None when it has none."""
-    written = _attempt(partial(_evaluate, expression))
-    if written is not None or not _is_writable(expression):
-        return written
-    return _attempt(lambda: _evaluate(expression.doit()))
+def _remainder(expression: Any, prime: int, letters: dict[Any, int]) -> int:
+    """The value modulo `prime`; raises ValueError for a quotient by a multiple of it."""
+    parts = expression.args
+    if expression.is_Rational:
+        return int(expression.p) * pow(int(expression.q), -1, prime) % prime
+    if expression.is_Add or expression.is_Mul:
+        values = [_remainder(part, prime, letters) for part in parts]
+        return (sum(values) if expression.is_Add else math.prod(values)) % prime
+    if isinstance(expression, (sympy.Pow, Power)) and parts[1].is_Integer:
+        return pow(_remainder(parts[0], prime, letters), int(parts[1]), prime)
+    return letters[expression]
 
 
-def _evaluate(expression: Any) -> Any:
-    real, imaginary = expression.evalf(_DIGITS, maxn=_MOST_DIGITS, strict=True).as_real_imag()
-    with mpmath.workdps(_DIGITS):
-        return mpmath.mpc(_float(real), _float(imaginary))
+def _cancelled(expression: Any) -> float:
+    """A bound for the digits that can cancel in a sum of such expressions: those of its numbers, times their powers."""
+    if expression.is_Rational:
+        return 0.302 * (int(expression.p).bit_length() + int(expression.q).bit_length())
+    if isinstance(expression, (sympy.Pow, Power)) and expression.args[1].is_Rational:
+        return _cancelled(expression.args[0]) * max(1.0, float(abs(expression.args[1])))
+    closed = expression.args and not (expression.free_symbols or expression.is_Add or expression.is_Mul)
+    size = _value(expression, 5) if closed else 1
+    return 1.0 + (float(abs(mpmath.log10(abs(size)))) if size else 0.0) + sum(map(_cancelled, expression.args))
 
 
-def _float(value: Any) -> Any:
-    if not isinstance(value, (sympy.Float, sympy.Rational)):
-        raise ValueError(f"{type(value).__name__} is no number")
-    return mpmath.mpf(value.p) / value.q if isinstance(value, sympy.Rational) else mpmath.make_mpf(value._mpf_)
+def _value(expression: Any, digits: int = _DIGITS) -> Any:
+    """The complex value (mpmath) of a closed expression, None when it has none."""
 
+    def evaluate(written: Any) -> Any:
+        parts = written.evalf(digits, maxn=_MOST_DIGITS, strict=True).as_real_imag()
+        if not all(part.is_Float or part.is_Rational for part in parts):
+            raise ValueError("no number")
+        with mpmath.workdps(digits):
+            return mpmath.mpc(*(part._to_mpmath(mpmath.mp.prec) for part in parts))
 
-def _fraction(value: Any) -> Fraction | None:
-    """A real value as a fraction; None for a complex one, or one too large or small to write out."""
-    sign, mantissa, exponent, _ = value.real._mpf_
-    if value.imag != 0 or abs(int(exponent)) > 100_000:
-        return None
-    magnitude = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
-    return -magnitude if sign else magnitude
+    value = _attempt(lambda: evaluate(expression))
+    return value if value is not None else _attempt(lambda: evaluate(expression.doit()))
 
 
 def _same_at_points(gold: Any, answer: Any) -> bool | None:
@@ -407,10 +315,9 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
     unless one of them is made of pieces or has no value by itself (`_UNEVEN`). The point of asking first is that
     `simplify` takes a hundred times longer to give up, and that it knows no positive numbers.
     """
-    symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
     agreeing = differing = 0
     for start in _POINTS:
-        point = {symbol: sympy.Float(start + step * _STEP, _DIGITS) for step, symbol in enumerate(symbols)}
+        point = _point(gold, answer, start, _DIGITS)
         expected, value = _value(gold.xreplace(point)), _value(answer.xreplace(point))
         if expected is None or value is None:
             return None
@@ -425,4 +332,13 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
             return None
         if differing == 2:
             return False
-    return True if agreeing == len(_POINTS) and not (gold.has(*_UNEVEN) or answer.has(*_UNEVEN)) else None
+    if agreeing < len(_POINTS) or gold.has(*_UNEVEN) or answer.has(*_UNEVEN):
+        return None
+    return gold.has(sympy.Float) or answer.has(sympy.Float) or _confirmed(gold, answer)
+
+
+def _point(gold: Any, answer: Any, start: float, digits: int) -> dict[Any, Any]:
+    """A value for every letter of two expressions, the same for letters of one name."""
+    symbols = gold.free_symbols | answer.free_symbols
+    names = sorted({symbol.name for symbol in symbols})
+    return {symbol: sympy.Float(start + names.index(symbol.name) * _STEP, digits) for symbol in symbols}

@@ -29,14 +29,6 @@ class Rule(StrEnum):
     SYMBOLIC = "symbolic"  # math-verify, in a worker process
 
 
-class Outcome(StrEnum):
-    """The result of a comparison in a worker."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    UNPARSED_GOLD = "unparsed_gold"
-
-
 @dataclass(frozen=True)
 class Grade:
     """The verdict on one response."""

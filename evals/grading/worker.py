@@ -41,7 +41,7 @@ _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
 _READABLE = tuple(f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path)
 
 Compare = Callable[[Any, str], str]
-"""(gold, normalised answer) -> `equal`, `different` or `unparsed_gold`."""
+"""(gold, normalised answer) -> the verdict `correct`, `wrong` or `unparsed_gold`."""
 
 
 def algebra() -> dict[str, Compare]:
@@ -122,7 +122,7 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
             return
         task = json.loads(line)
         current[:] = struct.pack("q", task["id"])
-        answer = _answer(graders[task["grader"]], task, limits["cpu_seconds"])
+        answer = _answer(graders[task["grader"]], task)
         current[:] = struct.pack("q", 0)
         _send(channel, id=task["id"], **answer)
         if "died" in answer:
@@ -130,14 +130,14 @@ def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: m
     os._exit(RETIRED_EXIT)
 
 
-def _answer(grader: Compare, task: dict[str, Any], cpu_seconds: float) -> dict[str, Any]:
+def _answer(grader: Compare, task: dict[str, Any]) -> dict[str, Any]:
     from evals.grading.decide import Gold
 
-    tolerance = None if task["tolerance"] is None else Fraction(task["tolerance"])
-    gold = Gold(task["gold"], task["kind"], tolerance, task["multiple"])
+    tolerance = task["gold"]["tolerance"]
+    gold = Gold(**{**task["gold"], "tolerance": tolerance and Fraction(tolerance)})
     began = time.process_time()
     # ITIMER_PROF counts CPU time, and SIGPROF at its default action ends the process even inside C code.
-    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    signal.setitimer(signal.ITIMER_PROF, task["cpu_seconds"])
     try:
         answer = {"outcome": str(grader(gold, task["answer"]))}
     except MemoryError:

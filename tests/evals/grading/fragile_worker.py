@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from evals.grading import worker
-from evals.grading.verdict import Outcome
+from evals.grading.verdict import Verdict
 
 
-def outcome(gold: Any, answer: str) -> Outcome:
+def outcome(gold: Any, answer: str) -> Verdict:
     """`kill 9`, `burn 0.5` (CPU seconds), `sleep 5`, `write PATH`, ... do that; every other answer is equal."""
     what, _, number = answer.partition(" ")
     if what == "kill":
@@ -37,7 +37,7 @@ def outcome(gold: Any, answer: str) -> Outcome:
         os.system(f"touch {number}")
     if what == "eval":
         eval(number)
-    return Outcome.EQUAL
+    return Verdict.CORRECT
 
 
 if __name__ == "__main__":

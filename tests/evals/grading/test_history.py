@@ -16,7 +16,7 @@ from evals.grading.decide import decide, gold
 from evals.grading.grader import Grade, Grader, Question, cheap_grade
 from evals.grading.normalise import normalise
 from evals.grading.pool import Pool
-from evals.grading.structure import DEEPEST, Leaf, parse
+from evals.grading.structure import DEEPEST, parse
 from evals.grading.verdict import Rule, Verdict
 from evals.reward import boxed
 
@@ -70,8 +70,8 @@ def _at_depth(frames: int, work: Callable[[], object]) -> object:
 
 def test_lists_nested_too_deeply_are_one_object() -> None:
     deep, shallow = "(1," * (DEEPEST + 1) + "1" + ")" * (DEEPEST + 1), "(1," * DEEPEST + "1" + ")" * DEEPEST
-    assert isinstance(parse(deep), Leaf)
-    assert not isinstance(parse(shallow), Leaf)
+    assert not parse(deep).form
+    assert parse(shallow).form
     found = decide(gold("(1,2)"), deep)
     assert found is not None
     assert (found.equal, found.rule) == (False, Rule.LENGTH)

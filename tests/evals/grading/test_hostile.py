@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from pathlib import Path
 
 import pytest
 
+from evals import reward
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.pool import Pool
 from evals.grading.verdict import Verdict
+from evals.reward import boxed
 
 CPU_SECONDS = 1.0
 PROOF = "/tmp/grading-was-here"
@@ -47,6 +50,7 @@ HOSTILE = {
     "long list": _box(",".join(f"\\sqrt{{{n}}}+x" for n in range(300))),
     "union of intervals": _box(r"\cup".join(f"({n},{n}.5)" for n in range(60))),
     "large power of a sum": _box("(" + "+".join(f"x_{{{n}}}" for n in range(12)) + ")^{40}"),
+    "blanks": _box("1" + "~" * 3900 + "x"),
     "backslashes": _box("\\ " * 1900),
     "signs": _box("\\pm" * 1300),
     "fractions": _box("\\frac{" * 600 + "}" * 600),
@@ -88,6 +92,30 @@ def test_nothing_was_run(graded: dict[str, tuple[Verdict, ...]]) -> None:
 def test_memory_stayed_bounded(graded: dict[str, tuple[Verdict, ...]]) -> None:
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         assert resource.getrusage(who).ru_maxrss < 3 * 2**20  # kB; torch in the test process itself counts too
+
+
+SLOW = (
+    r"\sum_{{n=1}}^{{10^{{{}}}}} \frac{{1}}{{n^{{2}}+\sin n}}",
+    r"\begin{{vmatrix}} x & y & z & 1\\ y & z & x & {}\\ z & x & {} & 3\\ w & 2 & x & y \end{{vmatrix}}",
+    r"\sum_{{i=1}}^{{{}}}\sum_{{j=1}}^{{n}}\sum_{{k=1}}^{{n}} \frac{{i^2 j}}{{k+ij}}",
+    r"\int_0^1\int_0^1 e^{{xy{}}} dx dy",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grade", ["grader", "reward"])
+def test_a_batch_of_512_takes_a_minute_of_cpu(grade: str) -> None:
+    answers = [_box(SLOW[n % len(SLOW)].format(n + 10, n)) for n in range(512)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if grade == "reward":
+        assert boxed([""] * 512, answers, [r"\sqrt{2}x"] * 512) == [0.0] * 512
+        reward._close(os.getpid())
+    else:
+        with Grader() as grader:
+            grades = grader.grade([Question(gold(r"\sqrt{2}x"), answer) for answer in answers])
+        assert Verdict.TIMEOUT in {grade.verdict for grade in grades} <= {Verdict.TIMEOUT, Verdict.WRONG}
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60
 
 
 @pytest.mark.parametrize("case", HOSTILE)

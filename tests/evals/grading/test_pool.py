@@ -70,7 +70,7 @@ def test_every_death_has_its_reason(answer: str, ending: tuple[str, str], ending
 
 
 def test_other_comparisons_go_on(endings: dict[str, Answer]) -> None:
-    assert endings["fine 1"].outcome == endings["fine 2"].outcome == "equal"
+    assert endings["fine 1"].outcome == endings["fine 2"].outcome == "correct"
 
 
 def test_a_killed_comparison_is_tried_once_more_alone() -> None:
@@ -82,8 +82,8 @@ def test_a_killed_comparison_is_tried_once_more_alone() -> None:
             [Task(GOLD, "sleep 1.0")], report=lambda index, answer: seen.append((index, answer.outcome))
         )
         thread.join()
-    assert [answer.outcome for answer in found] == ["equal"]
-    assert seen == [(0, "equal")]
+    assert [answer.outcome for answer in found] == ["correct"]
+    assert seen == [(0, "correct")]
 
 
 def _kill_first_worker(pool: Pool) -> None:
@@ -114,6 +114,30 @@ def test_what_used_up_its_cpu_seconds_is_not_tried_again_and_all_workers_share_s
     assert min(spent) > 0.3
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_batch_shares_its_budget_whatever_the_order_and_the_workers(
+    workers: int, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First 0.05 s each; then 0.8 s for those that need more: all of 2, and too little for each of 10."""
+    monkeypatch.setattr("evals.grading.pool.FIRST_SECONDS", 0.6)
+    monkeypatch.setattr("evals.grading.pool.SLOW_SECONDS", 0.8)
+    few = [*(f"fine {n}" for n in range(10)), "burn 0.2", "burn 9"]
+    many = ["fine", "burn 0.2", *(f"burn {n}" for n in range(8, 18))]
+    tasks = [[Task(GOLD, answer) for answer in answers] for answers in (few, many)]
+    with Pool(workers=workers, cpu_seconds=0.5, module=FRAGILE) as pool:
+        found = []
+        for batch in tasks:
+            order = batch[::-1] if backwards else batch
+            seen: list[int] = []
+            answers = pool.compare(order, batch=len(order), report=lambda index, _, seen=seen: seen.append(index))  # type: ignore[misc]
+            assert sorted(seen) == list(range(len(order)))
+            found.append(dict(zip([task.answer for task in order], answers, strict=True)))
+    assert [found[0][answer].outcome for answer in few] == ["correct"] * 11 + ["timeout"]
+    assert [found[1][answer].outcome for answer in many] == ["correct"] + ["timeout"] * 11
+    assert found[0]["burn 9"].seconds > 0.3 > 0.1 > found[1]["burn 9"].seconds
+
+
 def _cpu(worker: int) -> float:
     """CPU seconds of the processes that a worker has forked and waited for."""
     fields = Path(f"/proc/{worker}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -137,7 +161,7 @@ def test_verdicts_are_the_same_on_a_busy_machine() -> None:
             for process in busy:
                 process.kill()
                 process.wait()
-    assert idle == loaded == ["equal", "equal", "timeout", "equal", "equal"]
+    assert idle == loaded == ["correct", "correct", "timeout", "correct", "correct"]
 
 
 def test_it_works_off_the_main_thread() -> None:
@@ -150,7 +174,7 @@ def test_it_works_off_the_main_thread() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert [answer.outcome for answer in found] == ["equal", "timeout"]
+    assert [answer.outcome for answer in found] == ["correct", "timeout"]
 
 
 def test_a_worker_that_cannot_start_is_an_error() -> None:

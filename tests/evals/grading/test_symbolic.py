@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from evals.grading import expressions, symbolic
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
+from evals.grading.pool import QUICK
 from evals.grading.verdict import Rule, Verdict
 
 SAME = {
@@ -40,6 +42,10 @@ SAME = {
     "index": (r"\frac{1}{3} E_{1}+\frac{2}{3} E_{2}", r"\frac{E_1+2E_2}{3}"),
     "lone symbol": (r"\alpha", r"\frac{2\alpha}{2}"),
     "gamma": (r"\gamma^{2}-1", r"(\gamma-1)(\gamma+1)"),
+    "large powers": (r"2^{2^{100}}", r"4^{2^{99}}"),
+    "large powers of a sum": (r"(x+1)^{40}+1", r"1+(1+x)^{40}"),
+    "large powers of roots": (r"(1+\sqrt2)^{60}", r"(3+2\sqrt2)^{30}"),
+    "letter in another case": ("Ce^{2x}", "ce^{2x}"),
     "far too large to write out": (r"\frac{1}{2014!^{2014}}", r"2014!^{-2014}"),
 }  # fmt: skip
 OTHER = {
@@ -52,6 +58,14 @@ OTHER = {
     "tiny": (r"\frac{\pi}{2^{1007}}", r"\frac{\pi}{2^{1006}}"),
     "tiny and zero": (r"e^{-100}", "0"),
     "large and one more": (r"\binom{200}{100}", r"\binom{200}{100}+1"),
+    "large power and one more": (r"2^{2^{100}}", r"2^{2^{100}}+1"),
+    "large power of a sum and one more": (r"(x+1)^{40}+1", r"(x+1)^{40}+2"),
+    "tiny term": (r"(x+1)^{40}+1", r"(x+1)^{40}+1+10^{-30}"),
+    "tiny term beside a root": (r"\sqrt{2}", r"\sqrt{2}+\frac{1}{7^{60}}"),
+    "tiny exponential": (r"e^{100}", r"2\cosh 100"),
+    "multiple of a large number": (r"3^{500}+x", r"3^{500}+2x"),
+    "the Mersenne prime and nothing": (r"2^{2^{100}}", r"2^{2^{100}}+2^{127}-1"),
+    "capital and small letter": (r"\frac{M}{m}", r"\frac{m}{M}"),
     "decimal near an integer": (r"\binom{10}{3}", "120.0000004"),
     "five decimals are too few": (r"\sqrt{2}", "1.41421"),
     "beyond half a digit": ("1.41", r"\sqrt{2}+0.01"),
@@ -92,6 +106,31 @@ def test_a_gold_that_no_reader_reads_decides_nothing(
     pair: tuple[str, str], verdicts: dict[tuple[str, str], Verdict]
 ) -> None:
     assert verdicts[pair] == Verdict.UNPARSED_GOLD
+
+
+READ = (
+    "3.5x-x^2", "-x^2", "1/2x", r"\frac{1}{2}x", r"2\frac{3}{4}", "n(n-1)", "xyz", "x^yz", "2^{n+1}", "n!", "(4!)^2",
+    "a!b", r"\sqrt[3]{x}+\sqrt{2}", r"\binom{n}{2}", "|x-3|", r"\lfloor x\rfloor", r"\sin x/2", r"\sin^2 x\cos y",
+    r"\sin^{-1}x", r"\sin a\cos b", r"\cos(2x)y", r"\ln x^2", r"\log_2 x", r"\log x", r"e^{-x}+\pi", "3i+2",
+    "x_1+x_{2}", r"\alpha_1\beta", "[x+1]/2", "x(y+1)", r"\frac{\frac{a}{b}}{c}", r"a\cdot b\div c", r"\tan\frac{x}{2}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READ)
+def test_expressions_are_read_as_the_grammar_reads_them(text: str) -> None:
+    own, grammar = expressions.read(text), symbolic._by_grammar(text)
+    values = [symbolic._value(side.xreplace(symbolic._point(own, grammar, 1.37, 30))) for side in (own, grammar)]
+    assert abs(values[0] - values[1]) <= 1e-14 * abs(values[1])
+
+
+def test_what_took_long_is_compared_again_with_the_next_batch() -> None:
+    """What it gets of a batch's budget must not follow from an earlier batch."""
+    with Grader() as grader:
+        grades = grader.grade(
+            [Question(gold("5"), rf"\boxed{{{text}}}") for text in (r"\sqrt{26}", r"\int_0^7 e^{x^x}dx")]
+        )
+        assert [grade.seconds <= QUICK for grade in grades] == [True, False]
+        assert len(grader.known) == 1
 
 
 ENDINGS = {
