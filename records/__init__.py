@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+DECIDES_NO_NUMBER = "what a command without its environment prints"
+
 _ROOT = Path(__file__).resolve().parents[1]
 
 
