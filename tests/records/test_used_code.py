@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from records import code_hashes, used_code
+from records.errors import CorruptInputError
+from records.provenance import ROOT
 from tests.records.own_methods import EDITS, HARMLESS, MINE, Files, own
 from tests.workflow.conftest import copy_of
 
@@ -170,3 +173,17 @@ def test_bytecode_of_an_earlier_content_is_refused(tmp_path: Path) -> None:
         cached.unlink()
     assert project.answer({})["value"] != first["value"]
     project.close()
+
+
+def test_hashing_another_commands_data_is_no_use_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker hashes for every command: a run of verl made the grade after it fail."""
+    used = used_code.UsedCode(code_hashes.command("evals.grade"))
+    monkeypatch.setattr(used, "_watches", True)
+    data = str(ROOT / "methods/adapters/verl/config.yaml")
+    hashing = frozenset({"records/code_hashes.py", "records/worker.py"})
+    monkeypatch.setattr(used_code, "_opened", {(data, hashing)})
+    used._check_opened()
+    for reader in (frozenset[str](), hashing | {"evals/grade.py"}):
+        monkeypatch.setattr(used_code, "_opened", {(data, reader)})
+        with pytest.raises(CorruptInputError, match=r"verl/config\.yaml: was read .*is in no hash"):
+            used._check_opened()
