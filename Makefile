@@ -1,6 +1,8 @@
 # make demo   install and run the whole experiment small (a few minutes)
-# make test   everything CI runs
+# make test   is all in order? format, types, unit tests, the demo, one real chain each of TRL, verl, Slurm and a browser
+# make test-all   the rest: every kill, page, scheduler fault and example; CI runs both
 # make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it
+# make test-vllm  the tests of the vLLM backend, in an environment that has it
 # make check  format, lint, types: no tests
 # make lock   write requirements/ again after a pin changed (needs uv and the network)
 PYTHON ?= python3
@@ -19,7 +21,7 @@ unexport PYTHONHOME VIRTUAL_ENV
 QUICK := config/quick.yaml
 PACKAGES := records methods tepo_bench evals models paper report workflow
 
-.PHONY: help demo test unit slow gpu check format install install-test lock
+.PHONY: help demo test test-all test-vllm unit chains gpu check format install install-test lock
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -60,14 +62,23 @@ demo: $(VENV)/.demo
 	python -m snakemake --configfile $(QUICK)
 	@python -m report.show table1 --results results/quick
 
-# The quick run is part of the tests: the slow ones read what it wrote.
-test: check unit slow
+PYTEST := OMP_NUM_THREADS=1 python -m pytest -q
+PARALLEL := -n 2 --dist loadfile
+
+test: check unit chains
 
 unit: $(VENV)/.test
-	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "not slow and not demo and not vllm" tests
+	$(PYTEST) $(PARALLEL) -m "not slow and not demo and not vllm" tests
 
-slow: $(VENV)/.test demo
-	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile -q -m "slow or demo" tests
+# These and the rest read what the quick run wrote.
+chains: $(VENV)/.test demo
+	$(PYTEST) $(PARALLEL) -m "chain" tests
+
+test-all: $(VENV)/.test demo
+	$(PYTEST) $(PARALLEL) -m "(slow or demo) and not chain and not vllm" tests
+
+test-vllm:
+	$(PYTEST) -m vllm tests
 
 # In the environment that is active, because that of a GPU is not made here: docs/environments.md.
 gpu:
