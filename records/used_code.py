@@ -96,9 +96,8 @@ class UsedCode:
         for path, users in sorted(_opened, key=lambda entry: entry[0]):
             file = path.removeprefix(_PREFIX)
             counted = {user for user in users if counts(user)}
-            # By modules that are left out of the hash on purpose: others were named above. Without a counted module,
-            # the file was hashed
-            # for another command of this worker.
+            # By modules that are left out of the hash on purpose: others were named above. Where no counted module
+            # reads, the worker hashed the file for another command.
             if not counted <= self.files or (users and not counted):
                 continue
             if file in self.files and not file.endswith(".py"):
