@@ -1,8 +1,8 @@
 """What an experiment can decide: measured spreads between paired seeds, the seeds that follow, what the tables hold.
 
-    python -m benchmarks.power --results results/reference/embedded [--against OLD] [--page docs/experiment.md]
+    python -m benchmarks.power --results results/reference/embedded [--against OLD] [--page docs/notebook/experiment.md]
 
-Reads a finished tree and prints Markdown, the tables of docs/experiment.md:
+Reads a finished tree and prints Markdown, the tables of docs/notebook/experiment.md:
 
     spreads     of each measure, for methods minus their baseline: mean, standard deviation of a paired difference, and
                 correlation of paired seeds, pooled over the methods of a model and its settings
@@ -293,7 +293,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a finished results tree can decide, and what it would take.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--against", type=Path, help="an older tree, for a column of its own")
-    parser.add_argument("--page", type=Path, help="write the tables there, between their marks: docs/experiment.md")
+    parser.add_argument(
+        "--page", type=Path, help="write the tables there, between their marks: docs/notebook/experiment.md"
+    )
     args = parser.parse_args()
     tables = parts(open_tree(args.results), open_tree(args.against) if args.against else None)
     if args.page:

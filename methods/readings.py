@@ -427,7 +427,7 @@ READINGS: tuple[Reading, ...] = (
             "majority": "share of problems whose most frequent answer is right",
         },
         why="The paper prints @32 without saying which. Nearly all printed AIME values are counts of 960, 30 problems "
-            "by 32 responses (docs/audit.md), which the average alone gives.",
+            "by 32 responses (docs/notebook/audit.md), which the average alone gives.",
         how={
             "pass": "`pass_at_k` of scores.csv, for every checkpoint and benchmark, from the same responses",
             "majority": "`maj_at_k`, likewise",

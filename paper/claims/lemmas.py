@@ -20,9 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper import sampler
 from paper.claims.contrast import Contrast
-from records.errors import unknown
+from records.errors import MissingInputError, unknown
+from records.files import read_csv
+from records.provenance import ROOT
+
+DATA = ("paper/sampler.csv",)
+SAMPLER = ROOT / DATA[0]  # `python -m benchmarks.sampler` writes it: bias and noise of gradients where samplers differ
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50
@@ -30,7 +34,6 @@ STEP = 1e-5  # of a small update: small against the logits, large against roundi
 TINY = 1e-30  # of complex steps, f'(x) = Im f(x + i h) / h: no difference of near numbers, exact to rounding
 EQUAL = 1e-9  # relative distance below which two sides are equal: far above rounding, far below any other distance
 CERTAIN = 0.9  # "pi -> 1" in the proof of Lemma 3.2
-BANDS = (0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.5, CERTAIN, 1.0)  # of an action's probability
 WORDS, LENGTH = 3, 3
 SAMPLES = 4  # responses in a group
 Array = NDArray[np.float64]
@@ -496,12 +499,12 @@ _ON: dict[str, tuple[Callable[[Any], Seen], ...]] = {
 }  # fmt: skip
 CHECKS = {check.__name__: (check, population) for population, checks in _ON.items() for check in checks}
 
-# Shares that `paper.sampler` counted: study, tokens, sampler, loss and the column with the count.
+# Shares that `paper/sampler.csv` counts: study, tokens, sampler, loss and the column with the count.
 OLD = "old, KL 0.01"  # the sampler is some updates old, as in the later minibatches of a rollout
 SAMPLED = {
-    "sequence_weight_has_less_bias": ("weights", 8, OLD, "sequence, geometric mean", "less_bias"),
-    "sequence_weight_has_less_noise": ("weights", 8, OLD, "sequence, geometric mean", "less_noise"),
-    "tepo_has_less_bias": ("methods", 6, OLD, "tepo", "less_bias"),
+    "sequence_weight_has_less_bias": ("weights", "8", OLD, "sequence, geometric mean", "less_bias"),
+    "sequence_weight_has_less_noise": ("weights", "8", OLD, "sequence, geometric mean", "less_noise"),
+    "tepo_has_less_bias": ("methods", "6", OLD, "tepo", "less_bias"),
 }
 
 
@@ -516,9 +519,8 @@ def share(check: str, null: float) -> Contrast:
         n, hits, sizes = len(seen.holds), int(seen.holds.sum()), seen.sizes
         how = f"{hits} of {n} {population}"
     elif check in SAMPLED:
-        row, figure = sampler.row_of(*SAMPLED[check][:4]), SAMPLED[check][4]
-        n, hits = row.policies, int(getattr(row, figure))
-        how = f"{hits} of {n} random policies over {sampler.WORDS} words and {row.length} tokens, every response listed"
+        n, hits = sampled(check)
+        how = f"{hits} of {n} random policies over 2 words and {SAMPLED[check][1]} tokens, every response listed"
     else:
         raise unknown("algebra", "check", check, [*CHECKS, *SAMPLED])
     low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
@@ -540,52 +542,21 @@ def share(check: str, null: float) -> Contrast:
     )
 
 
+def sampled(check: str) -> tuple[int, int]:
+    """Policies of `paper/sampler.csv`, and on how many of them the check holds."""
+    *names, figure = SAMPLED[check]
+    keys = ("study", "length", "sampler", "loss")
+    for row in read_csv(SAMPLER, "what the sampler changes", (*keys, "policies", figure)):
+        if [row[key] for key in keys] == names:
+            return int(row["policies"]), int(row[figure])
+    raise MissingInputError(f"{SAMPLER}: no row {', '.join(names)}; write it again: python -m benchmarks.sampler")
+
+
 @cache
 def look(check: str) -> Seen:
     """What a check finds on its policies."""
     function, population = CHECKS[check]
     return function(POPULATIONS[population]())
-
-
-# ---- Lemma 3.2, case by case -----------------------------------------------------------------------------------------
-
-
-class Case(NamedTuple):
-    """Actions of the random policies: how many, and on what share of them Lemma 3.2 and its proof's premise hold."""
-
-    actions: str
-    n: int
-    drawn: float  # how often sampling draws one of them
-    negative: float  # share on which the lemma holds for A < 0
-    positive: float  # for A > 0
-    premise: float  # share with log pi + H < 0
-
-
-RANKS = {"rarest": 0, "median": ACTIONS // 2, "third": -3, "second": -2, "most probable": -1}
-
-
-def cases() -> list[Case]:
-    """All actions of all policies: by rank, by probability, all alike, and all as often as sampling draws them."""
-    log_NA = policies()
-    p_NA, order_NA = np.exp(log_NA), log_NA.argsort(-1)
-    actions = [np.full(len(log_NA), a) for a in range(ACTIONS)]
-    one_N = np.ones(len(log_NA))
-    negative_NA, positive_NA = (
-        np.stack([lemma_holds(log_NA, action_N, sign * one_N) for action_N in actions], -1) for sign in (-1.0, 1.0)
-    )
-    premise_NA = np.stack([premise_holds(log_NA, action_N) for action_N in actions], -1)
-
-    def case(name: str, weight_NA: Array) -> Case:
-        shares = (float((weight_NA * x_NA).sum() / weight_NA.sum()) for x_NA in (negative_NA, positive_NA, premise_NA))
-        drawn = float((p_NA * (weight_NA > 0)).sum() / len(p_NA))
-        return Case(name, int((weight_NA > 0).sum()), drawn, *shares)
-
-    return [
-        *(case(f"{name} of {ACTIONS}", np.eye(ACTIONS)[order_NA[:, rank]]) for name, rank in RANKS.items()),
-        *(case(f"π from {a:g} to {b:g}", ((p_NA > a) & (p_NA <= b)).astype(float)) for a, b in pairwise(BANDS)),
-        case("all, each counted once", np.ones_like(p_NA)),
-        case("all, as sampling draws them", p_NA),
-    ]
 
 
 # ---- Softmax ---------------------------------------------------------------------------------------------------------
