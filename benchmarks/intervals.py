@@ -671,7 +671,8 @@ def alarm_markdown(found: Sequence[Rate]) -> str:
 
 # Two trees of one matrix, made with other bases, test the intervals. For each cell of at least four seeds on both
 # sides: does the second tree's mean lie in the first one's 95 % interval, and how many standard errors of their
-# difference are the two apart? Of two means drawn alike the second lies in the first one's interval about 83 times of 100:
+# difference are the two apart? Of two means drawn alike the second lies in the first one's interval about 83 times of
+# 100:
 # P(|N(0, 1)| < 1.96 / sqrt(2)). Cells of one benchmark share seeds, so that their number overstates what they show.
 
 LEAST = 4  # seeds of a cell
