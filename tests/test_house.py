@@ -14,7 +14,7 @@ FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
     "tepo_bench": ("records", "methods"),
     "evals": ("records", "methods"),  # methods.sampling: training and evaluation draw by one loop
     "models": ("records", "methods", "evals"),  # likewise
-    "paper": ("records", "methods", "evals"),
+    "paper": ("records", "evals"),
     "report": ("records", "methods", "evals", "paper"),
     "workflow": ("records", "methods", "evals", "models", "paper", "report"),
 }

@@ -94,13 +94,13 @@ def inner_product(log_NA: Array) -> Seen:
     centred_N = printed_N + mean_N * (slope_NA * p_NA).sum(-1)
 
     def agree(other_N: Array) -> float:
-        return float(np.mean(np.sign(other_N) == np.sign(true_N)))
+        return _mean(np.sign(other_N) == np.sign(true_N))
 
     sizes = (
         ("with the minus restored", agree(-printed_N)),
         ("with E[A] subtracted", agree(centred_N)),
         ("with both", agree(-centred_N)),
-        ("median relative error as printed", float(np.median(abs(printed_N - true_N) / abs(true_N)))),
+        ("median relative error as printed", _median(abs(printed_N - true_N) / abs(true_N))),
     )
     return Seen(np.sign(printed_N) == np.sign(true_N), sizes)
 
@@ -136,8 +136,8 @@ def equation_8(log_NA: Array) -> Seen:
     log_z_N = np.log((np.exp(log_NA + advantage_NA / beta_N1)).sum(-1))
     error_N = abs(divergence_N - printed_N - log_z_N) / np.maximum(1.0, abs(divergence_N))
     sizes = (
-        ("median of the omitted log Z", float(np.median(log_z_N))),
-        ("share that is equal without it", float(np.mean(abs(divergence_N - printed_N) < EQUAL))),
+        ("median of the omitted log Z", _median(log_z_N)),
+        ("share that is equal without it", _mean(abs(divergence_N - printed_N) < EQUAL)),
     )
     return Seen(error_N < EQUAL, sizes)
 
@@ -148,7 +148,7 @@ def ppo_penalty(log_NA: Array) -> Seen:
     slope_NA = _policy_slope(target_NA, advantage_NA)
     slope_NA -= beta_N1 * (np.exp(target_NA) - np.exp(log_NA))
     relative_N = _norm(slope_NA) / _norm(_policy_slope(target_NA, advantage_NA))
-    return Seen(relative_N < EQUAL, (("median slope there, in units of grad E[A]", float(np.median(relative_N))),))
+    return Seen(relative_N < EQUAL, (("median slope there, in units of grad E[A]", _median(relative_N)),))
 
 
 def _sampled_action(log_NA: Array) -> tuple[NDArray[np.intp], Array]:
@@ -189,7 +189,7 @@ def suboptimal_rare(log_NA: Array) -> Seen:
 
 def suboptimal_rare_premise(log_NA: Array) -> Seen:
     """Case 1: log pi + H < 0 for the rarest action. The proof also lets H go to 0, which does not follow."""
-    return Seen(premise_holds(log_NA, log_NA.argmin(-1)), (("median H, nats", float(np.median(_entropy(log_NA)))),))
+    return Seen(premise_holds(log_NA, log_NA.argmin(-1)), (("median H, nats", _median(_entropy(log_NA))),))
 
 
 def optimal_probable(log_NA: Array) -> Seen:
@@ -201,12 +201,8 @@ def optimal_probable_premise(log_NA: Array) -> Seen:
     """Case 2: log pi + H = (1 - pi) log pi < 0 for that action."""
     top_N = log_NA.max(-1)
     # the equality holds where H = -pi log pi, that is, where the other actions add nothing to H
-    sizes = (
-        (
-            "median of H over -pi log pi, 1 where the equality holds",
-            float(np.median(-_entropy(log_NA) / (np.exp(top_N) * top_N))),
-        ),
-    )
+    ratio = _median(-_entropy(log_NA) / (np.exp(top_N) * top_N))
+    sizes = (("median of H over -pi log pi, 1 where the equality holds", ratio),)
     return Seen(premise_holds(log_NA, log_NA.argmax(-1)), sizes)
 
 
@@ -328,8 +324,8 @@ def equation_3_in_responses(w: Responses) -> Seen:
         _apart(x.reshape(len(x), -1), true_NXV.reshape(len(x), -1)) for x in (printed_NXV, printed_NXV * reach_NX1)
     )
     sizes = (
-        ("median relative error", float(np.median(error_N))),
-        ("with the probability of the prefix as a factor", float(np.mean(weighted_N < EQUAL))),
+        ("median relative error", _median(error_N)),
+        ("with the probability of the prefix as a factor", _mean(weighted_N < EQUAL)),
     )
     return Seen(error_N < EQUAL, sizes)
 
@@ -367,7 +363,7 @@ def appendix_b_steps(w: Responses) -> Seen:
         "last expression": _with_weight(w, np.broadcast_to(ratio_NST.prod(-1, keepdims=True), ratio_NST.shape)),
     }
     errors = {name: _apart(step_NP, true_NP) for name, step_NP in steps.items()}
-    sizes = tuple((name, float(np.mean(error_N < EQUAL))) for name, error_N in errors.items())
+    sizes = tuple((name, _mean(error_N < EQUAL)) for name, error_N in errors.items())
     return Seen(np.max(list(errors.values()), axis=0) < EQUAL, sizes)
 
 
@@ -384,9 +380,9 @@ def appendix_b_advantage(w: Responses) -> Seen:
     apart_N = _apart(old_NP, own_NP)
     moving_NP = w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * w.standardised_NS(x)).sum(-1))
     sizes = (
-        ("median relative distance", float(np.median(apart_N))),
+        ("median relative distance", _median(apart_N)),
         ("smallest cosine", float(_cosine(old_NP, own_NP).min())),
-        ("share on which E[A] with the A of Equation 9 has no slope", float(np.mean(_norm(moving_NP) < EQUAL))),
+        ("share on which E[A] with the A of Equation 9 has no slope", _mean(_norm(moving_NP) < EQUAL)),
     )
     return Seen(apart_N < EQUAL, sizes)
 
@@ -402,7 +398,7 @@ def appendix_b_omission(w: Responses) -> Seen:
 
     apart_N = _apart(_with_weight(w, ratio_NST), w.derivative_NP(surrogate))
     left_out_N = _apart(_with_weight(w, ratio_NST), _true_gradient(w))
-    sizes = (("median relative distance from the gradient of J", float(np.median(left_out_N))),)
+    sizes = (("median relative distance from the gradient of J", _median(left_out_N)),)
     return Seen(apart_N < EQUAL, sizes)
 
 
@@ -413,9 +409,9 @@ def appendix_b_weight(w: Responses) -> Seen:
     mean_NST = np.broadcast_to((product_NS ** (1 / w.length_S))[..., None], ratio_NST.shape)
     apart_N, token_N = (_apart(_with_weight(w, weight_NST), true_NP) for weight_NST in (mean_NST, ratio_NST))
     sizes = (
-        ("median relative distance", float(np.median(apart_N))),
-        ("that of GRPO's token ratios", float(np.median(token_N))),
-        ("nearer than token ratios", float(np.mean(apart_N < token_N))),
+        ("median relative distance", _median(apart_N)),
+        ("that of GRPO's token ratios", _median(token_N)),
+        ("nearer than token ratios", _mean(apart_N < token_N)),
     )
     return Seen(apart_N < EQUAL, sizes)
 
@@ -470,9 +466,9 @@ def line_21(w: Responses) -> Seen:
     apart_N = _apart(seen.printed, seen.true)
     gspo_N = _apart(seen.printed, SAMPLES / seen.tokens * seen.gspo)
     sizes = (
-        ("median relative error", float(np.median(apart_N))),
-        ("median cosine", float(np.median(_cosine(seen.printed, seen.true)))),
-        ("share on which it is GSPO's gradient times G/M", float(np.mean(gspo_N < EQUAL))),
+        ("median relative error", _median(apart_N)),
+        ("median cosine", _median(_cosine(seen.printed, seen.true))),
+        ("share on which it is GSPO's gradient times G/M", _mean(gspo_N < EQUAL)),
     )
     return Seen(apart_N < EQUAL, sizes)
 
@@ -526,20 +522,9 @@ def share(check: str, null: float) -> Contrast:
     low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
     tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
-    return Contrast(
-        what=f"{check} holds",
-        value=hits / n,
-        null=null,
-        low=low,
-        high=high,
-        p=min(1.0, 2 * min(tails)),
-        detectable=None,
-        unit="share",
-        level="policy",
-        how=f"{how}, Clopper-Pearson",
-        n=n,
-        units=sizes,
-    )
+    p = min(1.0, 2 * min(tails))
+    how = f"{how}, Clopper-Pearson"
+    return Contrast(f"{check} holds", hits / n, null, low, high, p, None, "share", "policy", how, n, units=sizes)
 
 
 def sampled(check: str) -> tuple[int, int]:
@@ -581,6 +566,15 @@ def _policy_slope(log_NA: Array, advantage_NA: Array) -> Array:
     """dJ/dphi = pi (A - E[A])."""
     p_NA = np.exp(log_NA)
     return p_NA * (advantage_NA - (p_NA * advantage_NA).sum(-1, keepdims=True))
+
+
+def _mean(x_N: Any) -> float:
+    """Of booleans: the share on which they are true."""
+    return float(np.mean(x_N))
+
+
+def _median(x_N: Array) -> float:
+    return float(np.median(x_N))
 
 
 def _norm(x_NP: Array) -> Array:
