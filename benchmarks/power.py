@@ -1,28 +1,21 @@
-"""What an experiment can decide: measured spreads between paired seeds, the seeds that follow, what the tables hold.
+"""What an experiment can decide: measured spreads between paired seeds, and the seeds that follow.
 
-    python -m benchmarks.power --results results/reference/embedded [--against OLD] [--page docs/experiment.md]
+    python -m benchmarks.power --results results/reference/embedded
 
-Reads a finished tree and prints Markdown, the tables of docs/experiment.md:
+Reads a finished tree and prints Markdown, the tables of docs/notebook/experiment.md:
 
+    difficulty  the baseline's score on each benchmark at the table step
     spreads     of each measure, for methods minus their baseline: mean, standard deviation of a paired difference, and
                 correlation of paired seeds, pooled over the methods of a model and its settings
     seeds       pairs of seeds at which a paired t test finds a difference in 80 % of repetitions, at 5 % alone and in
                 the first step of Holm's rule over 6 and over 22 comparisons; and the smallest difference so found at
                 the seeds that the tree has
-    difficulty  the baseline's score on each benchmark at the table step
-    tables      of Tables 1 to 3: trained cells whose interval is at most 10 points to each side, marks outside noise;
-                claims decided; CPU seconds
-
-With `--against` the last one has a column for the older tree too; `--page` writes the tables into a page.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +24,8 @@ from scipy.special import nctdtrinc, stdtrit
 
 from evals import learning_curves
 from evals.stats.compare import ALPHA, POWER
-from records.files import read_csv, write_text
+from records import errors
+from records.errors import Parser
 from records.layout import BASE, REFERENCE, Checkpoint, Run, split
 from records.results_tree import Tree, open_tree
 
@@ -42,11 +36,7 @@ EFFECTS: Mapping[str, tuple[float, ...]] = {  # in reward, and in points of a sc
     "score": (4, 8),
 }
 MOST = 999  # more pairs than this are not counted further
-TABLES = ("1", "2", "3")
 FAMILY = "tepo_nokl"  # what Table 3 compares the TEPO family with
-USEFUL = 0.10  # half-width of an interval that says something
-DECIDED = ("supported", "contradicted", "equal")
-DIFFICULT = (0.30, 0.85)  # between them the baseline's scores leave room on both sides
 
 
 class Spread(NamedTuple):
@@ -202,106 +192,23 @@ def difficulty_table(tree: Tree) -> list[str]:
     return lines
 
 
-def holdings(tree: Tree) -> dict[str, str]:
-    """What the tables, claims and records of a tree hold: quantity -> in words."""
-    cells: list[Mapping[str, str]] = []
-    for key in TABLES:
-        path = tree.layout.tables / f"table{key}.tidy.csv"
-        rows = read_csv(path, "the table", ("kind", "state", "method", "model", "column", "low"), allow_empty=True)
-        cells += [row for row in rows if row["kind"] == "run" and row["state"] == "measured"]
-    # A run that stands in two tables is one.
-    cells = list({(c["model"], c["method"], c["step"], c["column"]): c for c in cells}.values())
-    halves = [(float(c["high"]) - float(c["low"])) / 2 if c["low"] else None for c in cells]
-    useful = sum(half is not None and half <= USEFUL for half in halves)
-    everything = sum(half is None or half >= 0.5 - 1e-9 for half in halves)
-    tested = [c["inside_noise"] for c in cells if c["inside_noise"]]
-    outside = sum(value == "False" for value in tested)
-    claims = read_csv(tree.root / "claims.csv", "the verdicts on the claims", ("ledger", "verdict"))
-    verdicts = [row["verdict"] for row in claims if row["ledger"] == "ours"]
-    testable = [verdict for verdict in verdicts if not verdict.startswith("not testable")]
-    decided = sum(verdict.startswith(DECIDED) for verdict in verdicts)
-    base = _baseline(tree)
-    scores = [
-        value
-        for run in tree.averaged
-        for entry in tree.benchmarks
-        if run.method == base and (value := _score(tree, run, tree.step(None), str(entry["key"]))) is not None
-    ]
-    low, high = (100 * end for end in DIFFICULT)
-    room = sum(low <= value <= high for value in scores)
-    records = [record for run in tree.runs if (record := tree.record(run))]
-    seconds = [record["cpu_seconds"] for record in records if record.get("cpu_seconds")]
-    ended = sorted(datetime.fromisoformat(record["finished_at"]) for record in records if record.get("finished_at"))
-    main = [run for run in tree.averaged if run.model == tree.models[0]["key"] and run.variant is None]
-    seeds = [sum(one.method == method for one in main) for method in dict.fromkeys(run.method for run in main)]
-    return {
-        "runs, evaluations": f"{len(tree.runs)}, {len(tree.checkpoints)}",
-        f"seeds of a row on {tree.models[0]['title']}": f"{min(seeds)} to {max(seeds)}" if seeds else "none",
-        "trained cells of Tables 1 to 3": f"{len(cells)}",
-        f"their interval is at most {100 * USEFUL:g} points to each side": _share(useful, len(cells)),
-        "their interval is the whole range, or missing": _share(everything, len(cells)),
-        "marks outside noise, after Holm": _share(outside, len(tested)),
-        "claims decided on these runs, of those testable": _share(decided, len(testable)),
-        f"baseline's scores between {low:g} and {high:g} % at the table step": _share(room, len(scores)),
-        "CPU seconds of a run, mean": f"{math.fsum(seconds) / len(seconds):.1f}" if seconds else "not recorded",
-        "CPU minutes of all training": f"{math.fsum(seconds) / 60:.0f}" if seconds else "not recorded",
-        "minutes from the first finished run to the last": f"{(ended[-1] - ended[0]).total_seconds() / 60:.0f}"
-        if ended
-        else "not recorded",
-    }
-
-
 def _names(one: Spread) -> list[str]:
     return [one.model, one.setting or "the scale's own", one.baseline]
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({100 * part / whole:.0f} %)" if whole else "none"
 
 
 def _number(value: float, measure: str) -> str:
     return f"{value:.1f}" if measure == "score" else f"{value:.3f}".lstrip("0")
 
 
-def parts(tree: Tree, against: Tree | None) -> dict[str, list[str]]:
-    """Name of a part -> its lines."""
-    held = {"before": holdings(against)} if against else {}
-    held["now"] = holdings(tree)
-    table = [f"| | {' | '.join(held)} |", "|---|" + "---:|" * len(held)]
-    for key in dict.fromkeys(key for columns in held.values() for key in columns):
-        table.append(f"| {key} | {' | '.join(columns.get(key, '–') for columns in held.values())} |")
-    found = list(spreads(tree))
-    return {
-        "holdings": table,
-        "difficulty": difficulty_table(tree),
-        "spreads": spread_table(found),
-        "seeds": seed_table(found),
-    }
-
-
-def fill(page: Path, tables: Mapping[str, Sequence[str]]) -> None:
-    """Replace what stands between `<!-- name -->` and `<!-- /name -->` on the page, for each part that it marks."""
-    text = page.read_text(encoding="utf-8")
-    for name, lines in tables.items():
-        body = "\n".join(["", "", *lines, "", ""])
-        marks = re.compile(rf"(?<=<!-- {name} -->).*?(?=<!-- /{name} -->)", re.DOTALL)
-        text = marks.sub(lambda _, body=body: body, text)  # type: ignore[misc]
-    write_text(page, text)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a finished results tree can decide, and what it would take.")
+    parser = Parser(description="Measure what paired seeds can decide.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
-    parser.add_argument("--against", type=Path, help="an older tree, for a column of its own")
-    parser.add_argument("--page", type=Path, help="write the tables there, between their marks: docs/experiment.md")
-    args = parser.parse_args()
-    tables = parts(open_tree(args.results), open_tree(args.against) if args.against else None)
-    if args.page:
-        fill(args.page, tables)
-        return
-    for name, lines in tables.items():
-        print(name.capitalize(), "", *lines, "", sep="\n")
+    tree = open_tree(parser.parse_args().results)
+    found = list(spreads(tree))
+    parts = {"difficulty": difficulty_table(tree), "spreads": spread_table(found), "seeds": seed_table(found)}
+    for name, lines in parts.items():
+        print("\n".join([f"## {name.capitalize()}", "", *lines, ""]))
 
 
 if __name__ == "__main__":
-    main()
+    errors.run(main)

@@ -174,7 +174,7 @@ READINGS: tuple[Reading, ...] = (
         },
         why="Statistics of Clip-Cov, KL-Cov, STEER and the 80/20 rule. Over a micro-batch, how rows share GPUs changes "
             "the method: two rows of one prompt with equal rewards have covariance 0, and the share of tokens is not "
-            "the printed one (`python -m benchmarks.minibatches`).",
+            "the printed one.",
         how={"microbatch": "`training.cov_scope: microbatch`"},
     ),
     Reading(
@@ -383,7 +383,7 @@ READINGS: tuple[Reading, ...] = (
         id="E5", name="extraction", room="evals",
         values={"box": "last balanced box, required", "math-verify": "math-verify's default: last number of the prose"},
         why='The lineage requires a box; without one, "There are 3 cases." counts as 3.',
-        how={"math-verify": "not runnable: `python benchmarks/grading_accuracy.py` shows the difference"},
+        how={"math-verify": "not runnable: `python -m benchmarks.grading` shows the difference"},
     ),
     Reading(
         id="E6", name="grader", room="evals",
@@ -427,7 +427,7 @@ READINGS: tuple[Reading, ...] = (
             "majority": "share of problems whose most frequent answer is right",
         },
         why="The paper prints @32 without saying which. Nearly all printed AIME values are counts of 960, 30 problems "
-            "by 32 responses (docs/audit.md), which the average alone gives.",
+            "by 32 responses (docs/notebook/audit.md), which the average alone gives.",
         how={
             "pass": "`pass_at_k` of scores.csv, for every checkpoint and benchmark, from the same responses",
             "majority": "`maj_at_k`, likewise",

@@ -1,7 +1,8 @@
-"""`python -m paper.audit --out FOLDER/audit.csv`: what follows from the printed numbers, and what does not.
+"""`python -m paper.audit`: write what follows from the printed numbers, and what does not.
 
-Needs no results: only the tables as printed (`tables/`) and the sentences about them (`sentences.yaml`). Every number
-on the page (`--page`) comes from the findings of the CSV; the words around them say how to read it.
+Reads the tables as printed (`tables/`) and the sentences about them (`sentences.yaml`); no results. What it writes is
+the same for all results and part of this repository: every check in `paper/audit.csv`, the page in
+`docs/notebook/audit.md` from the words in `pages/audit.md`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paper import arithmetic, chance, printed, sentences, versions
+from paper import arithmetic, chance, printed, sentences
 from paper.arithmetic import CLEAN, FAR, OTHERS, RESPONSES, STATUS, Finding, as_csv
 from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
-from paper.versions import Version, Versions
-from records import digests, used_code
+from records import errors
 from records.errors import Parser
-from records.files import write_text
+from records.files import read_text, write_text
+from records.provenance import ROOT
+
+PAGE = ROOT / "paper" / "pages" / "audit.md"
+KEPT = ROOT / "paper" / "audit.csv"
+KEPT_PAGE = ROOT / "docs" / "notebook" / "audit.md"
 
 
-def audit(paper: Paper, prose: list[Sentence], both: Versions | None = None) -> list[Finding]:
-    """All findings, check by check, in printed order; both: the paper's versions, where they are compared."""
+def audit(paper: Paper, prose: list[Sentence]) -> list[Finding]:
+    """All findings, check by check, in printed order."""
     return [
         *arithmetic.cells(paper),
         *arithmetic.denominators(paper),
@@ -36,11 +41,8 @@ def audit(paper: Paper, prose: list[Sentence], both: Versions | None = None) -> 
         *chance.seeds(paper),
         *sentences.findings(paper, prose),
         *sentences.consequences(paper, prose),
-        *versions.findings(paper, both),
     ]
 
-
-COMMAND = "python -m paper.audit --out audit.csv --page docs/audit.md"
 
 # Checks that give a verdict, in the order of the summary.
 TITLES = {
@@ -54,86 +56,7 @@ TITLES = {
 }
 
 
-PAGE = """# The arithmetic of the printed tables
-
-What follows, and what does not, from the numbers that the paper prints: {rows} rows of Tables 1-4, {runs} different
-evaluations. This page is arithmetic on print. It cannot tell a misprint from a measurement, says nothing about how a
-number came about, and changes none. Every line is computed by `{COMMAND}`.
-The CSV holds all checks, passed ones too.
-
-Responses behind each column: {columns}.
-"Avg." is one mean over all {RESPONSES:,} responses, which are the columns' and {COPIES} more: two copies each of five
-OMNI-MATH problems, in no column. A printed percentage may be rounded or truncated; both count as right.
-
-## Summary
-
-{summary}
-
-## Averages
-
-S is the number of right responses in the row's columns; S to S + {COPIES} over {RESPONSES:,} are possible. A row is
-called unlikely when it needs a number of right copies more than {FAR} away from the median of the model's other rows
-(at least {OTHERS} of them).
-
-{averages}
-The same averages under other weightings, as a control: how many are reproduced.
-
-{weightings}
-The denominators, as a control: how many of a column's distinct printed values are counts over each.
-
-{denominators}
-## What would change
-
-If a printed average is off and its row's cells are right, the average is in the interval above. What is said with it
-would change, at the ends of that interval:
-
-{consequences}
-## Cells that no count gives
-
-{cells}
-## Differences and means
-
-Delta rows against the row they name and, where that does not fit, against every other row of the block; means over the
-printed seeds within .01.
-
-{derived}
-## Repeated rows and equal cells
-
-{repeated} cells print one evaluation again. Those that differ from the first print:
-
-{repeats}
-Equal cells of different evaluations occur by chance; {ties} such values are in the CSV, each with its chance. Pairs of
-evaluations that share two columns or more:
-
-{tie_rows}
-## Seeds
-
-Distance of two seeds beside what generation alone would give: two draws of every answer of one checkpoint, difficulty
-of problems Beta-distributed with spread {SPREAD}. Training adds to it. Listed is what has a chance under
-{rare:.0f} % on either side; of {distances} distances about {by_chance:.0f} would be by chance.
-
-{seeds}
-## Sentences
-
-Numbers, ranks and orders in the prose, recomputed from the tables as printed.
-
-{sentences}{moved}"""
-
-# An earlier version exists of this paper alone: other tables have no such section.
-MOVED = """
-## What moved between versions
-
-- earlier: {earlier}
-- later: {later}, whose tables are audited above
-
-Of the earlier version three figures are known here (`paper/versions.yaml`), but not of which model; all else is
-unknown. Later cells are Qwen2.5-7B's. Print does not say whether a figure moved with the run, the evaluation or the
-method.
-
-{figures}"""
-
-
-def page(paper: Paper, findings: Sequence[Finding], both: Versions | None = None) -> str:
+def page(paper: Paper, findings: Sequence[Finding]) -> str:
     """The findings as a Markdown page."""
     of: dict[str, list[Finding]] = defaultdict(list)  # check -> its findings
     defects: dict[str, list[Finding]] = defaultdict(list)
@@ -146,10 +69,9 @@ def page(paper: Paper, findings: Sequence[Finding], both: Versions | None = None
     # "approximate" is no defect, but a reader of the page wants the exact value
     inexact = [finding for finding in of["sentence"] if finding.status != "ok"]
     distances = {"printed": "distance", "admissible": "95 % by generation", "status": "status", "note": "how"}
-    return PAGE.format(
+    return read_text(PAGE, "the audit's page").format(
         rows=len(paper),
         runs=len(measured(paper, distinct=True)),
-        COMMAND=COMMAND,
         columns=", ".join(f"{HEADINGS[key]} {n}" for key, n in COLUMN.items()),
         RESPONSES=RESPONSES,
         COPIES=COPIES,
@@ -178,7 +100,6 @@ def page(paper: Paper, findings: Sequence[Finding], both: Versions | None = None
         sentences=_table(
             inexact, row="row", cell="cell", printed="says", admissible="follows", status="status", note="where"
         ),
-        moved="" if both is None else _moved(of["version"], both),
     )
 
 
@@ -214,19 +135,6 @@ With {rows} replaced together, each by the middle of its interval
 """
 
 
-def _moved(findings: Sequence[Finding], both: Versions) -> str:
-    def named(version: Version) -> str:
-        return f'arXiv {version.arxiv} (version {version.version or versions.UNKNOWN}), "{version.title}"'
-
-    head = ("row of the later version", "cell", "earlier", "later", "difference", "remark")
-    lines = [f"| {' | '.join(head)} |", "| " + " | ".join(["---"] * len(head)) + " |"]
-    for finding in findings:
-        difference, _, remark = finding.note.partition("; ")
-        cells = (finding.row, finding.cell, finding.printed, finding.admissible, difference, remark)
-        lines.append(f"| {' | '.join(cells)} |")
-    return MOVED.format(earlier=named(both.earlier), later=named(both.later), figures="\n".join(lines) + "\n")
-
-
 def _table(findings: Sequence[Finding], **headings: str) -> str:
     """A Markdown table, or a line saying that there is nothing; ends with a newline. headings: field -> heading."""
     if not findings:
@@ -246,26 +154,21 @@ def _word(status: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(description="Audit the arithmetic of the paper's printed tables.")
-    parser.add_argument("--out", required=True, type=Path, help="CSV to write: one line per check of a cell or row")
-    parser.add_argument("--page", type=Path, help="Markdown page to write as well")
+    parser.add_argument("--out", type=Path, default=KEPT, help="CSV: one line per check (default: paper/audit.csv)")
+    parser.add_argument("--page", type=Path, help="Markdown page (default, without --out: docs/notebook/audit.md)")
     parser.add_argument("--tables", type=Path, default=printed.TABLES, help="folder of table<k>.csv and rows.csv")
     parser.add_argument("--sentences", type=Path, default=sentences.SENTENCES)
-    parser.add_argument("--versions", type=Path, default=versions.VERSIONS, help="figures of an earlier version")
     args = parser.parse_args(arguments)
 
     paper = printed.read(args.tables)
-    both = versions.read(args.versions)
-    findings = audit(paper, sentences.read(args.sentences), both)
+    findings = audit(paper, sentences.read(args.sentences))
     write_text(args.out, as_csv(findings))
-    paths = [args.out]
-    if args.page:
-        write_text(args.page, page(paper, findings, both))
-        # A page elsewhere, such as docs/audit.md, is no part of a results tree.
-        paths += [args.page] if args.page.parent == args.out.parent else []
-    digests.write_list(args.out.with_suffix(digests.SUFFIX), paths)
+    target = args.page or (KEPT_PAGE if args.out == KEPT else None)
+    if target:
+        write_text(target, page(paper, findings))
     defects = sum(finding.status not in ("ok", "not_run", "listed") for finding in findings)
     print(f"{args.out}  {len(findings)} lines, {defects} of them do not follow or are only approximate")
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

@@ -96,7 +96,7 @@ def build(root: Path) -> str:
             "rows": tables.row_pages(filled, tree),
             "figures": figure_views,
             "runs": runs.views(tree, summaries),
-            "audit": Markup(paper.audit(tree)),
+            "audit": Markup(paper.audit()),
             "losses": [Markup(text) for text in paper.losses()],
             "benchmarks": overview.benchmarks(tree, filled),
             "provenance": overview.provenance(summaries),

@@ -1,30 +1,24 @@
-"""Faults at rest: a finished checkout, one file damaged, and what the next commands that read it say.
+"""Faults at rest: a finished tree, one file damaged, and what the next commands that read it answer.
 
 Every file of `KINDS` gets every damage of `DAMAGES` that it can have. The commands run in this process, as typed, each
-from the damaged state; then everything is put back. Where a command would train, draw or grade again, it is stopped:
-that it makes the same again is for `tests.soak` to show, which lets it. What can come of a fault, worst first:
+from the damaged state; then everything is put back. What can come of a fault, worst first:
 
     silent       other content was taken over: another output, or a damage that `verify` does not see in a result
     traceback    no line, or more than one
     lost         a file that is not the damaged one is gone
     named        one line names the file, or the one that holds its hash, with exit code 2 (`verify`: 1)
-    made again   the command makes the file again, or goes on to do so
     harmless     every output has the same bits, and the file is no result
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import os
 import random
 import shutil
 import sys
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,16 +26,11 @@ from typing import Any
 from unittest import mock
 
 from records import errors
-from records.files import json_text
 from records.results_tree import Tree
 from report.provenance import manifest
 
-WORST_FIRST = ("silent", "traceback", "lost", "named", "made again", "harmless")
+WORST_FIRST = ("silent", "traceback", "lost", "named", "harmless")
 BAD = WORST_FIRST[:3]
-
-
-class Again(BaseException):
-    """A command goes on to train, draw or grade. No Exception: nothing on the way may take it for a failure."""
 
 
 @dataclass
@@ -50,7 +39,6 @@ class Checkout:
 
     folder: Path
     scale: str
-    readers: Sequence[str]  # those of `READERS` that its tree has all inputs of
     draw: random.Random
 
     def __post_init__(self) -> None:
@@ -62,9 +50,9 @@ class Checkout:
         """Let every command write what it writes, the manifest last. Raises AssertionError unless all goes well."""
         for _ in range(2):  # the second time nothing changes
             self.right = self.now()
-            for name in [*(name for name in self.readers if name not in ("manifest", "verify")), "manifest"]:
+            for name in list(READERS)[:-1]:
                 ended = self.run(name)
-                assert (ended.code, ended.again) == (0, False), f"{name}: {ended}"
+                assert ended.code == 0, f"{name}: {ended}"
         self.right = self.now()
         self.times = {name: (self.folder / name).stat().st_mtime_ns for name in self.right}
         ended = self.run("verify")
@@ -107,27 +95,24 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `again`: it went on to train, draw or grade."""
+    """How a command ended."""
 
     code: int
     said: str
     failure: str  # a traceback
-    again: bool
 
 
 def typed(reader: Callable[[Checkout], Any], checkout: Checkout) -> Ended:
-    out, failure, again = io.StringIO(), "", False
+    out, failure = io.StringIO(), ""
     code: Any = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             errors.run(lambda: reader(checkout))
         except SystemExit as ended:
             code = ended.code or 0
-        except Again:
-            again = True
         except Exception:
             failure = traceback.format_exc()
-    return Ended(code if isinstance(code, int) else 1, out.getvalue(), failure, again)
+    return Ended(code if isinstance(code, int) else 1, out.getvalue(), failure)
 
 
 # --- Commands ---------------------------------------------------------------------------------------------------------
@@ -140,94 +125,12 @@ def _command(module: str, *words: object) -> int | None:
         return main()
 
 
-def _each(run: Callable[[Checkout, Path], int | None], checkout: Checkout, pattern: str) -> int:
-    """For each folder that was there; those after a failure as well, since they are other jobs."""
-    folders = sorted({Path(name).parent for name in checkout.right if Path(name).match(pattern)})
-    assert folders, pattern
-    first: BaseException | None = None
-    for folder in folders:
-        try:
-            run(checkout, folder)
-        except (errors.BenchError, OSError, SystemExit, Again) as error:
-            first = first or error
-    if first is not None:
-        raise first
-    return 0
-
-
-def _record(checkout: Checkout, path: Path) -> Any:
-    """What Snakemake knows of a job, without reading what the job left: from the record as it was."""
-    return json.loads(checkout.right[path.as_posix()])
-
-
-def _train(checkout: Checkout) -> int | None:
-    from methods import adapters
-
-    def one(checkout: Checkout, folder: Path) -> int | None:
-        spec = _record(checkout, folder / "run.json")["spec"]
-        return _command("methods.train", "--spec", json_text(spec), "--out", folder)
-
-    def train(_spec: object, run: Any, _stop: object) -> None:
-        run.open()
-        raise Again
-
-    adapter = mock.Mock(train=train)
-    with mock.patch.object(adapters, "adapter", return_value=adapter), mock.patch("signal.signal"):
-        return _each(one, checkout, "results/*/runs/*/*/*/run.json")
-
-
-def _generate(checkout: Checkout) -> int | None:
-    import evals.generate
-
-    def one(checkout: Checkout, folder: Path) -> int | None:
-        record = _record(checkout, folder / "samples.json")
-        model = Path(record["model"])
-        made = (
-            model / "base.json" if (model / "base.json").as_posix() in checkout.right else model.parents[1] / "run.json"
-        )
-        data = Path(next(iter(record["benchmarks"].values()))["data"]["file"]).parent
-        return _command(
-            "evals.generate", "--model", model, "--record", made, "--benchmarks", *record["benchmarks"],
-            "--data", data, "--seed", record["seed"], "--out", folder,
-        )  # fmt: skip
-
-    with mock.patch.object(evals.generate, "_fill", side_effect=Again):
-        return _each(one, checkout, "results/*/samples/*/*/*/*/samples.json")
-
-
-def _grade(checkout: Checkout) -> int | None:
-    from evals.grading.grader import Grader
-
-    def one(checkout: Checkout, folder: Path) -> int | None:
-        samples = Path(folder.as_posix().replace("/grades/", "/samples/"))
-        record = _record(checkout, samples / "samples.json")
-        data = Path(next(iter(record["benchmarks"].values()))["data"]["file"]).parent
-        return _command("evals.grade", "--samples", samples, "--data", data, "--out", folder)
-
-    with mock.patch.object(Grader, "grade", side_effect=Again):
-        return _each(one, checkout, "results/*/grades/*/*/*/*/grades.json")
-
-
 def _score(checkout: Checkout) -> int | None:
-    tree = _planned(checkout)
+    tree = Tree(checkout.root)
     return _command(
         "evals.score", "--results", checkout.root, "--checkpoints", *(c.path for c in tree.checkpoints),
         "--benchmarks", *(entry["key"] for entry in tree.benchmarks), "--out", checkout.root / "scores.csv",
     )  # fmt: skip
-
-
-def _planned(checkout: Checkout) -> Tree:
-    """The plan as it was: Snakemake hands it to the commands from the configuration."""
-    tree = Tree(checkout.root)
-    tree.matrix = _record(checkout, checkout.root / "matrix.json")
-    return tree
-
-
-def _build(checkout: Checkout) -> int | None:
-    data = [Path(name).parent for name in checkout.right if Path(name).match("results/cache/benchmarks/*.jsonl")]
-    return _command(
-        "report.build", "--results", checkout.root, *(("--data", data[0]) if "grade" in checkout.readers else ())
-    )
 
 
 def _on_tree(module: str, *words: str) -> Callable[[Checkout], int | None]:
@@ -235,16 +138,11 @@ def _on_tree(module: str, *words: str) -> Callable[[Checkout], int | None]:
 
 
 READERS: dict[str, Callable[[Checkout], int | None]] = {
-    "train": _train,
-    "generate": _generate,
-    "grade": _grade,
     "score": _score,
     "table": _on_tree("report.table", "--table", "1"),
     "show": _on_tree("report.show", "table1"),
-    "figure": _on_tree("report.figure", "--figure", "figure2"),
     "convergence": _on_tree("report.convergence"),
-    "claims": _on_tree("paper.claims.__main__"),
-    "page": _build,
+    "page": _on_tree("report.build"),
     "manifest": _on_tree("report.provenance.manifest"),
     "verify": _on_tree("report.verify"),
 }
@@ -255,42 +153,31 @@ READERS: dict[str, Callable[[Checkout], int | None]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Files of one kind, and the commands that read them. `verify` reads all results, and comes last always."""
+    """Files of one kind, and the commands that read them. `verify` reads all results and always comes last."""
 
     name: str
     patterns: tuple[str, ...]  # for Path.match, below the checkout
     readers: tuple[str, ...]
-    result: bool = True  # verify must see every damage
-    maker: str = ""  # what Snakemake starts when the file is gone, before any of its readers
 
 
 TREE = "results/*/"
 RUN = TREE + "runs/*/*/*/"
-CACHE = "results/cache/"
+OF_CHECKPOINT = "*/*/*/*/"
 KINDS = (
     Kind("plan", (TREE + "matrix.json",), ("table", "show", "page")),
-    Kind("run record", (RUN + "run.json",), ("train", "generate", "convergence", "page"), maker="train"),
-    Kind("curve", (RUN + "curve.csv",), ("train", "figure", "convergence"), maker="train"),
-    Kind("checkpoint", (RUN + "checkpoints/*/*",), ("train", "generate")),
-    Kind("copies to restore from", (RUN + "state/run.json*", RUN + "state/curve.csv"), ("train",), result=False),
-    Kind("identity of a run", (RUN + "state/identity.json*",), ("train",), result=False),
-    Kind("base model", (CACHE + "models/*/*",), ("train", "generate")),
-    Kind("training prompts", (CACHE + "prompts/*.jsonl",), ("train",)),
-    Kind("benchmark", (CACHE + "benchmarks/*.jsonl",), ("generate", "grade", "page")),
-    # Of no result, and without it its file is somebody's own.
-    Kind("hash beside prompts", (CACHE + "prompts/*.sha256",), ("train",), result=False),
-    Kind("hash beside a benchmark", (CACHE + "benchmarks/*.sha256",), ("generate", "grade"), result=False),
-    Kind("samples record", (TREE + "samples/*/*/*/*/samples.json",), ("generate", "grade", "page"), maker="generate"),
-    Kind("samples", (TREE + "samples/*/*/*/*/*.parquet",), ("generate", "grade", "page"), maker="generate"),
-    Kind("kept samples", (TREE + "samples/*/*/*/*/.work/*/*",), ("generate",), result=False),
-    Kind("grades record", (TREE + "grades/*/*/*/*/grades.json",), ("grade", "score", "page"), maker="grade"),
-    Kind("grades", (TREE + "grades/*/*/*/*/*.parquet",), ("grade", "score", "table", "page"), maker="grade"),
-    Kind("scores", (TREE + "scores.csv*",), ("table", "claims", "page"), maker="score"),
+    Kind("run record", (RUN + "run.json",), ("convergence", "page")),
+    Kind("curve", (RUN + "curve.csv",), ("convergence",)),
+    Kind("checkpoint", (RUN + "checkpoints/*/*",), ()),
+    Kind("base model", ("results/cache/models/*/*",), ()),
+    Kind("samples record", (TREE + f"samples/{OF_CHECKPOINT}samples.json",), ("page",)),
+    Kind("samples", (TREE + f"samples/{OF_CHECKPOINT}*.parquet",), ("page",)),
+    Kind("grades record", (TREE + f"grades/{OF_CHECKPOINT}grades.json",), ("score", "page")),
+    Kind("grades", (TREE + f"grades/{OF_CHECKPOINT}*.parquet",), ("score", "table", "page")),
+    Kind("scores", (TREE + "scores.csv*",), ("table", "page")),
     Kind("table", (TREE + "tables/table1.*",), ("show", "page")),
     Kind("figure", (TREE + "figures/figure2.*",), ("page",)),
     Kind("convergence", (TREE + "figures/convergence*",), ("page",)),
     Kind("claims", (TREE + "claims.*",), ("page",)),
-    Kind("audit", (TREE + "paper/*",), ("page",)),
     Kind("page", (TREE + "report.html", TREE + "report.sha256"), ()),
     Kind("responses of the page", (TREE + "report.data/*",), ()),
     Kind("manifest", (TREE + "manifest.json",), ()),
@@ -377,14 +264,13 @@ class Fault:
     said: str
 
 
-def faults(checkout: Checkout, most: int, *, skip: Sequence[str] = ()) -> Iterator[Fault]:
+def faults(checkout: Checkout, most: int) -> Iterator[Fault]:
     """So many faults, in an order that takes each kind with each damage once before any twice."""
     paths = {
         kind: sorted(
             n for n in checkout.right if any(Path(n).match(p) and n.count("/") == p.count("/") for p in kind.patterns)
         )
         for kind in KINDS
-        if kind.name not in skip
     }
     for kind, found in paths.items():
         if not found:
@@ -410,8 +296,7 @@ def _fault(checkout: Checkout, kind: Kind, name: str, damage: str, same_kind: Se
     ]  # fmt: skip
     results: list[tuple[str, str, str]] = []
     state = checkout.draw.getstate()
-    readers = (kind.maker,) if damage == "removed" and kind.maker else kind.readers
-    for reader in [*(reader for reader in readers if reader in checkout.readers), "verify"]:
+    for reader in (*kind.readers, "verify"):
         checkout.draw.setstate(state)  # the same damage for each
         if not DAMAGES[damage](path, checkout.draw, others):
             checkout.restore()
@@ -419,7 +304,7 @@ def _fault(checkout: Checkout, kind: Kind, name: str, damage: str, same_kind: Se
         checkout.keep_time(name)
         damaged = checkout.now()
         ended = checkout.run(reader)
-        came = _outcome(checkout, kind, name, reader, ended, damaged)
+        came = _outcome(checkout, name, reader, ended, damaged)
         now = checkout.now()
         other_files = [n for n in damaged.keys() | now.keys() if damaged.get(n) != now.get(n)]
         said = f"{ended.failure or ended.said}{len(other_files)} files changed: {', '.join(sorted(other_files)[:4])}"
@@ -429,16 +314,11 @@ def _fault(checkout: Checkout, kind: Kind, name: str, damage: str, same_kind: Se
     return Fault(kind, name, damage, outcome, by, said)
 
 
-def _outcome(checkout: Checkout, kind: Kind, name: str, reader: str, ended: Ended, damaged: dict[str, bytes]) -> str:
+def _outcome(checkout: Checkout, name: str, reader: str, ended: Ended, damaged: dict[str, bytes]) -> str:
     after = checkout.now()
-    # What the command may write; a samples file and what `generate` keeps of it may be one file.
-    mine = {name} | {n for n in checkout.right if damaged.get(n) != checkout.right[n]}
-    gone = checkout.right.keys() - after.keys() - mine
     if ended.failure:
         return "traceback"
-    if ended.again:  # into the folder of its output: what lies there is replaced
-        return "lost" if any(not n.startswith(_job(name)) for n in gone) else "made again"
-    if gone:
+    if checkout.right.keys() - after.keys() - {name}:
         return "lost"
     if ended.code:
         lines = [line for line in ended.said.splitlines() if line.startswith("error: ")]
@@ -447,20 +327,9 @@ def _outcome(checkout: Checkout, kind: Kind, name: str, reader: str, ended: Ende
         if not right_code or (reader != "verify" and len(lines) != 1) or not _names(told, name):
             return "traceback"
         return "named"
-    other_output = {n for n in checkout.right.keys() - mine if after[n] != checkout.right[n]}
-    if other_output or (set(after) - set(checkout.right) - {name}):
-        return "silent"
-    if all(after.get(n) == checkout.right[n] for n in mine):
-        return "made again"
-    if reader == "verify" and kind.result:
-        return "silent"
-    return "harmless"
-
-
-def _job(name: str) -> str:
-    """The folder of the job that made a file: of a run, of an evaluation."""
-    parts = name.split("/")
-    return "/".join(parts[: {"runs": 6, "samples": 7, "grades": 7}.get(parts[2], 3)])
+    # A command may write the damaged file again, as it was; every other file must be as it was.
+    rewritten = {n for n, content in after.items() if content != checkout.right.get(n) and damaged.get(n) != content}
+    return "silent" if rewritten or reader == "verify" else "harmless"
 
 
 def _names(said: str, name: str) -> bool:
@@ -473,54 +342,3 @@ def _names(said: str, name: str) -> bool:
     pairs = {"samples/": "grades/", "grades/": "samples/"}
     places += [pairs[kind] + place.removeprefix(kind) for place in places for kind in pairs if place.startswith(kind)]
     return any(place in said for place in places)
-
-
-def table(found: Sequence[Fault]) -> list[str]:
-    """Markdown: one line per kind with its faults by outcome."""
-    lines = ["| damaged file | faults | " + " | ".join(WORST_FIRST) + " |", "|---|" + "---|" * (len(WORST_FIRST) + 1)]
-    for kind in KINDS:
-        counts = Counter(fault.outcome for fault in found if fault.kind is kind)
-        if counts:
-            cells = " | ".join(str(counts[outcome]) for outcome in WORST_FIRST)
-            lines.append(f"| {kind.name} | {counts.total()} | {cells} |")
-    counts = Counter(fault.outcome for fault in found)
-    cells = " | ".join(f"{counts[outcome]}" for outcome in WORST_FIRST)
-    return [*lines, f"| all | {counts.total()} | {cells} |"]
-
-
-def damages(found: Sequence[Fault]) -> list[str]:
-    return [f"{count:6d}  {name}" for name, count in Counter(fault.damage for fault in found).most_common()]
-
-
-def run(folder: Path, scale: str, most: int, seed: int) -> list[Fault]:
-    """So many faults in a checkout with a finished tree, printed with their table; those that must not be, at once."""
-    began = time.monotonic()
-    checkout = Checkout(folder, scale, tuple(READERS), random.Random(seed))
-    checkout.settle()
-    found = []
-    for fault in faults(checkout, most):
-        found.append(fault)
-        if fault.outcome in BAD:
-            print(f"{fault.outcome}: {fault.path}: {fault.damage}: {fault.by}: {fault.said[-800:]}", flush=True)
-        if len(found) % 20 == 0:
-            print(f"{len(found)} faults, {time.monotonic() - began:.0f} s", flush=True)
-    print("\n".join([*table(found), *damages(found)]))
-    print(f"{len(found)} faults at rest, seed {seed}, {time.monotonic() - began:.0f} s", flush=True)
-    return found
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--checkout", type=Path, required=True, help="a copy of results/ of a finished tree: its parent"
-    )
-    parser.add_argument("--scale", default="small")
-    parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    found = run(given.checkout, given.scale, given.faults, given.seed)
-    return int(any(fault.outcome in BAD for fault in found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
-"""The quick matrix under random faults: `python -m tests.soak --minutes 30 [--at-rest 160] [--seed 1] [--small]`.
+"""The quick matrix under random faults: `python -m tests.soak --minutes 30 [--seed 1] [--small]`.
 
-Runs the matrix once undisturbed to its manifest. First, if asked, faults at rest (`tests.at_rest`). Then the matrix
+Runs the matrix once undisturbed to its manifest. Then the matrix
 again and again to Table 1 while it kills, stops and damages what it can reach, each time until Snakemake says that all
 is done. Prints what was injected, jobs lost (expected results that are missing), cells of scores, tables and curves,
 times apart, that differ from the undisturbed run, and logs with a traceback. Exit code 1 if any.
@@ -230,7 +230,6 @@ def tracebacks(folder: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.0, help="after which no fault is injected any more")
-    parser.add_argument("--at-rest", type=int, default=0, metavar="N", help="faults in the finished tree, before that")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="two short runs instead of the quick matrix")
     given = parser.parse_args()
@@ -241,19 +240,13 @@ def main() -> int:
         world = World(clone(Path(place) / "clone"), words, random.Random(given.seed))
         shutil.copy(OVER_SMALL, world.folder / OVER_SMALL)
         rounds, lost, differing, sofar = 0, 0, 0, "no faults"
-        found: list[at_rest.Fault] = []
         try:
-            world.start("all" if given.at_rest else TARGET)
+            world.start(TARGET)
             assert world.runner is not None
             if world.runner.wait():
                 sys.exit(f"error: the undisturbed run failed:\n{(world.folder / 'log').read_text()[-3000:]}")
             right, wanted = cells(world.results), expected(world.results)
             print(f"undisturbed: {len(wanted)} results, {time.monotonic() - began:.0f} s", flush=True)
-            if given.at_rest:
-                copy = Path(place) / "at-rest"
-                copy.mkdir()  # -a: two names of one file stay that
-                subprocess.run(["cp", "-a", str(world.folder / "results"), str(copy)], check=True)
-                found = at_rest.run(copy, world.scale, given.at_rest, given.seed)
             until = time.monotonic() + 60 * given.minutes
             while time.monotonic() < until:
                 round_of_faults(world, until)
@@ -271,8 +264,8 @@ def main() -> int:
     for name, count in world.injected.most_common():
         print(f"{count:6d}  {name}")
     print(f"{rounds} rounds of {len(wanted)} results and {len(right)} cells: {sofar}, {broken} logs with a traceback")
-    print(f"{world.injected.total() + len(found)} faults, seed {given.seed}, {time.monotonic() - began:.0f} s")
-    return int(bool(lost or differing or broken or any(fault.outcome in at_rest.BAD for fault in found)))
+    print(f"{world.injected.total()} faults, seed {given.seed}, {time.monotonic() - began:.0f} s")
+    return int(bool(lost or differing or broken))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m benchmarks.atlas`: run every framework's own loss code on the same batches, and compare with ours.
 
-Writes docs/atlas.csv, one line for each framework and name, and says what moved since the kept file; then
-`python -m report.docs.atlas` writes the page. `--only NAME` runs one framework and keeps the others' lines.
+Writes docs/notebook/atlas.csv, one line for each framework and name, and prints what moved since the kept file; the
+page beside it is written by hand. `--only NAME` runs one framework and keeps the others' lines.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from records import errors
 from records.errors import BenchError, Parser, unknown
 from records.files import read_csv, read_json, read_yaml, to_csv, write_text
 from records.provenance import ROOT
-from report.docs.atlas import COLUMNS
-from report.docs.atlas import CSV as KEPT
 
+KEPT = ROOT / "docs" / "notebook" / "atlas.csv"
+COLUMNS = ("name", "framework", "function", "verdict", "apart", "differs", "batches", "defaults", "note")
 HERE = Path(__file__).parent
 DECLARED = HERE / "frameworks.yaml"
 RUNNER_SECONDS = 300  # importing a trainer takes most of a minute on a busy machine

@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from records import used_code
 from records.errors import ConfigError, Parser
+
+if TYPE_CHECKING:
+    from paper.claims.claims import Margin
+    from paper.claims.entries import Entry
+
+DATA = ("paper/pages/claims.md",)
+
+
+def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
+    """docs/claims.md: how verdicts come about (`paper/pages/claims.md`), and the ledger of the printed numbers."""
+    from paper.claims.entries import MEANING, figure, short_verdict, table
+    from records.files import read_text
+    from records.provenance import ROOT
+
+    meanings = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
+    counts = Counter(entry.verdict for entry in printed)
+    count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
+    limits = [(name, f"{each.around:g} ± {each.within:g}", each.why) for name, each in margins.items()]
+    rows = [
+        # beside a formula's verdict: what it was evaluated on and how large the error is
+        (e.id, short_verdict(e), figure(e), e.tested, e.reason or (e.how if e.level == "policy" else ""))
+        for e in printed
+    ]
+    parts = {
+        "VERDICTS": meanings,
+        "MARGINS": table(("measure", "margin", "why"), limits),
+        "COUNT": f"{len(printed)} claims: {count}",
+    }
+    text = read_text(ROOT / DATA[0], "the page of claims")
+    for word, part in parts.items():
+        text = text.replace(word, part)
+    return f"{text}\n{table(('claim', 'verdict', 'estimate', 'of', 'why'), rows)}\n"
 
 
 def main() -> None:
@@ -17,7 +51,7 @@ def main() -> None:
     if not (args.results or args.page):
         raise ConfigError("command line: give --results, --page or both")
 
-    from paper.claims import entries, ledger, render
+    from paper.claims import entries, ledger
     from paper.claims.claims import read_margins
     from records import digests
     from records.files import write_text
@@ -26,14 +60,14 @@ def main() -> None:
     tree = open_tree(args.results) if args.results else None
     printed = ledger.printed_entries()
     if args.page:
-        write_text(args.page, render.paper_page(printed, read_margins()))
+        write_text(args.page, paper_page(printed, read_margins()))
         print(args.page)
     if tree:
         ours = ledger.run_entries(tree)
         title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
         paths = tree.root / "claims.csv", tree.root / "claims.md"
         write_text(paths[0], entries.to_text([*printed, *ours]))
-        write_text(paths[1], render.results_page([*printed, *ours], title, note))
+        write_text(paths[1], entries.results_page([*printed, *ours], title, note))
         digests.write_list(tree.layout.sums("claims"), paths)
         counts = Counter(entry.verdict for entry in ours)
         summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())

@@ -1,11 +1,11 @@
-"""One verdict on one claim (`Entry`), and claims.csv: the file that claims.md and the page read.
+"""One verdict on one claim (`Entry`), claims.csv that holds them, and claims.md that shows them.
 
 Imports nothing that computes verdicts, so that rendering stays cheap and cannot judge again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -193,3 +193,80 @@ def _settings(entry: Entry) -> str:
     if entry.variant:
         return f"{entry.variant} ({rate})" if rate else entry.variant
     return rate
+
+
+# claims.md of a results tree.
+
+SHORT = {"not testable at this scale": "not testable here"}  # verdicts as table cells
+
+RESULTS_HEAD = """Each line is one testable sentence of the paper. "Printed" asks whether the paper's own numbers put it
+outside chance; "runs" asks the same of the runs of this scale, under each learning rate apart. Where tiny models stand
+in for the paper's, the statement that is tested is about the tiny models, and no verdict on it is a verdict on the
+paper.
+
+Supported and contradicted need a 95 % interval that excludes the null, after Holm's correction over the claims of a
+family. "Equal within the margin" needs a 95 % interval inside the margin that stands beside it. Undecided is no
+evidence of equality: beside it stands how far the truth can lie on the claimed side, and the smallest difference that
+would have been found. A claim about several models has a verdict over models, and one from the main model alone."""
+
+
+def results_page(entries: Sequence[Entry], title: str, note: str) -> str:
+    """claims.md of a results tree, with links to the runs beside it.
+
+    title, note: what the results are and what they can show, as the configuration says it.
+    """
+    printed = [entry for entry in entries if entry.ledger == "paper"]
+    ours = [entry for entry in entries if entry.ledger == "ours"]
+    sections = ["# Claims", f"{title}. {note}".strip(), RESULTS_HEAD, _summary(printed, ours)]
+    for claim in printed:
+        quote = " ".join(claim.quote.split())
+        sections += [f"### {claim.id}", _answer(claim, "Printed")]
+        for entry in ours:
+            if entry.id == claim.id:
+                sections.append(_answer(entry, _capital(setting(entry))))
+        sections.append(f"> {quote}\n>\n> {claim.where}")
+    return "\n\n".join(sections) + "\n"
+
+
+def _summary(printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
+    """One row per claim: its verdict in print, under each training setting, and under other readings."""
+    settings = list(dict.fromkeys(setting(entry) for entry in ours if entry.reading is None))
+    rows = []
+    for claim in printed:
+        verdicts = {setting(entry): short_verdict(entry) for entry in ours if entry.id == claim.id}
+        readings = [f"{name}: {verdict}" for name, verdict in verdicts.items() if name not in settings]
+        link = f"[{claim.id}](#{claim.id.replace('.', '')})"
+        rows.append((link, short_verdict(claim), *(verdicts.get(name, "") for name in settings), "; ".join(readings)))
+    return table(("claim", "printed", *(f"runs, {name}" for name in settings), "runs, other readings"), rows)
+
+
+def _answer(entry: Entry, source: str) -> str:
+    """What one source of numbers says about a claim, in a few lines."""
+    lines = [f"**{source}: {shown_verdict(entry)}.** {entry.statement}"]
+    if entry.estimate is not None:
+        corrected = "" if entry.p_holm is None else f", p {entry.p_holm:.2g} after Holm over {entry.tests}"
+        null = f"{amount(entry.null, entry.unit)} (claimed {entry.claimed})"
+        equal = f", {margin(entry)}" if margin(entry) else ""
+        lines.append(f"{entry.tested}: {figure(entry)} against {null}{equal}{corrected}.")
+        lines.append(f"Level {entry.level}: {entry.how}.")
+    if entry.reason and entry.reason not in entry.how:
+        lines.append(f"{_capital(entry.reason)}.")
+    if entry.placebo:
+        lines.append(f"Placebo rewards: {entry.placebo}.")
+    if any(run.startswith("runs/") for run in entry.runs):
+        links = [f"[{run.removeprefix('runs/')}]({run}/run.json)" for run in entry.runs]
+        lines.append(f"Runs: {', '.join(links)}.")
+    return "  \n".join(lines)
+
+
+def short_verdict(entry: Entry) -> str:
+    return SHORT.get(entry.verdict, shown_verdict(entry))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
-from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_paired_sds
+from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
@@ -139,14 +140,10 @@ class Runs:
     def difference(
         self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
     ) -> Contrast:
-        pairs = self._pairs(left, right)
-        differences: dict[str, dict[int, float]] = {}
-        for a, run_a, b, run_b in _paired_runs(pairs):
-            value_a = self._figure(run_a, a, measure, column)
-            value_b = self._figure(run_b, b, measure, column)
-            differences.setdefault(a.model, {})[run_a.seed] = value_a - times * value_b
+        pairs = self.pairs(left, right)
+        differences = _differences(pairs, lambda run, arm: self.figure(run, arm, measure, column), times)
         unit, low, top = unit_and_range(measure)
-        what = f"{_titles(pairs, '−' if times == 1 else f'− {times:g} ×')}, {self._name(measure, column)}"
+        what = f"{_titles(pairs, '−' if times == 1 else f'− {times:g} ×')}, {self.name(measure, column)}"
         bounds = low - times * top - null, top - times * low - null
         contrast = over_runs(what, differences, null=null, unit=unit, bounds=bounds, runs=_used(pairs))
         if contrast.n == 1 and measure == SCORE:
@@ -159,21 +156,21 @@ class Runs:
         A run of the left side that never gets there counts as if it did one rollout after its last. The true ratio is
         then larger than the one given.
         """
-        pairs = self._pairs(left, right)
+        pairs = self.pairs(left, right)
         logs: dict[str, dict[int, float]] = {}
         late: list[str] = []
-        for a, run_a, b, run_b in _paired_runs(pairs):
-            value_b = self._figure(run_b, b, measure)  # raises when b never gets there: nothing to be reached
-            measures_a = self._finished(run_a)
+        for a, run_a, b, run_b in paired_runs(pairs):
+            value_b = self.figure(run_b, b, measure)  # raises when b never gets there: nothing to be reached
+            measures_a = self.finished(run_a)
             if measure in ROLLOUTS_UNTIL and measures_a.values[measure] is None:
                 value_a = (measures_a.planned or 0) + 1.0  # the smallest number that the run does not rule out
                 late.append(folder(run_a))
             else:
-                value_a = self._figure(run_a, a, measure)
+                value_a = self.figure(run_a, a, measure)
             if min(value_a, value_b) <= 0:
-                raise Gap(f"{folder(run_a)}: {self._name(measure)} of 0: no ratio", planned=True)
+                raise Gap(f"{folder(run_a)}: {self.name(measure)} of 0: no ratio", planned=True)
             logs.setdefault(a.model, {})[run_a.seed] = math.log(value_a / value_b)
-        what = f"{_titles(pairs, 'over')}, {self._name(measure)}"
+        what = f"{_titles(pairs, 'over')}, {self.name(measure)}"
         unbounded = (-math.inf, math.inf)
         contrast = over_runs(what, logs, null=math.log(null), unit="", bounds=unbounded, runs=_used(pairs))
         contrast = contrast.map(math.exp, "ratio")
@@ -188,19 +185,19 @@ class Runs:
         values: dict[str, dict[int, list[float]]] = {}
         for arm in arms:
             for run in arm.runs:
-                values.setdefault(arm.model, {}).setdefault(run.seed, []).append(self._figure(run, arm, measure))
+                values.setdefault(arm.model, {}).setdefault(run.seed, []).append(self.figure(run, arm, measure))
         means = {model: {s: math.fsum(v) / len(v) for s, v in seeds.items()} for model, seeds in values.items()}
         unit, low, top = unit_and_range(measure)
-        what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self._name(measure)}"
+        what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self.name(measure)}"
         return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
-        pairs = self._pairs(steadier, than)
+        pairs = self.pairs(steadier, than)
         values: dict[str, list[tuple[float, float]]] = {}
-        for a, run_a, b, run_b in _paired_runs(pairs):
-            both = self._figure(run_a, a, measure, column), self._figure(run_b, b, measure, column)
+        for a, run_a, b, run_b in paired_runs(pairs):
+            both = self.figure(run_a, a, measure, column), self.figure(run_b, b, measure, column)
             values.setdefault(a.model, []).append(both)
-        what = f"sd over seeds, {_titles(pairs, 'over')}, {self._name(measure, column)}"
+        what = f"sd over seeds, {_titles(pairs, 'over')}, {self.name(measure, column)}"
         return ratio_of_paired_sds(what, list(values.values()), runs=_used(pairs))
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
@@ -209,7 +206,7 @@ class Runs:
         rewards: dict[int, float] = {}
         last = 0
         for run in arm.runs:
-            self._finished(run)
+            self.finished(run)
             curve = read_curve(self.tree.layout.run(run) / "curve.csv")
             # A running mean, because the reward of one rollout is 0 by chance now and then.
             reward = _known(curve.series(["reward"], "first")[:by])
@@ -223,7 +220,7 @@ class Runs:
         """One seed: what the problems say about these two checkpoints. No p: that is no test of two methods."""
         from evals.score import difference_of_scores
 
-        ((a, run_a, b, run_b),) = _paired_runs(pairs)
+        ((a, run_a, b, run_b),) = paired_runs(pairs)
         if a.step is None or b.step is None or (run_a, a.step) == (run_b, b.step):
             return contrast  # a checkpoint minus itself is 0 by construction
         checkpoints = Checkpoint(run_a, a.step), Checkpoint(run_b, b.step)
@@ -268,7 +265,7 @@ class Runs:
             raise self._absent(listed(rows))
         return arms
 
-    def _pairs(self, left: Rows, right: Rows) -> list[tuple[Arm, Arm]]:
+    def pairs(self, left: Rows, right: Rows) -> list[tuple[Arm, Arm]]:
         """The arms of both sides, model by model, where this scale has both. Raises `Gap` when it has no pair."""
         both = [(self._arm(a), self._arm(b)) for a, b in zip(listed(left), listed(right), strict=True)]
         pairs = [(a, b) for a, b in both if a and b]
@@ -281,7 +278,7 @@ class Runs:
 
     # The figures of those runs.
 
-    def _finished(self, run: Run) -> learning_curves.RunMeasures:
+    def finished(self, run: Run) -> learning_curves.RunMeasures:
         """Raises `Gap` for a run that is planned and not there yet."""
         if run not in self._measures:
             measures = learning_curves.measure_run(self.tree, run)
@@ -290,17 +287,17 @@ class Runs:
             self._measures[run] = measures
         return self._measures[run]
 
-    def _figure(self, run: Run, arm: Arm, measure: str, column: str = AVERAGE) -> float:
+    def figure(self, run: Run, arm: Arm, measure: str, column: str = AVERAGE) -> float:
         """A measure of a run, or its score in a column. Raises `Gap` when there is none."""
         if measure == SCORE:
             return self._score(run, arm.step, column)
-        measures = self._finished(run)
+        measures = self.finished(run)
         if measure in EXTRAS:
             value = EXTRAS[measure].of(read_curve(self.tree.layout.run(run) / "curve.csv"))
         else:
             value = measures.values[measure]
         if value is None:
-            raise Gap(f"{folder(run)}: {self._name(measure)}: {measures.why.get(measure, 'not defined')}")
+            raise Gap(f"{folder(run)}: {self.name(measure)}: {measures.why.get(measure, 'not defined')}")
         return value
 
     def _score(self, run: Run, step: int | None, column: str) -> float:
@@ -323,10 +320,67 @@ class Runs:
             raise Gap(f"not part of this scale: {HEADINGS[column]}", planned=False)
         return str(benchmark["key"])
 
-    def _name(self, measure: str, column: str = AVERAGE) -> str:
+    def name(self, measure: str, column: str = AVERAGE) -> str:
         if measure == SCORE:
             return HEADINGS[AVERAGE] if column == AVERAGE else self._benchmark(column)
         return measure.replace("_", " ") if measure in EXTRAS else learning_curves.MEASURES[measure].title
+
+
+class Excess(Runs):
+    """A `Source` whose contrasts are those under the true reward minus those under a placebo, against 0.
+
+    They are paired by seed where both have the same seeds, otherwise taken as two samples, which loses no seed. Only
+    models that the placebo was trained on count, with all their seeds. Raises `Gap` where a run is missing.
+    """
+
+    def __init__(self, true: Runs, placebo: str):
+        super().__init__(true.tree, true.paper, variant=placebo, instead=true.instead, only=true.only)
+        self.true = true
+
+    def difference(
+        self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
+    ) -> Contrast:
+        def figure(source: Runs, run: Run, arm: Arm) -> float:
+            return source.figure(run, arm, measure, column)
+
+        unit, low, top = unit_and_range(measure)
+        return self._excess(left, right, figure, self.name(measure, column), unit, 2 * (top - low))
+
+    def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
+        """A run that never reaches something counts as one rollout after its last, on either side."""
+
+        def figure(source: Runs, run: Run, arm: Arm) -> float:
+            measures = source.finished(run)
+            if measure in ROLLOUTS_UNTIL and measures.values[measure] is None:
+                return math.log((measures.planned or 0) + 1)
+            value = source.figure(run, arm, measure)
+            if value <= 0:
+                raise Gap(f"{folder(run)}: {self.name(measure)} of 0: no ratio")
+            return math.log(value)
+
+        return self._excess(left, right, figure, self.name(measure), "log ratio", math.inf)
+
+    def _excess(
+        self, left: Rows, right: Rows, figure: Callable[[Runs, Run, Arm], float], name: str, unit: str, reach: float
+    ) -> Contrast:
+        pairs = self.pairs(left, right)
+        models = {arm.model for arm, _ in pairs}
+        true_pairs = [pair for pair in self.true.pairs(left, right) if pair[0].model in models]
+        if {arm.model for arm, _ in true_pairs} != models:
+            raise Gap(f"not part of this scale: the true reward of every run of {self.variant}", planned=False)
+        true = _differences(true_pairs, partial(figure, self.true))
+        placebo = _differences(pairs, partial(figure, self))
+        runs = list(dict.fromkeys([*_used(true_pairs), *_used(pairs)]))
+        titles = " − ".join(arm.title for arm in true_pairs[0])
+        what = f"{titles}, {name}, the true reward's minus that of {self.variant}"
+        if len(models) == 1:
+            (model,) = models
+            if true[model].keys() != placebo[model].keys():
+                return of_two_samples(what, true[model], placebo[model], unit=unit, reach=reach, runs=runs)
+            excess = {model: {seed: true[model][seed] - placebo[model][seed] for seed in true[model]}}
+        else:  # the unit is the model
+            excess = {model: {0: fmean(true[model].values()) - fmean(placebo[model].values())} for model in models}
+        return over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
 
 
 def folder(run: Run) -> str:
@@ -338,7 +392,7 @@ def _folders(arms: Sequence[Arm]) -> list[str]:
     return [folder(run) for arm in arms for run in arm.runs]
 
 
-def _paired_runs(pairs: Pairs) -> Iterator[tuple[Arm, Run, Arm, Run]]:
+def paired_runs(pairs: Pairs) -> Iterator[tuple[Arm, Run, Arm, Run]]:
     """Runs of both sides with the same seed. Raises `Gap` where a model has none."""
     for a, b in pairs:
         runs_b = {run.seed: run for run in b.runs}
@@ -349,9 +403,17 @@ def _paired_runs(pairs: Pairs) -> Iterator[tuple[Arm, Run, Arm, Run]]:
             yield a, run_a, b, run_b
 
 
+def _differences(pairs: Pairs, figure: Callable[[Run, Arm], float], times: float = 1.0) -> dict[str, dict[int, float]]:
+    """A figure of the left side minus `times` that of the right, by model and seed."""
+    found: dict[str, dict[int, float]] = {}
+    for a, run_a, b, run_b in paired_runs(pairs):
+        found.setdefault(a.model, {})[run_a.seed] = figure(run_a, a) - times * figure(run_b, b)
+    return found
+
+
 def _titles(pairs: Pairs, between: str) -> str:
     return f"{pairs[0][0].title} {between} {pairs[0][1].title}"
 
 
 def _used(pairs: Pairs) -> list[str]:
-    return list(dict.fromkeys(folder(run) for _, run_a, _, run_b in _paired_runs(pairs) for run in (run_a, run_b)))
+    return list(dict.fromkeys(folder(run) for _, run_a, _, run_b in paired_runs(pairs) for run in (run_a, run_b)))

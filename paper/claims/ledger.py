@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paper import printed
-from paper.claims import placebo
 from paper.claims.claims import NEEDS, Claim, Margin, Question, read_claims, with_arms
 from paper.claims.contrast import Contrast, Gap
-from paper.claims.entries import Entry, Verdict, amount
+from paper.claims.entries import NO_RUN, Entry, Verdict, amount
 from paper.claims.from_print import Prints
-from paper.claims.from_runs import Runs
-from paper.claims.tests import KINDS, Outcome, Side, Source, listed, rows_of
+from paper.claims.from_runs import ROLLOUTS_UNTIL, Excess, Runs
+from paper.claims.tests import KINDS, SCORE, Outcome, Side, Source, listed, rows_of
 from paper.printed import Paper
 from records.results_tree import Tree, plain
 
@@ -143,7 +142,7 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
     claims = read_claims() if claims is None else claims
     tiny = stands_in(tree)
     own_settings = Runs(tree, paper)
-    names = [name for name in tree.matrix.get("variants", {}) if not placebo.is_control(tree, name)]
+    names = [name for name in tree.matrix.get("variants", {}) if not is_control(tree, name)]
     variants = {name: Runs(tree, paper, variant=name) for name in names}
     rate = tree.matrix.get("training", {}).get("learning_rate")
     cases = []
@@ -255,14 +254,9 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
 
 def _held_against_placebos(entry: Entry, case: Case) -> Entry:
     """A supported claim about what is learnt stays so only if it beats every placebo that was trained."""
-    if not (isinstance(case.source, Runs) and isinstance(case.test, Question) and placebo.is_asked(case.test)):
+    if not (isinstance(case.source, Runs) and isinstance(case.test, Question) and learns(case.test)):
         return entry
-
-    def supported(outcome: Outcome) -> tuple[bool, Contrast]:
-        seen = direction(outcome)
-        return _verdict(seen, seen.p) == "supported", seen.contrast
-
-    said, why_not = placebo.unbeaten(case.source, case.test, supported)
+    said, why_not = unbeaten(case.source, case.test)
     if why_not is not None:
         return replace(entry, verdict="undecided", reason=why_not, placebo=said)
     return replace(entry, placebo=said)
@@ -354,3 +348,61 @@ def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
         else:
             reasons.append("would have found no distance that is possible here")
     return "; ".join(reasons)
+
+
+# Placebo rewards: an effect that a coin as reward shows too is no effect of the reward.
+#
+# A placebo of some settings is a variant that changes the reward besides them, and nothing else. A claim about what is
+# learnt, that one side's scores or rewards are above another's, is compared with each placebo that has runs of both
+# sides: the claim's own test must be supported (p below 5 %, interval on the claimed side) for the contrast under the
+# true reward minus the same contrast under the placebo, against 0. All placebos must be beaten, so their p need no
+# correction. Claims about a loss itself (clipped tokens, gradient norm, entropy) hold or fail under any reward.
+
+REWARD, STREAM = "reward", "stream"  # what controls change: keys of `changes` in matrix.json
+# Measures of what is learnt: scores, and the figures of a curve that are computed from its reward.
+LEARNT = (SCORE, "area", "final", *ROLLOUTS_UNTIL, "reward_falls", "reward_gain")
+# Kinds of test that set one side against another; their measure is the score where they name none.
+SIDED = ("difference_of_rows", "highest", "ordering", "rank", "convergence", "curve_ratio", "curve_mean_difference")
+
+
+def is_control(tree: Tree, variant: str) -> bool:
+    """Whether a variant is a control: claims are compared with it, and not judged under it."""
+    return bool({REWARD, STREAM} & _changes(tree, variant).keys())
+
+
+def placebos(tree: Tree, variant: str | None = None) -> list[str]:
+    """The placebo variants of the settings of `variant`; None: of the scale's own."""
+    settings = {} if variant is None else _changes(tree, variant)
+    found = {name: dict(_changes(tree, name)) for name in tree.matrix.get("variants", {})}
+    return [name for name, changes in found.items() if changes.pop(REWARD, None) is not None and changes == settings]
+
+
+def _changes(tree: Tree, variant: str) -> Mapping[str, Any]:
+    changes: Mapping[str, Any] = tree.matrix["variants"][variant].get("changes", {})
+    return changes
+
+
+def learns(question: Question) -> bool:
+    """Whether a claim says that one side learns more, or faster, than another."""
+    return question.kind in SIDED and question.arguments.get("measure", SCORE) in LEARNT
+
+
+def unbeaten(source: Runs, question: Question) -> tuple[str, str | None]:
+    """What the placebos of a supported claim show, and why it is not supported after all (None: it is)."""
+    beaten, lacking = [], []
+    for name in placebos(source.tree, source.variant):
+        try:
+            seen = direction(KINDS[question.kind](Excess(source, name), **question.arguments))
+        except Gap:
+            lacking.append(name)
+            continue
+        if _verdict(seen, seen.p) != "supported":
+            contrast = seen.contrast
+            value, low, high = (
+                "unknown" if x is None else f"{x:.3g}" for x in (contrast.value, contrast.low, contrast.high)
+            )
+            return f"not beyond {name}", f"{contrast.what}: {value} [{low}, {high}], not beyond the placebo"
+        beaten.append(name)
+    if not beaten:
+        return NO_RUN, None
+    return f"beats {', '.join(beaten)}" + (f"; no run of {', '.join(lacking)}" if lacking else ""), None

@@ -20,9 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper import sampler
 from paper.claims.contrast import Contrast
-from records.errors import unknown
+from records.errors import MissingInputError, unknown
+from records.files import read_csv
+from records.provenance import ROOT
+
+DATA = ("paper/sampler.csv",)
+SAMPLER = ROOT / DATA[0]  # `python -m benchmarks.sampler` writes it: bias and noise of gradients where samplers differ
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50
@@ -30,7 +34,6 @@ STEP = 1e-5  # of a small update: small against the logits, large against roundi
 TINY = 1e-30  # of complex steps, f'(x) = Im f(x + i h) / h: no difference of near numbers, exact to rounding
 EQUAL = 1e-9  # relative distance below which two sides are equal: far above rounding, far below any other distance
 CERTAIN = 0.9  # "pi -> 1" in the proof of Lemma 3.2
-BANDS = (0.0, 1e-4, 1e-3, 1e-2, 0.1, 0.5, CERTAIN, 1.0)  # of an action's probability
 WORDS, LENGTH = 3, 3
 SAMPLES = 4  # responses in a group
 Array = NDArray[np.float64]
@@ -91,13 +94,13 @@ def inner_product(log_NA: Array) -> Seen:
     centred_N = printed_N + mean_N * (slope_NA * p_NA).sum(-1)
 
     def agree(other_N: Array) -> float:
-        return float(np.mean(np.sign(other_N) == np.sign(true_N)))
+        return _mean(np.sign(other_N) == np.sign(true_N))
 
     sizes = (
         ("with the minus restored", agree(-printed_N)),
         ("with E[A] subtracted", agree(centred_N)),
         ("with both", agree(-centred_N)),
-        ("median relative error as printed", float(np.median(abs(printed_N - true_N) / abs(true_N)))),
+        ("median relative error as printed", _median(abs(printed_N - true_N) / abs(true_N))),
     )
     return Seen(np.sign(printed_N) == np.sign(true_N), sizes)
 
@@ -133,8 +136,8 @@ def equation_8(log_NA: Array) -> Seen:
     log_z_N = np.log((np.exp(log_NA + advantage_NA / beta_N1)).sum(-1))
     error_N = abs(divergence_N - printed_N - log_z_N) / np.maximum(1.0, abs(divergence_N))
     sizes = (
-        ("median of the omitted log Z", float(np.median(log_z_N))),
-        ("share that is equal without it", float(np.mean(abs(divergence_N - printed_N) < EQUAL))),
+        ("median of the omitted log Z", _median(log_z_N)),
+        ("share that is equal without it", _mean(abs(divergence_N - printed_N) < EQUAL)),
     )
     return Seen(error_N < EQUAL, sizes)
 
@@ -145,7 +148,7 @@ def ppo_penalty(log_NA: Array) -> Seen:
     slope_NA = _policy_slope(target_NA, advantage_NA)
     slope_NA -= beta_N1 * (np.exp(target_NA) - np.exp(log_NA))
     relative_N = _norm(slope_NA) / _norm(_policy_slope(target_NA, advantage_NA))
-    return Seen(relative_N < EQUAL, (("median slope there, in units of grad E[A]", float(np.median(relative_N))),))
+    return Seen(relative_N < EQUAL, (("median slope there, in units of grad E[A]", _median(relative_N)),))
 
 
 def _sampled_action(log_NA: Array) -> tuple[NDArray[np.intp], Array]:
@@ -186,7 +189,7 @@ def suboptimal_rare(log_NA: Array) -> Seen:
 
 def suboptimal_rare_premise(log_NA: Array) -> Seen:
     """Case 1: log pi + H < 0 for the rarest action. The proof also lets H go to 0, which does not follow."""
-    return Seen(premise_holds(log_NA, log_NA.argmin(-1)), (("median H, nats", float(np.median(_entropy(log_NA)))),))
+    return Seen(premise_holds(log_NA, log_NA.argmin(-1)), (("median H, nats", _median(_entropy(log_NA))),))
 
 
 def optimal_probable(log_NA: Array) -> Seen:
@@ -198,12 +201,8 @@ def optimal_probable_premise(log_NA: Array) -> Seen:
     """Case 2: log pi + H = (1 - pi) log pi < 0 for that action."""
     top_N = log_NA.max(-1)
     # the equality holds where H = -pi log pi, that is, where the other actions add nothing to H
-    sizes = (
-        (
-            "median of H over -pi log pi, 1 where the equality holds",
-            float(np.median(-_entropy(log_NA) / (np.exp(top_N) * top_N))),
-        ),
-    )
+    ratio = _median(-_entropy(log_NA) / (np.exp(top_N) * top_N))
+    sizes = (("median of H over -pi log pi, 1 where the equality holds", ratio),)
     return Seen(premise_holds(log_NA, log_NA.argmax(-1)), sizes)
 
 
@@ -325,8 +324,8 @@ def equation_3_in_responses(w: Responses) -> Seen:
         _apart(x.reshape(len(x), -1), true_NXV.reshape(len(x), -1)) for x in (printed_NXV, printed_NXV * reach_NX1)
     )
     sizes = (
-        ("median relative error", float(np.median(error_N))),
-        ("with the probability of the prefix as a factor", float(np.mean(weighted_N < EQUAL))),
+        ("median relative error", _median(error_N)),
+        ("with the probability of the prefix as a factor", _mean(weighted_N < EQUAL)),
     )
     return Seen(error_N < EQUAL, sizes)
 
@@ -364,7 +363,7 @@ def appendix_b_steps(w: Responses) -> Seen:
         "last expression": _with_weight(w, np.broadcast_to(ratio_NST.prod(-1, keepdims=True), ratio_NST.shape)),
     }
     errors = {name: _apart(step_NP, true_NP) for name, step_NP in steps.items()}
-    sizes = tuple((name, float(np.mean(error_N < EQUAL))) for name, error_N in errors.items())
+    sizes = tuple((name, _mean(error_N < EQUAL)) for name, error_N in errors.items())
     return Seen(np.max(list(errors.values()), axis=0) < EQUAL, sizes)
 
 
@@ -381,9 +380,9 @@ def appendix_b_advantage(w: Responses) -> Seen:
     apart_N = _apart(old_NP, own_NP)
     moving_NP = w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * w.standardised_NS(x)).sum(-1))
     sizes = (
-        ("median relative distance", float(np.median(apart_N))),
+        ("median relative distance", _median(apart_N)),
         ("smallest cosine", float(_cosine(old_NP, own_NP).min())),
-        ("share on which E[A] with the A of Equation 9 has no slope", float(np.mean(_norm(moving_NP) < EQUAL))),
+        ("share on which E[A] with the A of Equation 9 has no slope", _mean(_norm(moving_NP) < EQUAL)),
     )
     return Seen(apart_N < EQUAL, sizes)
 
@@ -399,7 +398,7 @@ def appendix_b_omission(w: Responses) -> Seen:
 
     apart_N = _apart(_with_weight(w, ratio_NST), w.derivative_NP(surrogate))
     left_out_N = _apart(_with_weight(w, ratio_NST), _true_gradient(w))
-    sizes = (("median relative distance from the gradient of J", float(np.median(left_out_N))),)
+    sizes = (("median relative distance from the gradient of J", _median(left_out_N)),)
     return Seen(apart_N < EQUAL, sizes)
 
 
@@ -410,9 +409,9 @@ def appendix_b_weight(w: Responses) -> Seen:
     mean_NST = np.broadcast_to((product_NS ** (1 / w.length_S))[..., None], ratio_NST.shape)
     apart_N, token_N = (_apart(_with_weight(w, weight_NST), true_NP) for weight_NST in (mean_NST, ratio_NST))
     sizes = (
-        ("median relative distance", float(np.median(apart_N))),
-        ("that of GRPO's token ratios", float(np.median(token_N))),
-        ("nearer than token ratios", float(np.mean(apart_N < token_N))),
+        ("median relative distance", _median(apart_N)),
+        ("that of GRPO's token ratios", _median(token_N)),
+        ("nearer than token ratios", _mean(apart_N < token_N)),
     )
     return Seen(apart_N < EQUAL, sizes)
 
@@ -467,9 +466,9 @@ def line_21(w: Responses) -> Seen:
     apart_N = _apart(seen.printed, seen.true)
     gspo_N = _apart(seen.printed, SAMPLES / seen.tokens * seen.gspo)
     sizes = (
-        ("median relative error", float(np.median(apart_N))),
-        ("median cosine", float(np.median(_cosine(seen.printed, seen.true)))),
-        ("share on which it is GSPO's gradient times G/M", float(np.mean(gspo_N < EQUAL))),
+        ("median relative error", _median(apart_N)),
+        ("median cosine", _median(_cosine(seen.printed, seen.true))),
+        ("share on which it is GSPO's gradient times G/M", _mean(gspo_N < EQUAL)),
     )
     return Seen(apart_N < EQUAL, sizes)
 
@@ -496,12 +495,12 @@ _ON: dict[str, tuple[Callable[[Any], Seen], ...]] = {
 }  # fmt: skip
 CHECKS = {check.__name__: (check, population) for population, checks in _ON.items() for check in checks}
 
-# Shares that `paper.sampler` counted: study, tokens, sampler, loss and the column with the count.
+# Shares that `paper/sampler.csv` counts: study, tokens, sampler, loss and the column with the count.
 OLD = "old, KL 0.01"  # the sampler is some updates old, as in the later minibatches of a rollout
 SAMPLED = {
-    "sequence_weight_has_less_bias": ("weights", 8, OLD, "sequence, geometric mean", "less_bias"),
-    "sequence_weight_has_less_noise": ("weights", 8, OLD, "sequence, geometric mean", "less_noise"),
-    "tepo_has_less_bias": ("methods", 6, OLD, "tepo", "less_bias"),
+    "sequence_weight_has_less_bias": ("weights", "8", OLD, "sequence, geometric mean", "less_bias"),
+    "sequence_weight_has_less_noise": ("weights", "8", OLD, "sequence, geometric mean", "less_noise"),
+    "tepo_has_less_bias": ("methods", "6", OLD, "tepo", "less_bias"),
 }
 
 
@@ -516,28 +515,26 @@ def share(check: str, null: float) -> Contrast:
         n, hits, sizes = len(seen.holds), int(seen.holds.sum()), seen.sizes
         how = f"{hits} of {n} {population}"
     elif check in SAMPLED:
-        row, figure = sampler.row_of(*SAMPLED[check][:4]), SAMPLED[check][4]
-        n, hits = row.policies, int(getattr(row, figure))
-        how = f"{hits} of {n} random policies over {sampler.WORDS} words and {row.length} tokens, every response listed"
+        n, hits = sampled(check)
+        how = f"{hits} of {n} random policies over 2 words and {SAMPLED[check][1]} tokens, every response listed"
     else:
         raise unknown("algebra", "check", check, [*CHECKS, *SAMPLED])
     low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
     tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
-    return Contrast(
-        what=f"{check} holds",
-        value=hits / n,
-        null=null,
-        low=low,
-        high=high,
-        p=min(1.0, 2 * min(tails)),
-        detectable=None,
-        unit="share",
-        level="policy",
-        how=f"{how}, Clopper-Pearson",
-        n=n,
-        units=sizes,
-    )
+    p = min(1.0, 2 * min(tails))
+    how = f"{how}, Clopper-Pearson"
+    return Contrast(f"{check} holds", hits / n, null, low, high, p, None, "share", "policy", how, n, units=sizes)
+
+
+def sampled(check: str) -> tuple[int, int]:
+    """Policies of `paper/sampler.csv`, and on how many of them the check holds."""
+    *names, figure = SAMPLED[check]
+    keys = ("study", "length", "sampler", "loss")
+    for row in read_csv(SAMPLER, "what the sampler changes", (*keys, "policies", figure)):
+        if [row[key] for key in keys] == names:
+            return int(row["policies"]), int(row[figure])
+    raise MissingInputError(f"{SAMPLER}: no row {', '.join(names)}; write it again: python -m benchmarks.sampler")
 
 
 @cache
@@ -545,47 +542,6 @@ def look(check: str) -> Seen:
     """What a check finds on its policies."""
     function, population = CHECKS[check]
     return function(POPULATIONS[population]())
-
-
-# ---- Lemma 3.2, case by case -----------------------------------------------------------------------------------------
-
-
-class Case(NamedTuple):
-    """Actions of the random policies: how many, and on what share of them Lemma 3.2 and its proof's premise hold."""
-
-    actions: str
-    n: int
-    drawn: float  # how often sampling draws one of them
-    negative: float  # share on which the lemma holds for A < 0
-    positive: float  # for A > 0
-    premise: float  # share with log pi + H < 0
-
-
-RANKS = {"rarest": 0, "median": ACTIONS // 2, "third": -3, "second": -2, "most probable": -1}
-
-
-def cases() -> list[Case]:
-    """All actions of all policies: by rank, by probability, all alike, and all as often as sampling draws them."""
-    log_NA = policies()
-    p_NA, order_NA = np.exp(log_NA), log_NA.argsort(-1)
-    actions = [np.full(len(log_NA), a) for a in range(ACTIONS)]
-    one_N = np.ones(len(log_NA))
-    negative_NA, positive_NA = (
-        np.stack([lemma_holds(log_NA, action_N, sign * one_N) for action_N in actions], -1) for sign in (-1.0, 1.0)
-    )
-    premise_NA = np.stack([premise_holds(log_NA, action_N) for action_N in actions], -1)
-
-    def case(name: str, weight_NA: Array) -> Case:
-        shares = (float((weight_NA * x_NA).sum() / weight_NA.sum()) for x_NA in (negative_NA, positive_NA, premise_NA))
-        drawn = float((p_NA * (weight_NA > 0)).sum() / len(p_NA))
-        return Case(name, int((weight_NA > 0).sum()), drawn, *shares)
-
-    return [
-        *(case(f"{name} of {ACTIONS}", np.eye(ACTIONS)[order_NA[:, rank]]) for name, rank in RANKS.items()),
-        *(case(f"π from {a:g} to {b:g}", ((p_NA > a) & (p_NA <= b)).astype(float)) for a, b in pairwise(BANDS)),
-        case("all, each counted once", np.ones_like(p_NA)),
-        case("all, as sampling draws them", p_NA),
-    ]
 
 
 # ---- Softmax ---------------------------------------------------------------------------------------------------------
@@ -610,6 +566,15 @@ def _policy_slope(log_NA: Array, advantage_NA: Array) -> Array:
     """dJ/dphi = pi (A - E[A])."""
     p_NA = np.exp(log_NA)
     return p_NA * (advantage_NA - (p_NA * advantage_NA).sum(-1, keepdims=True))
+
+
+def _mean(x_N: Any) -> float:
+    """Of booleans: the share on which they are true."""
+    return float(np.mean(x_N))
+
+
+def _median(x_N: Array) -> float:
+    return float(np.median(x_N))
 
 
 def _norm(x_NP: Array) -> Array:

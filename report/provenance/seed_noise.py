@@ -3,7 +3,7 @@
 Two seeds are too few for a t interval of one method, and methods spread too unequally for a pooled one. So one method
 has moved when its difference exceeds 2 sqrt(2/S) times the largest difference between two seeds of any method in
 either tree. The mean over a model's methods has a t interval from the spread of that mean between seeds, pooled over
-models. Their false-alarm rates: `python -m benchmarks.compare_noise`, docs/provenance.md.
+models. Their false-alarm rates: docs/provenance.md.
 """
 
 from __future__ import annotations

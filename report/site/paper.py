@@ -236,26 +236,22 @@ def _effect(row: Mapping[str, str], tree: Tree) -> dict[str, Any]:
     }
 
 
-def audit(tree: Tree) -> str:
-    """The audit of the printed tables as HTML."""
-    path = tree.root / "paper/audit.md"
-    with written_by(f"python -m paper.audit --out {path.with_suffix('.csv')} --page {path}"):
-        tree.check_written("paper/audit", "paper/audit.md")
-        text = read_text(path, "audit of the printed tables")
-    return assets.html(text)
+def audit() -> str:
+    """The audit of the printed tables as HTML: the same for all results."""
+    return assets.html(read_text(_DOCS / "audit.md", "audit of the printed tables"))
 
 
 # What holds whatever the results: how losses differ between frameworks, and what a sampler does to their gradients.
 
-DATA = ("docs/atlas.md", "docs/sampler.md", "docs/sampler.svg")
-_DOCS = ROOT / "docs"
+DATA = ("docs/notebook/atlas.md", "docs/notebook/audit.md", "docs/notebook/sampler.md", "docs/notebook/sampler.svg")
+_DOCS = ROOT / "docs" / "notebook"
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
 _HEADING = re.compile(r"^#(?=#* )", re.MULTILINE)
 _PICTURE = re.compile(r"<p><img src=\"([\w-]+)\.svg\" alt=\"([^\"]*)\"\s*/?></p>")
 
 
 def losses() -> list[str]:
-    """docs/atlas.md and docs/sampler.md as HTML, pictures inside."""
+    """The notebook's pages on losses and samplers as HTML, pictures inside."""
 
     def inside(match: re.Match[str]) -> str:
         return inline(_DOCS / f"{match[1]}.svg", match[1], match[2], css_colours())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -132,11 +133,14 @@ def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
 
 def test_ranks_cut_the_same_minibatches_each_with_its_share_of_the_tokens() -> None:
     """verl gives each rank an equal run of rows and lets it cut `size / ranks` of them per minibatch."""
-    from benchmarks.minibatches import response_lengths
     from methods.adapters.verl.trainer import by_rank
 
     size, minibatches = 128, 4
-    lengths = response_lengths(size * minibatches)
+    draw = random.Random(0)
+    groups = [
+        draw.lognormvariate(7.0, 0.5) for _ in range(size * minibatches // 8)
+    ]  # median length of a prompt's eight
+    lengths = [min(8192, 1 + int(median * draw.lognormvariate(0, 0.5))) for median in groups for _ in range(8)]
     assert by_rank(lengths, size, 1) == list(range(len(lengths)))
     for ranks in (2, 8):
         order = by_rank(lengths, size, ranks)

@@ -12,16 +12,14 @@ from benchmarks.atlas import __main__ as atlas
 from benchmarks.atlas import explain
 from benchmarks.atlas.batches import batches
 from records.files import read_csv, read_yaml
-from report.docs import atlas as page
 
 DECLARED = read_yaml(atlas.DECLARED)
 KEPT = read_csv(atlas.KEPT, "the atlas", atlas.COLUMNS)
 INSTALLED = [framework for framework in DECLARED["frameworks"] if framework.get("installed")]
 
 
-def test_the_kept_file_has_every_framework_and_the_page_is_made_from_it() -> None:
+def test_the_kept_file_has_every_framework() -> None:
     assert {row["framework"] for row in KEPT if row["verdict"] != "read"} == {f["name"] for f in DECLARED["frameworks"]}
-    assert atlas.KEPT.with_suffix(".md").read_text(encoding="utf-8") == page.page(KEPT)
 
 
 def test_every_difference_is_explained() -> None:

@@ -476,15 +476,15 @@ def test_the_private_call_into_trl_still_has_the_shape_that_was_read() -> None:
         assert f'"{name}"' in text, name
 
 
-# --- The table: `python -m tests.methods.test_oracles > docs/oracles.md` ----------------------------------------------
+# --- The table: `python -m tests.methods.test_oracles > docs/notebook/oracles.md` -------------------------------------
 
 _HEAD = f"""# Losses against verl and TRL
 
 Largest difference over {len(BATCHES)} batches ({", ".join(BATCHES)}) between our loss and the framework's own code:
 of the value, relative to the size of what is summed, and of the gradient by the log-probs, relative to its largest
 entry. verl divides a sequence by its length + 1e-8, which is what the larger figures in float64 are. Made by
-`python -m tests.methods.test_oracles > docs/oracles.md`; the tests of the same file hold every line to 32 roundings
-and, where it applies, that constant.
+`python -m tests.methods.test_oracles > docs/notebook/oracles.md`; the tests of the same file hold every line to 32
+roundings and, where it applies, that constant.
 
 | method | oracle | value, float64 | gradient, float64 | value, float32 | gradient, float32 |
 |---|---|---|---|---|---|
@@ -492,7 +492,7 @@ and, where it applies, that constant.
 
 
 def test_the_table_has_every_pair() -> None:
-    page = (Path(__file__).parents[2] / "docs/oracles.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/notebook/oracles.md").read_text(encoding="utf-8")
     assert page.startswith(_HEAD)
     assert [line.split(" | ")[:2] for line in page[len(_HEAD) :].splitlines()] == [[f"| `{p[0]}`", p[1]] for p in PAIRS]
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import scipy.stats
 
-from paper.claims import entries, render
+from paper.claims import entries
 from paper.claims.claims import Question, read_claims
 from paper.claims.contrast import of_two_samples
 from paper.claims.entries import NO_RUN, Entry
-from paper.claims.ledger import run_entries
-from paper.claims.placebo import LEARNT, is_asked, placebos
+from paper.claims.ledger import LEARNT, learns, placebos, run_entries
 from paper.claims.tests import KINDS
 from tests.paper.claim_trees import both, tree
 from tests.paper.test_claims_runs import rising, three
@@ -142,10 +141,10 @@ def test_a_placebo_belongs_to_the_settings_that_it_shares(tmp_path: Path) -> Non
 
 
 def test_every_kind_of_test_is_asked_or_not(tmp_path: Path) -> None:
-    asked = {kind for kind in KINDS if is_asked(Question(kind, {"measure": LEARNT[1]}))}
+    asked = {kind for kind in KINDS if learns(Question(kind, {"measure": LEARNT[1]}))}
     sides = {"difference_of_rows", "highest", "ordering", "rank"}
     assert asked == sides | {"convergence", "curve_ratio", "curve_mean_difference"}
-    assert {claim.id for claim in read_claims() if is_asked(claim.test)} > {"gain-q7", "faster-reward"}
+    assert {claim.id for claim in read_claims() if learns(claim.test)} > {"gain-q7", "faster-reward"}
 
 
 def test_it_is_written_read_and_shown(tmp_path: Path) -> None:
@@ -153,7 +152,7 @@ def test_it_is_written_read_and_shown(tmp_path: Path) -> None:
     path = tmp_path / "claims.csv"
     path.write_text(entries.to_text([entry]))
     assert entries.read(path) == [entry]
-    page = render.results_page([replace(entry, ledger="paper", placebo=""), entry], "T", "")
+    page = entries.results_page([replace(entry, ledger="paper", placebo=""), entry], "T", "")
     assert "supported (no placebo run)" in page
     # a file of an older version has no such column
     lines = [line.rpartition(",")[0] for line in path.read_text().splitlines()]

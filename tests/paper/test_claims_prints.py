@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from paper import chance, printed
-from paper.claims import ledger, render
-from paper.claims.__main__ import main
+from paper.claims import ledger
+from paper.claims.__main__ import main, paper_page
 from paper.claims.claims import read_claims, read_margins
 from paper.claims.contrast import Gap
 from paper.claims.entries import COLUMNS, Entry, read, to_text
@@ -129,7 +129,7 @@ def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entr
 
 
 def test_the_page_in_docs_is_what_the_ledger_says() -> None:
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == render.paper_page(
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == paper_page(
         ledger.printed_entries(), read_margins()
     )
 
@@ -187,9 +187,9 @@ def test_a_broken_claims_csv_is_refused_by_line(tmp_path: Path, old: str, new: s
 
 def test_pages_need_nothing_that_computes() -> None:
     """Rendering claims.md and reading claims.csv load no module that judges."""
-    code = "import sys, paper.claims.render; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+    code = "import sys, paper.claims.entries; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "paper", "evals", "methods", "report", "numpy"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.strip() == "['paper', 'paper.claims', 'paper.claims.entries', 'paper.claims.render']"
+    assert done.stdout.strip() == "['paper', 'paper.claims', 'paper.claims.entries']"

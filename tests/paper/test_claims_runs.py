@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,29 +147,17 @@ def test_later_steps_are_those_of_the_long_run(tmp_path: Path) -> None:
     assert STEP < LONG
 
 
-STAND_INS: dict[str, Callable[[Entry], bool]] = {
-    "accuracy is not testable": lambda e: CLAIMS[e.id].untestable is None or e.verdict == "not testable at this scale",
-    "its reason is given": lambda e: CLAIMS[e.id].untestable in (None, e.reason),
-    "the statement is the embedded one": lambda e: e.statement == CLAIMS[e.id].declared.embedded.statement,
-}
-
-
-@pytest.mark.parametrize("case", STAND_INS)
-def test_tiny_models_never_speak_for_the_papers(tmp_path: Path, case: str) -> None:
-    runs = both(three(score=HIGH), three(score=LOW))
-    assert all(map(STAND_INS[case], verdicts(tmp_path / "t", runs, stand_ins=True).values()))
-
-
-def test_untestable_claims_show_what_was_measured_and_count_in_no_family(tmp_path: Path) -> None:
-    entry = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)), stand_ins=True)["gain-q7"]
+def test_tiny_models_are_no_test_of_the_papers_and_show_what_was_measured(tmp_path: Path) -> None:
+    found = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)), stand_ins=True)
+    for entry in found.values():
+        claim = CLAIMS[entry.id]
+        assert claim.untestable is None or entry.verdict == "not testable at this scale", entry.id
+        assert claim.untestable in (None, entry.reason), entry.id
+        assert entry.statement == claim.declared.embedded.statement, entry.id
+    entry = found["gain-q7"]  # counts in no family
     assert entry.estimate == pytest.approx(0.1, abs=0.01)
     assert entry.low is not None
     assert (entry.p_holm, entry.tests) == (None, None)
-
-
-def test_models_of_the_papers_own_are_tested_with_the_papers_statement(tmp_path: Path) -> None:
-    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
-    assert all(e.statement == CLAIMS[e.id].declared.says for e in entries.values())
 
 
 @pytest.mark.parametrize(("scale", "expected"), [("paper", False), ("embedded", True)])
@@ -254,13 +242,6 @@ def test_third_place_allows_two_above(tmp_path: Path, case: str) -> None:
     scores = dict(zip(BASELINES, (0.70, 0.65, 0.40, 0.40, 0.40, 0.10), strict=True)) | {"tepo": tepo}
     runs = {("q7", m): three(score=(s, s + 0.001 * n, s + 0.003)) for n, (m, s) in enumerate(scores.items())}
     assert verdicts(tmp_path / "t", runs)["top3-q7-aime24"].verdict == expected
-
-
-def test_falls_are_falls(tmp_path: Path) -> None:
-    """One stays where it is, the other falls by .3 once and never rises."""
-    level, fallen = [0.8] * ROLLOUTS, [0.8] * 8 + [0.5] * (ROLLOUTS - 8)
-    runs = both([{"reward": level}, {"reward": level}], [{"reward": fallen}, {"reward": fallen}])
-    assert verdicts(tmp_path / "t", runs)["stability"].estimate == pytest.approx(-0.3 / (ROLLOUTS - 1))
 
 
 def test_hot_and_calm_are_two_entries(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from benchmarks import house
 from records.errors import ConfigError, Parser, real, whole
+from tests import house
 
 NO_NUMBERS = ("nan", "NaN", "inf", "-inf", "Infinity", "1e999", "-1", "x", "", "1e400", "9" * 5000, "0x1", "1_0_", "½")
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from evals import data, learning_curves, store
 from methods.training import spec
 from models import recipe, registry
-from paper import printed, sentences, versions
+from paper import printed, sentences
 from paper.claims import claims, entries
 from records import digests, lock
 from records.errors import BenchError
@@ -88,7 +88,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
         "report/figures.yaml",
         "paper/claims.yaml",
         "paper/sentences.yaml",
-        "paper/versions.yaml",
     ):
         shutil.copyfile(ROOT / path, root / Path(path).name)
     shutil.copytree(ROOT / "paper/tables", root / "printed")
@@ -140,7 +139,6 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures.yaml": figure_spec.figures,
     "claims.yaml": claims.read_claims,
     "sentences.yaml": sentences.read,
-    "versions.yaml": versions.read,
     "printed/table1.csv": lambda path: printed.read(path.parent),
     "printed/rows.csv": lambda path: printed.read(path.parent),
     "figures/figure2.json": figure,

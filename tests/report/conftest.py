@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from paper import audit
 from paper.claims import entries, ledger
 from records import digests
 from records.layout import Run
@@ -44,9 +43,6 @@ def write_files(tree: Tree) -> None:
     verdicts = [*ledger.printed_entries(), *ledger.run_entries(tree)]
     (tree.root / "claims.csv").write_text(entries.to_text(verdicts), encoding="utf-8")
     digests.write_list(tree.layout.sums("claims"), [tree.root / "claims.csv"])
-    folder = tree.root / "paper"
-    folder.mkdir()
-    audit.main(["--out", str(folder / "audit.csv"), "--page", str(folder / "audit.md")])
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compare_noise import SHAPES, series
 from records.layout import Checkpoint, Run
 from records.provenance import ROOT
 from records.results_tree import Tree
@@ -213,6 +212,24 @@ def test_other_settings_and_what_only_one_side_has_are_listed(two: Tree, others:
     assert "training.passes: 2 -> 3 (7 runs)" in out
     assert "torch: A 2.13.0; B 2.14.0" in out
     assert "only in A (1): tiny_qwen2/gspo/seed2" in out
+
+
+SHAPES: dict[str, Callable[[random.Random, int], float]] = {  # of the figures of methods, by their place
+    "all alike": lambda draw, _: draw.gauss(0.8, 0.05),
+    "spreads from 0.001 to 0.25": lambda draw, place: draw.gauss(0.6, (0.001, 0.01, 0.03, 0.1, 0.25)[place % 5]),
+    "one in eight learns or does not": lambda draw, place: draw.gauss(
+        0.9 if place % 8 else draw.choice((0.2, 0.9)), 0.01
+    ),
+}
+
+
+def series(draw: random.Random, shape: str, *, methods: int, models: int, shift: float = 0.0) -> seed_noise.Series:
+    """One figure of one invented tree of two seeds; `shift` is taken off every value."""
+    return {
+        seed_noise.Arm(f"m{model}", f"k{place}", 8): {seed: SHAPES[shape](draw, place) - shift for seed in (1, 2)}
+        for model in range(models)
+        for place in range(methods)
+    }
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -68,7 +68,6 @@ READ = {
     "figures/convergence_dynamics.csv": "python -m report.convergence --results {root}",
     "figures/convergence_readings.csv": "python -m report.convergence --results {root}",
     "claims.csv": "python -m paper.claims --results {root}",
-    "paper/audit.md": "python -m paper.audit --out {root}/paper/audit.csv --page {root}/paper/audit.md",
 }
 
 
@@ -92,7 +91,6 @@ OTHERS = {  # files that no view of the page shows -> the file beside them that 
     "figures/figure2.pdf": "figures/figure2.csv",
     "figures/convergence.md": "figures/convergence.csv",
     "figures/convergence_methods.csv": "figures/convergence.csv",
-    "paper/audit.csv": "paper/audit.md",
 }
 
 
@@ -117,7 +115,7 @@ def test_one_flipped_bit_is_named(name: str, copy: Tree) -> None:
     assert str(error.value).startswith(f"{copy.root / name}: damaged: ")
 
 
-@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence", "claims", "paper/audit"])
+@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence", "claims"])
 def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
     sums = copy.layout.sums(name)
     cut(sums)

@@ -23,7 +23,7 @@ from workflow import code_hashes
 from workflow.matrix import REWARD
 COMMANDS = {
     "score": "evals.score", "table": "report.table", "figure": "report.figure", "convergence": "report.convergence",
-    "audit": "paper.audit", "claims": "paper.claims.__main__", "manifest": "report.provenance.manifest",
+    "claims": "paper.claims.__main__", "manifest": "report.provenance.manifest",
     "matrix": "workflow.matrix", "report": "report.build",
 }
 for _ in sys.stdin:
@@ -96,12 +96,11 @@ def before(hashes: Callable[[], dict[str, str]]) -> dict[str, str]:
         ("evals/stats/intervals.py", CODE, set(), {"score", "table"}),
         ("evals/tasks/amc.py", CODE, {"benchmarks", "generate", "grade"}, {"matrix", "score"}),
         ("records/errors.py", CODE, set(), set()),
-        ("paper/audit.py", CODE, set(), {"audit"}),
         ("models/batches.py", CODE, {"recipe"}, set()),
         ("report/tables.yaml", COMMENT, set(), {"table", "report"}),
         ("report/captions/tables.rst", COMMENT, set(), {"report"}),
         ("report/html/overview.html.j2", COMMENT, set(), {"report"}),
-        ("paper/tables/table1.csv", COMMENT, set(), {"audit", "claims"}),
+        ("paper/tables/table1.csv", COMMENT, set(), {"claims"}),
     ],
     ids=lambda value: (
         value if isinstance(value, str) and value.endswith((".py", ".md", ".yaml", ".csv", ".rst", ".j2")) else ""

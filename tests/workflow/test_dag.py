@@ -205,7 +205,6 @@ MODEL = "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n"
         ("report/tables.yaml", COMMENT, {"table": 5, "report": 1}, {"train", "grade", "score", "audit"}),
         ("report/html/overview.html.j2", COMMENT, {"report": 1, "manifest": 1}, {"train", "score", "table", "figure"}),
         ("report/captions/tables.rst", COMMENT, {"report": 1}, {"train", "grade", "score"}),
-        ("paper/audit.py", CODE, {"audit": 1, "report": 1}, {"train", "score", "table", "figure"}),
     ],
     ids=lambda value: value if isinstance(value, str) and "/" in value else None,
 )

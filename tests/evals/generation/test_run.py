@@ -17,7 +17,6 @@ from records.layout import Results
 from records.results_tree import open_tree
 from records.scores import read_scores
 from report.build import of_evaluation
-from report.docs import benchmarks as page
 from tests.evals.generation.conftest import ROOT, few, read_responses
 
 KEYS = ("syn_mix3", "syn_as3")
@@ -29,10 +28,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_page_of_benchmarks_is_the_registrys() -> None:
-    assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == page.page(), (
-        "run: python -m report.docs.benchmarks --out docs/benchmarks.md"
-    )
+def test_the_page_of_benchmarks_names_every_benchmark() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    assert [key for key in benchmark.keys() if f"| `{key}` |" not in page] == []
 
 
 def test_synthetic_sets_need_no_data_and_end_in_scores(tiny: Path, tmp_path: Path) -> None:

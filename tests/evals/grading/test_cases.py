@@ -18,7 +18,7 @@ from evals.selfcheck import Case, Key, accuracy, cases, check_cases, grade, know
 from records.errors import CorruptInputError
 from records.provenance import ROOT
 
-DOCS = ROOT / "docs" / "grading.md"
+DOCS = ROOT / "docs" / "notebook" / "grading.md"
 
 
 def errors_of(found: list[Case], verdicts: list[bool]) -> set[Key]:

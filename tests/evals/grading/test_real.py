@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rewritten_golds import Rates, check
 from evals import data
 from evals.benchmark import PAPER, benchmark
 from evals.grading import prime
@@ -16,6 +15,7 @@ from evals.grading.grader import Grader, Question, grade_by_prime_rules
 from evals.grading.pool import Pool
 from evals.grading.verdict import Verdict
 from tests.evals.grading.conftest import rows
+from tests.evals.grading.rewritten_golds import Rates, check
 
 
 def _rates(key: str, shared: Path, grader: Grader, every: int) -> Rates:

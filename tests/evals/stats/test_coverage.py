@@ -12,18 +12,18 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import seed_coverage, two_trees
-from benchmarks.interval_coverage import Row, markdown, table
+from benchmarks import intervals
+from benchmarks.intervals import ProblemRow, agreement, problem_markdown, problem_rows, tree_markdown
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "statistics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "notebook" / "intervals.md"
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return table()
+def rows() -> list[ProblemRow]:
+    return problem_rows()
 
 
-def test_ours_cover_92_to_98_percent(rows: list[Row]) -> None:
+def test_ours_cover_92_to_98_percent(rows: list[ProblemRow]) -> None:
     ours = [row for row in rows if row.kind == "ours"]
     assert [row for row in ours if not 92 <= row.coverage <= 98] == []
     settings = " ".join(row.setting for row in ours)
@@ -31,7 +31,7 @@ def test_ours_cover_92_to_98_percent(rows: list[Row]) -> None:
         assert needed in settings
 
 
-def test_one_checkpoint_is_covered_at_every_level_number_of_problems_and_samples(rows: list[Row]) -> None:
+def test_one_checkpoint_is_covered_at_every_level_number_of_problems_and_samples(rows: list[ProblemRow]) -> None:
     """93 to 97 %; up to 98.5 % where problems are alike and few (the page says why). 4000 repeats: .4 points."""
     found = [row for row in rows if row.kind == "levels"]
     assert {row.setting.split(",")[0] for row in found} == {
@@ -53,7 +53,9 @@ def test_one_checkpoint_is_covered_at_every_level_number_of_problems_and_samples
         ("percentile bootstrap over seeds", "10 seeds", 90),
     ],
 )
-def test_what_is_not_offered_covers_too_little(rows: list[Row], method: str, setting: str, measured: int) -> None:
+def test_what_is_not_offered_covers_too_little(
+    rows: list[ProblemRow], method: str, setting: str, measured: int
+) -> None:
     """`measured`: figures found earlier with another program; 1.5 points are three standard errors of 4000 repeats."""
     (row,) = (row for row in rows if row.method == method and row.setting.startswith(setting))
     assert row.kind == "why not"
@@ -61,31 +63,31 @@ def test_what_is_not_offered_covers_too_little(rows: list[Row], method: str, set
     assert row.coverage < 92
 
 
-def test_the_page_prints_these_tables(rows: list[Row]) -> None:
+def test_the_page_prints_these_tables(rows: list[ProblemRow]) -> None:
     """Same rows; figures within one of the last printed digit, because libm differs between machines."""
     page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
-    for line in markdown(rows, "levels").splitlines()[2:]:
+    for line in problem_markdown(rows, "levels").splitlines()[2:]:
         (found,) = (cells for cells in page if cells[0] == _cells(line)[0])
         printed, cells = (np.array([cell.split() for cell in row[1:]]) for row in (found, _cells(line)))
         assert np.abs(_numbers(printed[:, 0]) - _numbers(cells[:, 0])).max() <= 1, line
         assert np.abs(_numbers(printed[:, 1]) - _numbers(cells[:, 1])).max() <= 0.1 + 1e-9, line
     for kind in ("ours", "why not"):
-        for line in markdown(rows, kind).splitlines()[2:]:
+        for line in problem_markdown(rows, kind).splitlines()[2:]:
             name, setting, coverage, width = _cells(line)
             found = [cells for cells in page if cells[:2] == [name, setting]]
-            assert found, f"docs/statistics.md lacks the row: {line}"
+            assert found, f"docs/notebook/intervals.md lacks the row: {line}"
             assert abs(_number(found[0][2]) - _number(coverage)) <= 1, line
             assert abs(_number(found[0][3]) - _number(width)) <= 0.1 + 1e-9, line
 
 
 @pytest.fixture(scope="module")
-def over_seeds() -> list[seed_coverage.Row]:
+def over_seeds() -> list[intervals.SeedRow]:
     """With 400 repeats: a tenth of the page's, which takes half a minute."""
-    return [*seed_coverage.scores(400), *seed_coverage.limits(400)]
+    return [*intervals.scores(400), *intervals.limits(400)]
 
 
 @pytest.mark.slow
-def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[seed_coverage.Row]) -> None:
+def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[intervals.SeedRow]) -> None:
     """Mean over levels; a single cell has a standard error of 1.3 points at 92 %."""
     shared = [row for row in over_seeds if row.what == "Wilson-t, spread shared" and len(row.spread) <= 4]
     assert len(shared) == 9
@@ -99,12 +101,12 @@ def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[seed_cover
 
 
 @pytest.mark.slow
-def test_the_page_prints_the_tables_of_seeds(over_seeds: list[seed_coverage.Row]) -> None:
+def test_the_page_prints_the_tables_of_seeds(over_seeds: list[intervals.SeedRow]) -> None:
     """Within four standard errors, of 3 % at least: coverage near 100 % is skewed, and the page rounds to a percent."""
     page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
     for row in over_seeds:
         found = [cells for cells in page if cells[:3] == [row.what, str(row.seeds), row.spread]]
-        assert found, f"docs/statistics.md lacks the row {row[:3]}"
+        assert found, f"docs/notebook/intervals.md lacks the row {row[:3]}"
         for cell, coverage in zip(found[0][3:], row.coverage, strict=True):
             printed = float(cell.split()[0])
             share = min(max(printed, 3), 97) / 100
@@ -112,14 +114,14 @@ def test_the_page_prints_the_tables_of_seeds(over_seeds: list[seed_coverage.Row]
 
 
 @pytest.fixture(scope="module")
-def kept() -> list[seed_coverage.Cells]:
+def kept() -> list[intervals.Cells]:
     """With 400 repeats: a single cell then has a standard error of 1.1 points."""
-    return seed_coverage.kept(400)
+    return intervals.kept(400)
 
 
 @pytest.mark.slow
 def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_four_seeds_and_with_eight(
-    kept: list[seed_coverage.Cells],
+    kept: list[intervals.Cells],
 ) -> None:
     for what in ("score", "difference"):
         for seeds in (4, 8):
@@ -131,11 +133,11 @@ def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_four_seeds_
 
 
 @pytest.mark.slow
-def test_the_page_prints_the_table_of_kept_cells(kept: list[seed_coverage.Cells]) -> None:
+def test_the_page_prints_the_table_of_kept_cells(kept: list[intervals.Cells]) -> None:
     page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
     for line in kept:
         found = [cells for cells in page if cells[:3] == [line.what, str(line.seeds), line.level]]
-        assert found, f"docs/statistics.md lacks the row {line[:3]}"
+        assert found, f"docs/notebook/intervals.md lacks the row {line[:3]}"
         assert int(found[0][3]) == line.cells
         assert abs(_number(found[0][4]) - line.coverage) <= 4 * 1.1, line
 
@@ -143,26 +145,26 @@ def test_the_page_prints_the_table_of_kept_cells(kept: list[seed_coverage.Cells]
 @pytest.mark.slow
 def test_the_page_prints_how_kept_trees_agree() -> None:
     """Of two means drawn alike 83 % lie in the other's interval: so do the differences, and the main model's scores."""
-    reference = PAGE.parents[1] / "results" / "reference"
-    lines = two_trees.agreement(reference / "embedded_xeon", reference / "embedded_amd")
+    reference = PAGE.parents[2] / "results" / "reference"
+    lines = agreement(reference / "embedded_xeon", reference / "embedded_amd")
     page = PAGE.read_text(encoding="utf-8")
-    assert all(line in page for line in two_trees.markdown(lines))
+    assert all(line in page for line in tree_markdown(lines))
     assert all(line.inside > 0.8 for line in lines if line.what == "difference" or line.model == "tiny_qwen2")
     # The other four models with other clean models: 83 % are expected, of few and dependent cells.
-    again = two_trees.agreement(reference / "embedded", reference / "embedded_models")
-    assert all(line in page for line in two_trees.markdown(again))
+    again = agreement(reference / "embedded", reference / "embedded_models")
+    assert all(line in page for line in tree_markdown(again))
     assert all(line.inside > 0.7 and line.apart < 1.5 for line in again)
 
 
 @pytest.mark.slow
 def test_a_tree_agrees_with_itself_and_not_with_one_that_is_20_points_lower(tmp_path: Path) -> None:
-    kept = PAGE.parents[1] / "results" / "reference" / "embedded"
-    same = two_trees.agreement(kept, kept)
+    kept = PAGE.parents[2] / "results" / "reference" / "embedded"
+    same = agreement(kept, kept)
     assert all((line.inside, line.apart, line.beyond) == (1.0, 0.0, 0.0) for line in same)
     scores = pd.read_csv(kept / "scores.csv.gz")
     scores["score"] = (scores["score"] - 0.2).clip(lower=0)
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    lower = {(line.what, line.model): line for line in two_trees.agreement(kept, tmp_path)}
+    lower = {(line.what, line.model): line for line in agreement(kept, tmp_path)}
     assert lower["score", "tiny_qwen2"].inside < 0.05
     assert lower["difference", "tiny_qwen2"].inside > 0.95  # not all: a score does not fall below 0
 

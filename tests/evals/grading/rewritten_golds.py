@@ -1,7 +1,7 @@
 """Check the grader on rewritten golds: what says the same must be accepted, what says something else rejected.
 
-    python benchmarks/rewritten_golds.py --data DIR                    every gold of every benchmark found there
-    python benchmarks/rewritten_golds.py --data DIR --every 10         every tenth gold
+    python -m tests.evals.grading.rewritten_golds --data DIR                every gold of every benchmark found there
+    python -m tests.evals.grading.rewritten_golds --data DIR --every 10     every tenth gold
 
 Every gold of the benchmarks is rewritten by rules that the grader has too, so this finds golds that are read in an odd
 way, and says nothing about spellings that the rules do not make. For those there are the cases of `evals.selfcheck`.
@@ -10,13 +10,10 @@ way, and says nothing about spellings that the rules do not make. For those ther
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from evals import data
 from evals.benchmark import Item, keys, select

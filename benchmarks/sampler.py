@@ -1,4 +1,4 @@
-"""`python -m paper.sampler`: what a sampler that is not the policy does to each method's gradient.
+"""`python -m benchmarks.sampler`: what a sampler that is not the policy does to each method's gradient.
 
 No run is needed. A random policy over `WORDS` words and responses of a few tokens is small enough to list every
 response, so that expectation and variance of the gradient are sums, not estimates. The sampler mu is a copy of the
@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from paper.claims import lemmas
 from records import errors
-from records.errors import CorruptInputError, MissingInputError, Parser
-from records.files import read_csv, to_csv, write_text
-from records.provenance import ROOT
+from records.errors import Parser
+from records.files import to_csv, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -371,50 +371,12 @@ def rows() -> Iterator[Row]:
         yield from measure("corrections", LENGTH, alone, key, own_ratio=lambda *_: True, samplers=here)
 
 
-# --- The CSV ----------------------------------------------------------------------------------------------------------
-
-COLUMNS = tuple(field.name for field in fields(Row))
-DATA = ("paper/sampler.csv",)
-KEPT = ROOT / DATA[0]  # the claims, docs/sampler.md and its figure are made from it
-COMMAND = "python -m paper.sampler"
-
-
-def read(path: Path = KEPT) -> list[Row]:
-    """The rows of a CSV. Raises MissingInputError or CorruptInputError naming file, line and column."""
-    found = []
-    for number, cells in enumerate(read_csv(path, "what the sampler changes", COLUMNS), 2):
-        try:
-            found.append(Row(**{f.name: _KINDS[str(f.type)](cells[f.name]) for f in fields(Row)}))
-        except (KeyError, ValueError) as error:
-            raise CorruptInputError(f"{path}: line {number}: {error}") from None
-    return found
-
-
-_KINDS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "float | None": lambda cell: float(cell) if cell else None,
-    "bool": {"True": True, "False": False}.__getitem__,
-}
-
-
-def row_of(study: str, length: int, sampler: str, loss: str) -> Row:
-    """One row of the kept CSV; MissingInputError when it has none."""
-    for row in read():
-        if (row.study, row.length, row.sampler, row.loss) == (study, length, sampler, loss):
-            return row
-    raise MissingInputError(f"{KEPT}: no row {study}, {length} tokens, {sampler}, {loss}; `{COMMAND}` writes it again")
-
-
 def main() -> None:
     parser = Parser(description="Bias and variance of every gradient where the sampler is not the policy.")
-    parser.add_argument(
-        "--out", type=Path, default=KEPT, help=f"CSV to write (default: {KEPT.name} beside this module)"
-    )
+    parser.add_argument("--out", type=Path, default=lemmas.SAMPLER, help="CSV to write (default: paper/sampler.csv)")
     args = parser.parse_args()
     found = list(rows())
-    write_text(args.out, to_csv(COLUMNS, [asdict(row) for row in found]))
+    write_text(args.out, to_csv([field.name for field in fields(Row)], [asdict(row) for row in found]))
     print(f"{args.out}  {len(found)} rows")
 
 

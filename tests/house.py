@@ -1,0 +1,177 @@
+"""Measure how large this repository is and how much of it a reader must know, by parsing it.
+
+    python -m tests.house
+
+Prints a Markdown table with the target of each measure. Nothing of the project is imported, so a file that cannot be
+imported is measured as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("workflow", "methods", "evals", "models", "paper", "report", "records", "benchmarks", "tepo_bench")
+CLOSURE_LIMITS = {"report.build": 50, "report.table": 31, "evals.run": 41}  # most project files that these may reach
+RUN = ("methods.train", "methods.adapters.trl")  # one run: these, and what Snakemake's files import
+NUMBER = ("evals.grade", "evals.score", "report.table")  # one number: what loads with these, from response to table
+TARGETS = {
+    "product, files": 165,
+    "product, lines": 30_000,
+    "median file, lines": 150,  # at least; of all others at most
+    "tests, files": 125,
+    "tests, lines": 20_000,
+    "one run, files": 45,
+    "one number, files": 14,
+    "own JavaScript and CSS, lines": 1_200,
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One parsed Python file."""
+
+    name: str  # "report.build"; a package has the name of its folder
+    lines: int
+    loads: frozenset[str]  # project modules imported when this module is loaded
+    needs: frozenset[str]  # project modules imported in any scope, those only for type checking left out
+
+
+def python_files(root: Path, rooms: Iterable[str] = ROOMS) -> dict[str, Path]:
+    """Return module name -> file, for every Python file in the rooms."""
+    files = {}
+    for room in rooms:
+        for path in sorted((root / room).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def rule_files(root: Path) -> list[Path]:
+    """Return Snakemake's files: counted, but not Python that `ast` can parse."""
+    return [*sorted((root / "workflow").rglob("*.smk")), root / "Snakefile"]
+
+
+def measure(root: Path) -> dict[str, Module]:
+    """Parse every module of the repository at `root`."""
+    files = python_files(root)
+    return {name: parse(name, path, set(files)) for name, path in files.items()}
+
+
+def parse(name: str, path: Path, known: set[str]) -> Module:
+    """Parse one file; `known`: the names of all project modules."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return Module(
+        name=name,
+        lines=len(text.splitlines()),
+        loads=imported(running_statements(tree, into_functions=False), package, known) - {name},
+        needs=imported(running_statements(tree, into_functions=True), package, known) - {name},
+    )
+
+
+def running_statements(node: ast.AST, *, into_functions: bool) -> list[ast.AST]:
+    """All nodes below `node` except those under `if TYPE_CHECKING:`, and on wish those inside functions."""
+    nodes: list[ast.AST] = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not into_functions:
+            continue
+        nodes += [child, *running_statements(child, into_functions=into_functions)]
+    return nodes
+
+
+def imported(nodes: list[ast.AST], package: str, known: set[str]) -> frozenset[str]:
+    """The project modules that the import statements among `nodes` name.
+
+    `from a import b` names the module a.b if there is one, else the module a, of which b is a part.
+    """
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:  # `from .x import y`: one dot is this package, each further dot one package up
+                folders = package.split(".")
+                above = folders[: len(folders) - node.level + 1]
+                base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                names.add(inner if inner in known else base)
+    return frozenset(names & known)
+
+
+def reachable(imports: Mapping[str, frozenset[str]], start: str) -> set[str]:
+    """The modules that `start` reaches; `start` itself only if it stands in a circle."""
+    reached: set[str] = set()
+    waiting = list(imports[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += imports[name]
+    return reached
+
+
+def closure(modules: Mapping[str, Module], entry: str) -> set[str]:
+    """The project files to know before `entry` is known whole: it and all that it reaches by imports in any scope."""
+    return {entry} | reachable({name: module.needs for name, module in modules.items()}, entry)
+
+
+def circles(imports: Mapping[str, frozenset[str]]) -> list[list[str]]:
+    """The sets of two or more modules that all reach one another."""
+    reach = {name: reachable(imports, name) for name in imports}
+    groups = {frozenset(other for other in reach[name] if name in reach[other]) for name in imports}
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def imported_by_rules(root: Path, known: set[str]) -> set[str]:
+    """Return the project modules that Snakemake's files import."""
+    lines = [line.strip() for path in rule_files(root) for line in path.read_text(encoding="utf-8").splitlines()]
+    imports = [line for line in lines if re.match(r"(?:from [\w.]+ )?import [\w., ]+$", line)]
+    return set(imported(list(ast.walk(ast.parse("\n".join(imports)))), "", known))
+
+
+def figures(root: Path) -> dict[str, int]:
+    """Return each measure of `TARGETS` for the repository at `root`."""
+    modules = measure(root)
+    rules = [_lines(path) for path in rule_files(root)]
+    code = [module.lines for module in modules.values()]
+    tests = [_lines(path) for path in python_files(root, ["tests"]).values()]
+    run = {name for entry in (*RUN, *imported_by_rules(root, set(modules))) for name in closure(modules, entry)}
+    loads = {name: module.loads for name, module in modules.items()}
+    number = {name for entry in NUMBER for name in (entry, *reachable(loads, entry))}
+    page = [
+        path for kind in ("js", "css") for path in (root / "report").rglob(f"*.{kind}") if "vendor" not in path.parts
+    ]
+    found = (
+        len(code) + len(rules), sum(code) + sum(rules), round(statistics.median(code)), len(tests), sum(tests),
+        len(run) + len(rules), len(number), sum(map(_lines, page)),
+    )  # fmt: skip
+    return dict(zip(TARGETS, found, strict=True))
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def main() -> None:
+    print("| | now | target |\n|---|---:|---:|")
+    for name, value in figures(ROOT).items():
+        print(f"| {name} | {value:,} | {TARGETS[name]:,} |")
+    print()
+    for room in ROOMS:
+        lines = [_lines(path) for path in python_files(ROOT, [room]).values()]
+        print(f"{room}: {len(lines)} files, {sum(lines):,} lines")
+
+
+if __name__ == "__main__":
+    main()
