@@ -36,7 +36,7 @@ def other(name: str, default: Any) -> float:
 def changes(key: str) -> tuple[str, ...]:
     """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
     entry = catalog.entries()[key]
-    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.values]
+    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.labels]
     for option in entry.options:
         values = option.choices or (f"{other(option.name, option.default):g}",)
         texts += [f"{key}+{option.name}={value}" for value in values]

@@ -17,8 +17,7 @@ import torch
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import NAMES
-from methods.entry import CatalogEntry
-from methods.options import Option
+from methods.options import READINGS as READINGS_OF_METHODS
 from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS, Reading
@@ -74,12 +73,6 @@ def test_a_catalog_file_is_read_without_another(path: Path) -> None:
         node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
     ]
     assert [node.module for node in imported if "catalog" in (node.module or "")] == []
-
-
-@pytest.mark.parametrize("kind", [CatalogEntry, Option, Reading])
-def test_prose_is_passed_by_keyword_so_that_hashes_of_code_can_leave_it_out(kind: Any) -> None:
-    keyword_only = {field.name for field in dataclasses.fields(kind) if field.kw_only}
-    assert keyword_only >= kind.PROSE
 
 
 # ---- keys ----
@@ -149,9 +142,12 @@ def test_a_wrong_key_is_one_line_that_names_it(text: str, words: list[str]) -> N
             "cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         ),
         ("METHODS = [", "cannot be imported: SyntaxError"),
-        ("", "cannot be imported: AttributeError: .* no attribute 'METHODS'"),
-        ("METHODS = []", r"METHODS: must be a list of catalog entries, one at least, got \[\]"),
-        ("METHODS = ['tepo']", r"METHODS: must be a list of catalog entries, one at least, got \['tepo'\]"),
+        (
+            "from methods.entry import method\n@method(kee='mine')\ndef mine(s): ...",
+            "cannot be imported: TypeError: .*kee",
+        ),
+        ("", "defines no method; put @method"),
+        ("from methods.catalog.tepo import tepo", "defines no method; put @method"),
     ],
 )
 def test_a_catalog_file_of_ones_own_that_is_wrong_is_one_line(
@@ -205,13 +201,19 @@ def options() -> list[tuple[str, Any]]:
 def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
     assert option.parse(option.default, key) == option.default
     assert option.parse(option.spell(option.default), key) == option.default
-    assert option.why
+    assert option.why or NAMED[option.reading].why
     assert option.reading is None or option.reading in NAMED
 
 
 def test_reading_ids_are_complete_and_unique() -> None:
     assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 38)] + [f"E{n}" for n in range(1, 12)]
     assert len(NAMED) == len(READINGS)
+
+
+def test_the_text_of_a_methods_readings_has_the_labels_that_a_key_may_set() -> None:
+    text = {r.name: tuple(r.values) for r in READINGS if r.room == "methods"}
+    assert text == {name: reading.labels for name, reading in READINGS_OF_METHODS.items()}
+    assert list(text) == list(READINGS_OF_METHODS)
 
 
 @pytest.mark.parametrize("reading", [r for r in READINGS if r.room != "methods"], ids=lambda r: r.name)
@@ -224,16 +226,17 @@ def test_every_other_value_of_training_and_evaluation_says_what_sets_it_or_why_n
 
 @pytest.mark.parametrize("name", [r.name for r in READINGS if r.room == "methods"])
 def test_every_reading_of_a_method_can_be_set(name: str) -> None:
-    holders = [e for e in catalog.entries().values() if NAMED[name] in e.readings()]
+    holders = [e for e in catalog.entries().values() if READINGS_OF_METHODS[name] in e.readings()]
     assert holders
     for entry in holders:
-        for label in entry.labels(NAMED[name]):
+        for label in entry.labels(READINGS_OF_METHODS[name]):
             method = catalog.parse(f"{entry.key}+{name}={label}")
             assert name in method.readings
     # a label with settings changes some method that holds it, unless it says it is another room's
-    for label in list(NAMED[name].values)[1:]:
-        settings = (NAMED[name].settings or {}).get(label, {"": None} if NAMED[name].settings is None else {})
-        able = [e.key for e in holders if label in e.labels(NAMED[name])]
+    reading = READINGS_OF_METHODS[name]
+    for label in reading.labels[1:]:
+        settings = {"": None} if reading.settings is None else reading.settings.get(label, {})
+        able = [e.key for e in holders if label in e.labels(reading)]
         changed = [key for key in able if catalog.parse(f"{key}+{name}={label}").key != key]
         assert bool(changed) == bool(settings), label
 
