@@ -1,15 +1,17 @@
-"""A catalog entry: what is printed about a method, its options, and the parts built from their values."""
+"""A catalog entry: what is printed about a method, its options, and the parts built from their values.
+
+A file of the catalog puts `@method(key=..., title=..., ...)` on a function that composes parts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from methods.method import Method
-from methods.options import CORRECTION, REJECTION, Option, correction_part, kind_bounds
+from methods.options import CORRECTION, READINGS, REJECTION, Option, Reading, Value, correction_part, kind_bounds
 from methods.parts import Parts
-from methods.readings import NAMED, READINGS, Reading, Value
 from records.errors import ConfigError, unknown
 
 Settings = Mapping[str, Any]  # option name -> value, for every option of the entry
@@ -17,12 +19,7 @@ Settings = Mapping[str, Any]  # option name -> value, for every option of the en
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
-    """Everything that a catalog file says about one method."""
-
-    # Fields that are printed and decide no number: `records.code_hashes` leaves them out.
-    PROSE: ClassVar = frozenset(
-        {"title", "source", "equation", "differs_from_grpo", "quote", "quoted_from", "paper_rows"}
-    )
+    """One method of the catalog. Called with the options' values it gives the method's parts."""
 
     key: str  # its name in keys and result folders
     parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
@@ -35,6 +32,10 @@ class CatalogEntry:
     quote: str = ""  # what the TEPO paper says of it; [...] marks what is left out or restated
     quoted_from: str = ""  # where it says so
     paper_rows: tuple[str, ...] = ()  # rows of the TEPO paper's tables that it trains
+
+    def __call__(self, settings: Settings) -> Parts:
+        """The loss, for another entry to change a slot of: `replace(grpo(s), ratio=...)`."""
+        return self.parts(settings)
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""
@@ -67,14 +68,14 @@ class CatalogEntry:
 
     def readings(self) -> list[Reading]:
         """The paper's ambiguities that bear on this method."""
-        return [r for r in READINGS if any(o.reading == r.name for o in self.options)]
+        return [r for r in READINGS.values() if any(o.reading == r.name for o in self.options)]
 
     def labels(self, reading: Reading) -> tuple[str, ...]:
         """The reading's values that this method can take."""
         for option in self.options:
             if option.name == reading.name and option.choices:
                 return option.choices
-        return tuple(reading.values)
+        return reading.labels
 
     def _resolve(self, settings: Mapping[str, object]) -> dict[str, object]:
         """Option -> value for what the settings change; `ConfigError` if two settings change the same option."""
@@ -92,11 +93,11 @@ class CatalogEntry:
         names = [o.name for o in (*self.options, *CORRECTION, *REJECTION)]
         if name in names:
             return {name: value}
-        reading = NAMED.get(name)
+        reading = READINGS.get(name)
         if reading is None or reading.settings is None or reading not in self.readings():
             raise unknown("method", self.key, name, names)
-        if str(value) not in reading.values:
-            raise unknown(f"method {self.key}", name, value, reading.values)
+        if str(value) not in reading.labels:
+            raise unknown(f"method {self.key}", name, value, reading.labels)
         # a label may stand for options that this method does not have
         return {k: v for k, v in reading.settings.get(str(value), {}).items() if k in names}
 
@@ -107,8 +108,13 @@ class CatalogEntry:
             return options[0].spell(values[options[0].name])
         # before the labels: a label that stands for no option of this method has the defaults' values too
         if all(values[o.name] == o.default for o in options):
-            return reading.default
+            return reading.labels[0]
         for label, settings in reading.settings.items():
             if all(settings.get(o.name, o.default) == values[o.name] for o in options):
                 return label
         return " ".join(f"{o.name}={o.spell(values[o.name])}" for o in options)
+
+
+def method(**described: Any) -> Callable[[Callable[[Settings], Parts]], CatalogEntry]:
+    """Make a function from options to parts an entry of the catalog; `described`: the other fields of the entry."""
+    return lambda parts: CatalogEntry(parts=parts, **described)

@@ -8,25 +8,87 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 from methods.parts import Part, corrections
 from methods.parts.surrogates import CLIP_HIGHER
-from methods.readings import NAMED, Value
 from records.errors import ConfigError, unknown
+
+Value: TypeAlias = float | str | None  # of an option
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An ambiguity of the paper that a method settles. `methods/readings.yaml` holds what is printed of it."""
+
+    name: str  # as it is set in a key
+    labels: tuple[str, ...]  # the default first; examples where the option of this name is a number
+    # Label -> the options that it stands for (`seq-eps=gspo`: low, high). None: it is the value of the option `name`.
+    settings: Mapping[str, Mapping[str, Value]] | None = None
+
+
+READINGS = {
+    reading.name: reading
+    for reading in (
+        Reading("clip-form", ("ppo", "eq4", "none")),
+        Reading("gradient", ("autograd", "alg1_line21")),
+        Reading("kl-anchor", ("old", "ref")),
+        Reading("kl-estimator", ("k3", "abs", "k1", "k2", "k3_is", "full")),
+        Reading("dh-def", ("entropy_diff", "cov_sign", "first_order", "theorem", "surprise_diff", "positions")),
+        Reading("dh-tol", ("auto",)),
+        Reading("mask-norm", ("tokens", "masked")),
+        Reading("prefix-grad", ("through", "own_token", "stop")),
+        Reading(
+            "seq-eps",
+            ("clip-higher", "symmetric", "gspo"),
+            {"symmetric": {"high": 0.2}, "gspo": {"low": 0.0003, "high": 0.0004}},
+        ),
+        Reading("beta", ("0.001", "1")),
+        Reading("adv-std", ("unbiased", "biased", "unbiased-1e-4")),
+        Reading("entropy-alpha", ("original", "printed"), {"printed": {"alpha": 0.0004}}),
+        Reading("gpg-scale", ("one", "std", "informative", "inverse-accuracy")),
+        Reading("cov-clip", ("official", "clip-higher"), {"clip-higher": {"low": 0.2, "high": 0.28}}),
+        Reading(
+            "cispo",
+            ("upper", "verl", "two-sided", "cap", "one-update"),
+            {"verl": {"low": 10.0, "high": 0.2}, "two-sided": {"low": 0.2}, "cap": {"high": 3.0}},
+        ),
+        Reading(
+            "ent-coef", ("1e-3", "1e-4", "5e-3"), {"1e-4": {"coefficient": 0.0001}, "5e-3": {"coefficient": 0.005}}
+        ),
+        Reading("panel-b-base", ("mixed", "grpo", "tepo"), {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}}),
+        Reading(
+            "steer",
+            ("sequence", "token", "linear", "min-max", "ratio", "0.7"),
+            {
+                "token": {"ratio": "token"},
+                "linear": {"map": "linear"},
+                "min-max": {"map": "min-max"},
+                "ratio": {"omega": "ratio"},
+                "0.7": {"lambda-min": 0.7},
+            },
+        ),
+        Reading("agg-scope", ("minibatch", "group", "microbatch")),
+        Reading("dual-clip", ("off", "3", "10")),
+        Reading("reward", ("binary", "signed")),
+        Reading("gmpo-eps", ("original", "verl"), {"verl": {"low": 0.2, "high": 0.2}}),
+        Reading("dppo-cap", ("20", "3", "off"), {"3": {"cap": 3.0}, "off": {"cap": None}}),
+        Reading("kl-clamp", ("none", "10")),
+        Reading("entropy-of", ("current", "old")),
+        Reading("dppo-anchor", ("old", "sampler")),
+        Reading("whiten-std", ("unbiased", "biased")),
+    )
+}
 
 
 @dataclass(frozen=True)
 class Option:
     """One choice: a word among `choices`, or a number from `least` to `most`, or the word `blank`, which means None."""
 
-    # Fields that are printed and decide no number: `records.code_hashes` leaves them out.
-    PROSE: ClassVar = frozenset({"why", "printed", "original"})
-
     name: str  # in keys and in the settings that a catalog function reads
     default: Value
     _: KW_ONLY
-    why: str  # why this default
+    why: str = ""  # why this default; empty: as its reading has it
     printed: str = "-"  # what the TEPO paper prints, and where
     original: str = "-"  # what the method's own paper or code has
     choices: tuple[str, ...] = ()  # the words allowed; empty for a number
@@ -73,9 +135,8 @@ class Option:
 
 def of_reading(name: str, **changes: Any) -> Option:
     """The option that settles the reading `name`: a word among its labels, the first by default."""
-    reading = NAMED[name]
-    labels = tuple(reading.values)
-    return Option(name, labels[0], why=reading.why, choices=labels, reading=name).with_(**changes)
+    labels = READINGS[name].labels
+    return replace(Option(name, labels[0], choices=labels, reading=name), **changes)
 
 
 LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")

@@ -21,10 +21,18 @@ SMALL = ["training.rollouts=3", "training.prompts_per_rollout=8", "evaluation.be
 METHOD = '''"""GRPO/DAPO, except that the advantage is not divided by the group's standard deviation."""
 
 from methods import options
-from methods.entry import CatalogEntry, Settings
+from methods.entry import Settings, method
 from methods.parts import Parts, advantages, ratios, reducers, surrogates
 
 
+@method(
+    key="mine",
+    title="My method",
+    source="a notebook",
+    differs_from_grpo="The advantage is R - mean.",
+    equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  A = R - mean R",
+    options=(*options.TOKEN_CLIP, options.AGG_SCOPE),
+)
 def mine(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_centred(scale="one"),
@@ -32,19 +40,6 @@ def mine(s: Settings) -> Parts:
         surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )
-
-
-METHODS = [
-    CatalogEntry(
-        key="mine",
-        title="My method",
-        source="a notebook",
-        differs_from_grpo="The advantage is R - mean.",
-        equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  A = R - mean R",
-        options=(*options.TOKEN_CLIP, options.AGG_SCOPE),
-        parts=mine,
-    ),
-]
 '''
 MODEL = """title: My model
 hub: me/my-model

@@ -1,6 +1,6 @@
-"""Every method by name. A file in this folder is registered by being here; each defines `METHODS`, a list of entries.
+"""Every method by name. A file in this folder is registered by being here; `@method` in it makes an entry.
 
-A file spells its losses out and imports no other file of this folder, so that editing one method reruns that method.
+A file holds a family of methods and imports no other file of this folder, so that an edit reruns that family alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from records.errors import ConfigError, unknown
 
 @cache
 def entries() -> dict[str, CatalogEntry]:
-    """Key -> entry, in the order of the file names and, within a file, of its list. It imports every file."""
+    """Key -> entry, in the order of the file names and, within a file, of its text. It imports every file."""
     by_key: dict[str, CatalogEntry] = {}
     for module in registries.modules(__name__, __path__):
         for entry in _methods(module):
@@ -32,12 +32,16 @@ def _methods(module: str) -> list[CatalogEntry]:
     """The entries of a file, which may be a user's: whatever is wrong with it is one line."""
     where = f"{module.replace('.', '/')}.py"
     try:
-        found: list[CatalogEntry] = importlib.import_module(module).METHODS
+        values = vars(importlib.import_module(module)).values()
     except Exception as error:
         raise ConfigError(f"{where}: cannot be imported: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, list) and found and all(isinstance(entry, CatalogEntry) for entry in found)):
-        raise ConfigError(f"{where}: METHODS: must be a list of catalog entries, one at least, got {str(found)[:60]}")
-    return found
+    entries = [value for value in values if isinstance(value, CatalogEntry)]
+    # an entry that is imported from another file, to change a slot of it, belongs to that file
+    if not (own := [entry for entry in entries if entry.parts.__module__ == module]):
+        raise ConfigError(
+            f"{where}: defines no method; put @method(key=..., title=..., ...) on a function of the options"
+        )
+    return own
 
 
 def modules_of(name: str) -> tuple[str, ...]:

@@ -22,7 +22,9 @@ from records.files import write_text
 from records.provenance import ROOT
 from report.docs import table
 
-GENERATED = "<!-- written by `python -m report.docs.methods`; edit methods/catalog or methods/readings.py instead -->\n"
+GENERATED = (
+    "<!-- written by `python -m report.docs.methods`; edit methods/catalog or methods/readings.yaml instead -->\n"
+)
 BASELINE = "grpo"
 METHODS_INTRO = """
 # Methods
@@ -172,12 +174,12 @@ def _row(option: Option) -> list[str]:
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     if not allowed:
         allowed = f"number or `{option.blank}`" if option.blank else "number"
-    reading = ""
+    reading, why = "", option.why
     if option.reading:
         named = NAMED[option.reading]
-        reading = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))"
+        reading, why = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))", why or named.why
     default = option.spell(option.default)
-    return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, option.why]
+    return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, why]
 
 
 def _correction(kind: str) -> tuple[str, ...]:
@@ -218,7 +220,7 @@ def reading_section(reading: Reading) -> str:
     values = "".join(
         f"- {_value(reading, label)}: {meaning}{_sets(reading, label)}\n" for label, meaning in reading.values.items()
     )
-    keys = [key for key, entry in catalog.entries().items() if reading in entry.readings()]
+    keys = [key for key, entry in catalog.entries().items() if reading.name in [r.name for r in entry.readings()]]
     links = ", ".join(f"[`{key}`](methods.md#{key})" for key in keys)
     return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}\nMethods: {links}.\n"
 
@@ -242,7 +244,7 @@ def _value(reading: Reading, label: str) -> str:
 
 def _sets(reading: Reading, label: str) -> str:
     """The options that a label stands for; nothing where it is the value of an option of the reading's own name."""
-    settings = (reading.settings or {}).get(label, {})
+    settings = reading.settings.get(label, {})
     options = ", ".join(f"`{name}={value}`" for name, value in settings.items())
     return f" ({options})" if options else ""
 

@@ -22,7 +22,7 @@ from tests.methods.mutations_of_parts import MUTATIONS
 
 
 def value(key: str) -> None:
-    test_reference.test_loss_equals_the_reference(key)
+    test_reference.loss_equals(key)
 
 
 def split(key: str) -> None:
@@ -31,36 +31,31 @@ def split(key: str) -> None:
     for seed in range(41, 46):
         test_properties.split_invariant(method, random_fields(seed, drift=0.8))
     if method.scope != "token":
-        test_properties.test_a_split_beyond_scope_changes_the_loss(key)
+        test_properties.a_split_beyond_scope_changes_the_loss(key)
 
 
 def properties(key: str) -> None:
-    test_properties.test_every_property(key)
-
-
-def totals(key: str) -> None:
-    if "agg-scope=group" not in key:  # it takes its groups' totals: see `split`
-        test_reference.test_loss_of_a_micro_batch_equals_the_reference(key)
+    test_properties.every_property(key)
 
 
 def first_update(key: str) -> None:
     if key in reference.LOSSES:  # readings have none of their own
-        test_identities.test_p1_the_first_update_is_reinforce_unless_the_reference_says_why_not(key)
+        test_identities.the_first_update_is_reinforce_unless_the_reference_says_why_not(key)
 
 
 def fractions(key: str) -> None:
     if key.startswith(("kl_cov", "clip_cov")):
-        test_identities.test_p16_whatever_the_reading_the_fraction_selects_as_many(key)
+        test_identities.the_fraction_selects_as_many(key)
 
 
 CHECKS: dict[str, tuple[str, Callable[[str], None]]] = {
     "V": ("loss against the scalar reference", value),
     "G": (
         "gradient against its finite differences",
-        test_reference.test_gradient_equals_finite_differences_of_the_reference,
+        test_reference.gradient_equals_finite_differences,
     ),
-    "A": ("advantage against the reference", test_reference.test_advantage_equals_the_reference),
-    "T": ("loss with the minibatch's totals", totals),
+    "A": ("advantage against the reference", test_reference.advantage_equals),
+    "T": ("loss with the minibatch's totals", test_reference.loss_of_a_micro_batch_equals),
     "S": ("splits within and beyond the scope", split),
     "P": ("padding, order, dropped rows", properties),
     "1": ("first update is REINFORCE", first_update),

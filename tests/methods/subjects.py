@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -36,7 +38,7 @@ def other(name: str, default: Any) -> float:
 def changes(key: str) -> tuple[str, ...]:
     """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
     entry = catalog.entries()[key]
-    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.values]
+    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.labels]
     for option in entry.options:
         values = option.choices or (f"{other(option.name, option.default):g}",)
         texts += [f"{key}+{option.name}={value}" for value in values]
@@ -103,6 +105,30 @@ def shapes() -> tuple[str, ...]:
 def contradictions() -> tuple[str, ...]:
     """Single changes that the catalog refuses."""
     return tuple(text for key in catalog.entries() for text in changes(key) if refused(text))
+
+
+def of(key: str, texts: Iterable[str]) -> list[str]:
+    """Those of `texts` that are variants of one catalog method."""
+    return [text for text in texts if text.split("+")[0] == key]
+
+
+def check_each(texts: Iterable[str], *checks: Callable[[str], object]) -> None:
+    """Run every check on every text, and fail once with a line for each failure, which names the variant.
+
+    A test for each would cost more than most of these comparisons.
+    """
+    failures: list[str] = []
+    first: BaseException | None = None
+    for text in texts:
+        for check in checks:
+            try:
+                check(text)
+            except (Exception, pytest.fail.Exception) as error:
+                first = first or error
+                line, *_ = str(error).splitlines() or [type(error).__name__]
+                failures.append(f"{text}: {check.__name__}: {type(error).__name__}: {line}")
+    if failures:
+        raise AssertionError("\n".join(failures)) from first
 
 
 def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:

@@ -17,14 +17,14 @@ import torch
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import NAMES
-from methods.entry import CatalogEntry
-from methods.options import Option
+from methods.options import READINGS as READINGS_OF_METHODS
 from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
-from methods.readings import NAMED, READINGS, Reading
+from methods.readings import NAMED, READINGS
 from records.errors import ConfigError, CorruptInputError
 from records.provenance import ROOT
 from report.docs import methods
+from tests.methods.subjects import check_each
 from workflow.config import Prompts, Training
 
 PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
@@ -76,12 +76,6 @@ def test_a_catalog_file_is_read_without_another(path: Path) -> None:
     assert [node.module for node in imported if "catalog" in (node.module or "")] == []
 
 
-@pytest.mark.parametrize("kind", [CatalogEntry, Option, Reading])
-def test_prose_is_passed_by_keyword_so_that_hashes_of_code_can_leave_it_out(kind: Any) -> None:
-    keyword_only = {field.name for field in dataclasses.fields(kind) if field.kw_only}
-    assert keyword_only >= kind.PROSE
-
-
 # ---- keys ----
 
 
@@ -111,37 +105,6 @@ def test_a_key_has_one_spelling(text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("tepoo", ["'tepoo'", "nearest: tepo", "grpo"]),
-        ("tepo+bta=1", ["tepo", "'bta'", "nearest: beta"]),
-        ("tepo+clip-form=eq5", ["clip-form", "'eq5'", "nearest: eq4", "ppo"]),
-        ("gspo+seq-eps=gpo", ["seq-eps", "nearest: gspo"]),
-        ("tepo+beta=much", ["beta", "'much'", "at least 0"]),
-        ("tepo+beta=-1", ["beta", "'-1'"]),
-        ("tepo+beta=nan", ["beta", "'nan'"]),
-        ("tepo+beta=inf", ["beta", "'inf'"]),
-        ("tepo+beta=none", ["beta", "'none'"]),
-        ("tepo_steer+lambda-min=1.5", ["lambda-min", "at most 1"]),
-        ("tepo+beta", ["'beta'", "name=value"]),
-        ("tepo+beta=1+beta=2", ["beta", "twice"]),
-        ("tepo+seq-eps=gspo+low=0.1", ["low", "seq-eps", "twice"]),
-        ("tepo_eq4+clip-form=none", ["clip-form", "twice"]),
-        ("grpo+kl-estimator=k1", ["grpo", "kl-estimator"]),
-        ("tepo+kl-anchor=ref+kl-estimator=full", ["kl-estimator=full", "kl-anchor=ref"]),
-        ("tepo+clip-form=eq4+dual-clip=3", ["dual-clip", "clip-form=eq4"]),
-        ("tepo+clip-form=none+low=0.1", ["low", "clip-form=none"]),
-        ("tepo+dh-def=theorem+dh-tol=0.1", ["dh-tol", "dh-def=theorem"]),
-    ],
-)
-def test_a_wrong_key_is_one_line_that_names_it(text: str, words: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        catalog.parse(text)
-    assert "\n" not in str(caught.value)
-    assert [w for w in words if w not in str(caught.value)] == []
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         (
@@ -149,9 +112,12 @@ def test_a_wrong_key_is_one_line_that_names_it(text: str, words: list[str]) -> N
             "cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'",
         ),
         ("METHODS = [", "cannot be imported: SyntaxError"),
-        ("", "cannot be imported: AttributeError: .* no attribute 'METHODS'"),
-        ("METHODS = []", r"METHODS: must be a list of catalog entries, one at least, got \[\]"),
-        ("METHODS = ['tepo']", r"METHODS: must be a list of catalog entries, one at least, got \['tepo'\]"),
+        (
+            "from methods.entry import method\n@method(kee='mine')\ndef mine(s): ...",
+            "cannot be imported: TypeError: .*kee",
+        ),
+        ("", "defines no method; put @method"),
+        ("from methods.catalog.tepo import tepo", "defines no method; put @method"),
     ],
 )
 def test_a_catalog_file_of_ones_own_that_is_wrong_is_one_line(
@@ -165,48 +131,16 @@ def test_a_catalog_file_of_ones_own_that_is_wrong_is_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_an_option_given_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="beta"):
-        catalog.method("tepo", params={"beta": 1}, readings={"beta": 2})
-
-
-ROWS = {  # every trained row of Tables 1-4 and its key
-    "1 w. GRPO/DAPO": "grpo", "1 w. CLIP-Cov": "clip_cov", "1 w. KL-Cov": "kl_cov", "1 w. GPG": "gpg",
-    "1 w. GSPO": "gspo", "1 w. Entropy-based Term": "entropy_adv", "1 TEPO": "tepo", "1 TEPO 14B": "tepo+beta=1",
-    "2 w. GRPO/DAPO": "grpo",
-    "2 TEPO": "tepo", "3 TEPO-w/o. KL": "tepo_nokl", "3A 1": "tepo_kl_all+beta=1", "3A 0.1": "tepo_kl_all+beta=0.1",
-    "3A 0.01": "tepo_kl_all+beta=0.01", "3A 0.001": "tepo_kl_all", "3A 0.0001": "tepo_kl_all+beta=0.0001",
-    "3B w. Max-Entropy": "tepo_maxent", "3B w. Min-Entropy": "tepo_minent", "3B w. STEEL": "tepo_steer",
-    "3B w. CLIP-Cov": "clip_cov", "3B w. KL-Cov": "kl_cov", "3B w. Entropy-based Term": "entropy_adv",
-    "3C w. GRPO/DAPO (token-level)": "grpo", "3C w. GPG (remove IS)": "gpg", "3C w. CISPO/Reinforce": "cispo",
-    "3C w. Sentence Prefix IS": "prefix_is", "3D w. sequence-mean token-mean/GSPO": "gspo",
-    "3D w. sequence-mean token-sum": "tepo_seqsum", "3E TEPO-w/o. KL": "tepo_nokl", "3E A<0 dH>0": "tepo_kl_neg",
-    "3E both": "tepo_kl_both", "3E TEPO": "tepo", "4 GRPO/DAPO": "grpo", "4 TEPO": "tepo",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_every_row_of_the_paper_has_a_method(row: str) -> None:
-    assert catalog.parse(ROWS[row]).key == ROWS[row]
-
-
-def test_every_method_with_a_row_is_in_the_tables() -> None:
-    assert {e.key for e in catalog.entries().values() if e.paper_rows} == {key.split("+")[0] for key in ROWS.values()}
-
-
 # ---- options, readings, pages ----
 
 
-def options() -> list[tuple[str, Any]]:
-    return [(key, option) for key, entry in catalog.entries().items() for option in entry.options]
-
-
-@pytest.mark.parametrize(("key", "option"), options(), ids=[f"{k}:{o.name}" for k, o in options()])
-def test_every_default_is_allowed_and_says_why(key: str, option: Any) -> None:
-    assert option.parse(option.default, key) == option.default
-    assert option.parse(option.spell(option.default), key) == option.default
-    assert option.why
-    assert option.reading is None or option.reading in NAMED
+def test_every_default_is_allowed_and_says_why() -> None:
+    for key, entry in catalog.entries().items():
+        for option in entry.options:
+            assert option.parse(option.default, key) == option.default, (key, option.name)
+            assert option.parse(option.spell(option.default), key) == option.default, (key, option.name)
+            assert option.why or NAMED[option.reading or ""].why, (key, option.name)
+            assert option.reading is None or option.reading in NAMED, (key, option.name)
 
 
 def test_reading_ids_are_complete_and_unique() -> None:
@@ -214,26 +148,37 @@ def test_reading_ids_are_complete_and_unique() -> None:
     assert len(NAMED) == len(READINGS)
 
 
-@pytest.mark.parametrize("reading", [r for r in READINGS if r.room != "methods"], ids=lambda r: r.name)
-def test_every_other_value_of_training_and_evaluation_says_what_sets_it_or_why_nothing_does(reading: Reading) -> None:
-    assert reading.how.keys() == reading.values.keys() - {reading.default}
+def test_the_text_of_a_methods_readings_has_the_labels_that_a_key_may_set() -> None:
+    text = {r.name: tuple(r.values) for r in READINGS if r.room == "methods"}
+    assert text == {name: reading.labels for name, reading in READINGS_OF_METHODS.items()}
+    assert list(text) == list(READINGS_OF_METHODS)
+
+
+def test_every_other_value_of_training_and_evaluation_says_what_sets_it_or_why_nothing_does() -> None:
     sections = {"training": Training, "prompts": Prompts}
-    for section, key in re.findall(r"`(training|prompts)\.(\w+)", " ".join(reading.how.values())):
-        assert key in sections[section].model_fields, key
+    for reading in READINGS:
+        if reading.room != "methods":
+            assert reading.how.keys() == reading.values.keys() - {reading.default}, reading.name
+            for section, key in re.findall(r"`(training|prompts)\.(\w+)", " ".join(reading.how.values())):
+                assert key in sections[section].model_fields, (reading.name, key)
 
 
-@pytest.mark.parametrize("name", [r.name for r in READINGS if r.room == "methods"])
-def test_every_reading_of_a_method_can_be_set(name: str) -> None:
-    holders = [e for e in catalog.entries().values() if NAMED[name] in e.readings()]
+def test_every_reading_of_a_method_can_be_set() -> None:
+    check_each(READINGS_OF_METHODS, can_be_set)
+
+
+def can_be_set(name: str) -> None:
+    holders = [e for e in catalog.entries().values() if READINGS_OF_METHODS[name] in e.readings()]
     assert holders
     for entry in holders:
-        for label in entry.labels(NAMED[name]):
+        for label in entry.labels(READINGS_OF_METHODS[name]):
             method = catalog.parse(f"{entry.key}+{name}={label}")
             assert name in method.readings
     # a label with settings changes some method that holds it, unless it says it is another room's
-    for label in list(NAMED[name].values)[1:]:
-        settings = (NAMED[name].settings or {}).get(label, {"": None} if NAMED[name].settings is None else {})
-        able = [e.key for e in holders if label in e.labels(NAMED[name])]
+    reading = READINGS_OF_METHODS[name]
+    for label in reading.labels[1:]:
+        settings = {"": None} if reading.settings is None else reading.settings.get(label, {})
+        able = [e.key for e in holders if label in e.labels(reading)]
         changed = [key for key in able if catalog.parse(f"{key}+{name}={label}").key != key]
         assert bool(changed) == bool(settings), label
 
@@ -300,18 +245,13 @@ def test_a_bad_batch_is_refused_by_name_and_index(changes: dict[str, Any], words
     assert [w for w in ["tepo: ", *words] if w not in str(caught.value)] == []
 
 
-@pytest.mark.parametrize("name", ["logp", "old_logp", "entropy"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_padding_may_hold_anything(name: str, value: float) -> None:
-    batch = Batch(**fields(**with_value(name, (2, 2), value)))
-    for method in map(catalog.parse, catalog.keys()):
-        assert float(method.loss(batch)) == float(method.loss(Batch(**fields())))
-        assert method.diagnostics(batch) == pytest.approx(method.diagnostics(Batch(**fields())), nan_ok=False)
-
-
-def test_missing_needs_are_named_with_the_method() -> None:
-    with pytest.raises(ConfigError, match=r"^tepo\+beta=1: old_entropy: needed"):
-        catalog.parse("tepo+beta=1").loss(Batch(**fields(old_entropy=None)))
+def test_padding_of_nan_changes_no_diagnostic() -> None:
+    """Losses and gradients: `test_properties.py`."""
+    for name in ("logp", "old_logp", "entropy"):
+        batch = Batch(**fields(**with_value(name, (2, 2), math.nan)))
+        for method in map(catalog.parse, catalog.keys()):
+            got, wanted = method.diagnostics(batch), method.diagnostics(Batch(**fields()))
+            assert got == pytest.approx(wanted, nan_ok=False), (method.key, name)
 
 
 def test_a_loss_that_is_not_finite_is_not_passed_on() -> None:
@@ -452,8 +392,11 @@ def test_the_samplers_diagnostics_by_hand() -> None:
     assert catalog.parse("grpo").diagnostics(constant)["sampling_correlation"] is None
 
 
-@pytest.mark.parametrize("key", catalog.keys())
-def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_records(key: str) -> None:
+def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_records() -> None:
+    check_each(catalog.keys(), a_correction_is_an_option)
+
+
+def a_correction_is_an_option(key: str) -> None:
     plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=tis")
     assert plain.parts.correction is None
     assert not any("correction" in name for name in (*plain.params, *plain.readings, *plain.needs))
@@ -477,8 +420,11 @@ def test_every_kind_of_correction_has_its_sources_bounds_and_a_key_that_tells_th
         assert source
 
 
-@pytest.mark.parametrize("key", catalog.keys())
-def test_every_method_has_the_same_diagnostics(key: str) -> None:
+def test_every_method_has_the_same_diagnostics() -> None:
+    check_each(catalog.keys(), has_the_same_diagnostics)
+
+
+def has_the_same_diagnostics(key: str) -> None:
     method = catalog.parse(key)
     lacking = {name: None for name in ("entropy", "old_entropy", "ref_logp") if name not in method.needs}
     figures = method.diagnostics(Batch(**fields(**lacking)))

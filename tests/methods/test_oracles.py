@@ -19,7 +19,7 @@ from methods import catalog
 from tests.methods import oracles
 from tests.methods.batches import MAX_TOKENS, Fields, random_fields, rows
 from tests.methods.oracles import Answer, trl, trl_rloo, verl
-from tests.methods.subjects import assert_same, distance, evaluate
+from tests.methods.subjects import assert_same, check_each, distance, evaluate
 
 SMTM, SMTS = "seq-mean-token-mean", "seq-mean-token-sum"
 # verl divides a sequence by |y| + 1e-8: that much, and no more, is granted where its sequence mean is the oracle. In
@@ -200,13 +200,21 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("batch", BATCHES)
+DTYPES = (torch.float64, torch.float32)
+
+
 @pytest.mark.parametrize(("text", "label", "oracle"), PAIRS, ids=[f"{p[0]} = {p[1]}" for p in PAIRS])
-def test_loss_and_gradient_equal_the_oracle(
-    text: str, label: str, oracle: Callable[[Fields], Answer], batch: str, dtype: torch.dtype
+def test_loss_and_gradient_equal_the_oracle(text: str, label: str, oracle: Callable[[Fields], Answer]) -> None:
+    def equal(batch: str) -> None:
+        for dtype in DTYPES:
+            equal_the_oracle(text, label, oracle, cast(BATCHES[batch], dtype), dtype)
+
+    check_each(BATCHES, equal)
+
+
+def equal_the_oracle(
+    text: str, label: str, oracle: Callable[[Fields], Answer], fields: Fields, dtype: torch.dtype
 ) -> None:
-    fields = cast(BATCHES[batch], dtype)
     loss, gradient = oracle(fields)
     got, by_leaf = evaluate(catalog.parse(text), fields)
     wanted = {"logp": gradient}
@@ -215,15 +223,17 @@ def test_loss_and_gradient_equal_the_oracle(
     assert_same((got, by_leaf), (float(loss), wanted), dtype, roundings=int(roundings))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("batch", ["ragged", "holes", "on-policy"])  # in "far" verl's clamp of k3 acts: a trap, below
 @pytest.mark.parametrize("anchor", ["old", "ref"])
 @pytest.mark.parametrize("estimator", ["k1", "abs", "k2", "k3"])
-def test_kl_loss_equals_verl(estimator: str, anchor: str, batch: str, dtype: torch.dtype) -> None:
-    fields = cast(BATCHES[batch], dtype)
-    loss, gradient = verl("gspo", fields, kl=estimator, anchor=f"{anchor}_logp", beta=0.3)
-    got = evaluate(catalog.parse(f"tepo_kl_all+beta=0.3+kl-anchor={anchor}+kl-estimator={estimator}"), fields)
-    assert_same(got, (float(loss), {"logp": gradient}), dtype)
+def test_kl_loss_equals_verl(estimator: str, anchor: str) -> None:
+    def equal(batch: str) -> None:
+        for dtype in DTYPES:
+            fields = cast(BATCHES[batch], dtype)
+            loss, gradient = verl("gspo", fields, kl=estimator, anchor=f"{anchor}_logp", beta=0.3)
+            got = evaluate(catalog.parse(f"tepo_kl_all+beta=0.3+kl-anchor={anchor}+kl-estimator={estimator}"), fields)
+            assert_same(got, (float(loss), {"logp": gradient}), dtype)
+
+    check_each(("ragged", "holes", "on-policy"), equal)  # in "far" verl's clamp of k3 acts: a trap, below
 
 
 def cast(fields: Fields, dtype: torch.dtype) -> Fields:
@@ -299,20 +309,20 @@ NEW_ADVANTAGES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("real", [False, True], ids=["0 and 1", "real"])
 @pytest.mark.parametrize(
     ("text", "estimator", "settings", "granted"), NEW_ADVANTAGES, ids=[a[0] for a in NEW_ADVANTAGES]
 )
 def test_advantage_beyond_the_paper_equals_verl(
-    text: str, estimator: str, settings: dict[str, bool], granted: float, real: bool, dtype: torch.dtype
+    text: str, estimator: str, settings: dict[str, bool], granted: float
 ) -> None:
-    reward = (torch.randn(8, generator=torch.Generator().manual_seed(4)).double() if real else REWARD).to(dtype)
-    wanted = oracles.verl_advantage(estimator, reward, GROUP, LENGTHS, **settings)
-    got = catalog.parse(text).advantage(reward, GROUP, LENGTHS)
-    assert got.dtype == dtype
-    tolerance = granted + 8 * torch.finfo(dtype).eps
-    assert float((got - wanted).abs().max()) <= tolerance * float(wanted.abs().max())
+    real = torch.randn(8, generator=torch.Generator().manual_seed(4)).double()
+    for dtype in DTYPES:
+        for reward in (REWARD.to(dtype), real.to(dtype)):
+            wanted = oracles.verl_advantage(estimator, reward, GROUP, LENGTHS, **settings)
+            got = catalog.parse(text).advantage(reward, GROUP, LENGTHS)
+            assert got.dtype == dtype
+            tolerance = granted + 8 * torch.finfo(dtype).eps
+            assert float((got - wanted).abs().max()) <= tolerance * float(wanted.abs().max()), (dtype, reward)
 
 
 # ---- traps: the same word, another loss ----

@@ -2,13 +2,15 @@
 
 Every catalog method and every single change of its structure is a subject. A property that a method cannot have follows
 from what it declares: its `scope` says which splits it survives, and the split it does not survive must show.
-The quick table draws few batches per subject; the same table with many is marked slow.
+A slow test repeats the table on many random batches.
 """
 
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,14 +20,12 @@ from hypothesis import Phase, given, settings
 from methods import catalog
 from methods.batch import FLOATS, INTEGERS, NUMBERS
 from methods.method import Method
+from records.errors import BenchError
 from tests.methods import subjects
 from tests.methods.batches import Fields, append_empty_rows, batches, random_fields, refill, rows, widen
-from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, distance, evaluate
+from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, check_each, distance, evaluate
 
 SHAPES = subjects.shapes()
-QUICK = settings(max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,))
-MANY = settings(max_examples=20, deadline=None, derandomize=True, phases=(Phase.generate,))
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 def draws(method: Method, fields: Fields) -> bool:
@@ -174,32 +174,12 @@ PROPERTIES: tuple[Callable[[Method, Fields], None], ...] = (
 )
 
 
-@pytest.mark.parametrize("text", SHAPES)
-def test_every_property(text: str) -> None:
+def every_property(text: str) -> None:
     method = catalog.parse(text)
     for seed, shape in ((31, {}), (32, {"drift": 1.5, "holes": True})):
         fields = random_fields(seed, **shape)  # type: ignore[arg-type]
         for holds in PROPERTIES:  # one that fails is in the traceback, by name
             holds(method, fields)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", SHAPES)
-@MANY
-@given(fields=batches())
-def test_every_property_on_many_batches(text: str, fields: Fields) -> None:
-    method = catalog.parse(text)
-    for holds in (*PROPERTIES, split_invariant):
-        holds(method, fields)
-
-
-@pytest.mark.parametrize("text", catalog.keys())
-@QUICK
-@given(fields=batches())
-def test_every_property_on_a_few_batches(text: str, fields: Fields) -> None:
-    method = catalog.parse(text)
-    for holds in (*PROPERTIES, split_invariant):
-        holds(method, fields)
 
 
 # ---- splits: `scope` says what a micro-batch may cut ----
@@ -227,39 +207,38 @@ def split_invariant(method: Method, fields: Fields) -> None:
         assert_same(summed_over(method, fields, cut(fields)), evaluate(method, fields), torch.float64)
 
 
-@pytest.mark.parametrize("text", SHAPES)
-def test_a_split_within_scope_changes_nothing(text: str) -> None:
+def a_split_within_scope_changes_nothing(text: str) -> None:
     for seed in (41, 42):
         split_invariant(catalog.parse(text), random_fields(seed, drift=0.8))
 
 
-@pytest.mark.parametrize("text", [t for t in SHAPES if catalog.parse(t).scope != "token"])
-def test_a_split_beyond_scope_changes_the_loss(text: str) -> None:
+def a_split_beyond_scope_changes_the_loss(text: str) -> None:
     """A scope wider than needed would forbid micro-batches for nothing; so what it forbids must differ."""
     method = catalog.parse(text)
+    if method.scope == "token":
+        return
     cut = {"sequence": by_tokens, "batch": by_rows}[method.scope]
     for seed in range(51, 56):
         fields = random_fields(seed, drift=0.8, longest=8)
         whole, parts = evaluate(method, fields), summed_over(method, fields, cut(fields))
         if any(distance(parts[1][n], whole[1][n]) > 1e-6 for n in LEAVES if n in whole[1]):
             return
-    pytest.fail(f"{text}: scope is {method.scope}, but {cut.__name__} micro-batches give the same gradient")
+    raise AssertionError(f"scope is {method.scope}, but {cut.__name__} micro-batches give the same gradient")
 
 
 # ---- dtypes: what a user can pass gives what float64 gives, rounded ----
 
 
-@pytest.mark.parametrize("text", SHAPES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_loss_is_a_scalar_of_the_log_probabilities_dtype(text: str, dtype: str) -> None:
-    method, fields = catalog.parse(text), random_fields(61, dtype=DTYPES[dtype])
-    loss = method.loss(batch_of(method, fields), generator=torch.Generator().manual_seed(0))
-    assert (loss.shape, loss.dtype) == ((), DTYPES[dtype])
-    assert_same(evaluate(method, fields), evaluate(method, random_fields(61)), DTYPES[dtype])
+def the_loss_is_a_scalar_of_the_log_probabilities_dtype(text: str) -> None:
+    method = catalog.parse(text)
+    for dtype in (torch.float64, torch.float32):
+        fields = random_fields(61, dtype=dtype)
+        loss = method.loss(batch_of(method, fields), generator=torch.Generator().manual_seed(0))
+        assert (loss.shape, loss.dtype) == ((), dtype)
+        assert_same(evaluate(method, fields), evaluate(method, random_fields(61)), dtype)
 
 
-@pytest.mark.parametrize("text", SHAPES)
-def test_an_advantage_of_every_dtype_gives_the_same_loss(text: str) -> None:
+def an_advantage_of_every_dtype_gives_the_same_loss(text: str) -> None:
     method, fields = catalog.parse(text), random_fields(63)
     exact = fields | {"advantage": torch.tensor([1, -0.5, -0.5] * 3, dtype=torch.float64)}
     wanted = evaluate(method, exact)
@@ -275,8 +254,7 @@ GROUP, LENGTHS = torch.arange(12) // 4, torch.arange(1, 13)
 ADVANTAGES = {str(catalog.parse(text).parts.advantage): text for text in subjects.variants()}
 
 
-@pytest.mark.parametrize("text", sorted({*catalog.keys(), *ADVANTAGES.values()}))
-def test_rewards_of_every_dtype_give_the_advantage_of_float64(text: str) -> None:
+def rewards_of_every_dtype_give_the_advantage_of_float64(text: str) -> None:
     method = catalog.parse(text)
     wanted = method.advantage(RIGHT.double(), GROUP, LENGTHS)
     assert wanted.dtype == torch.float64
@@ -293,8 +271,7 @@ def test_rewards_of_every_dtype_give_the_advantage_of_float64(text: str) -> None
 # ---- an advantage for each token ----
 
 
-@pytest.mark.parametrize("text", SHAPES)
-def test_an_advantage_for_each_token(text: str) -> None:
+def an_advantage_for_each_token(text: str) -> None:
     """The same number on every token is the row's; and a token of its own is what its row would make of it."""
     method, fields = catalog.parse(text), random_fields(64, drift=0.8, holes=True)
     spread = fields["advantage"][:, None].where(fields["mask"], float("nan"))  # padding may hold anything
@@ -309,11 +286,8 @@ def test_an_advantage_for_each_token(text: str) -> None:
     assert distance(got, wanted) <= 32 * torch.finfo(torch.float64).eps
 
 
-@pytest.mark.parametrize("text", SHAPES)
-def test_an_overflowing_ratio_is_refused_or_harmless(text: str) -> None:
+def an_overflowing_ratio_is_refused_or_harmless(text: str) -> None:
     """exp(1000) is infinite: a clip that hides it in the loss must not leave NaN in the gradient."""
-    from records.errors import BenchError
-
     method, fields = catalog.parse(text), random_fields(62, groups=2)
     for row in (int(fields["advantage"].argmax()), int(fields["advantage"].argmin())):
         far = fields["old_logp"].clone()
@@ -322,3 +296,45 @@ def test_an_overflowing_ratio_is_refused_or_harmless(text: str) -> None:
             gradients_are_finite(method, fields | {"old_logp": far})
         except BenchError:
             continue
+
+
+def a_need_that_is_not_supplied_is_named(text: str) -> None:
+    method, fields = catalog.parse(text), random_fields(66)
+    for name in sorted(method.needs - {"max_tokens"}):
+        lacking = replace(batch_of(method, fields), **{name: None})
+        for call in (method.loss, method.check):
+            with pytest.raises(BenchError, match=rf"{re.escape(method.key)}: {name}: "):
+                call(lacking)
+
+
+# ---- the tests: every shape of one method in each ----
+
+
+@pytest.mark.parametrize("key", catalog.keys())
+def test_every_shape_has_every_property(key: str) -> None:
+    check_each(
+        subjects.of(key, SHAPES),
+        every_property,
+        a_split_within_scope_changes_nothing,
+        a_split_beyond_scope_changes_the_loss,
+        the_loss_is_a_scalar_of_the_log_probabilities_dtype,
+        an_advantage_of_every_dtype_gives_the_same_loss,
+        an_advantage_for_each_token,
+        an_overflowing_ratio_is_refused_or_harmless,
+        a_need_that_is_not_supplied_is_named,
+    )
+    check_each(
+        sorted({key, *subjects.of(key, ADVANTAGES.values())}), rewards_of_every_dtype_give_the_advantage_of_float64
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", catalog.keys())
+@settings(max_examples=20, deadline=None, derandomize=True, phases=(Phase.generate,))
+@given(fields=batches())
+def test_every_shape_has_every_property_on_many_batches(key: str, fields: Fields) -> None:
+    def every_property_there(text: str) -> None:
+        for holds in (*PROPERTIES, split_invariant):
+            holds(catalog.parse(text), fields)
+
+    check_each(subjects.of(key, SHAPES), every_property_there)

@@ -13,12 +13,12 @@ from hypothesis import Phase, given, settings
 from methods import catalog
 from tests.methods import reference, subjects
 from tests.methods.batches import Fields, batches, random_fields
-from tests.methods.conftest import without_row
 from tests.methods.equations import Case, Scalars, scalars
-from tests.methods.subjects import assert_same, evaluate
+from tests.methods.subjects import assert_same, check_each, evaluate
 
 VARIANTS = (*subjects.variants(), *subjects.corrected())
-SHAPES: list[tuple[int, dict[str, Any]]] = [
+KEYS = sorted(set(catalog.keys()) & set(reference.LOSSES))
+BATCHES: list[tuple[int, dict[str, Any]]] = [
     (1, {}),
     (2, {"drift": 1.5, "groups": 4}),
     (36, {"drift": 1.5, "groups": 4, "sharpness": 4.0}),  # covariances on both sides of 5
@@ -59,66 +59,33 @@ def finite_differences(text: str, fields: Fields, leaf: str, step: float = 1e-4)
     return gradient
 
 
-def test_every_catalog_method_has_a_row_in_the_reference() -> None:
-    missing = sorted(set(catalog.keys()) - set(reference.LOSSES))
-    assert not missing, f"write a row for {missing} in LOSSES of tests/methods/reference.py, from the printed equation"
+# ---- the checks: each raises AssertionError on a variant that is not what the reference says ----
 
 
-def test_the_reference_has_no_row_that_the_catalog_lacks() -> None:
-    assert sorted(set(reference.LOSSES) - set(catalog.keys())) == []
+def compare(text: str, fields: Fields, dtype: torch.dtype = torch.float64, **totals: int) -> None:
+    held = scalars(fields)
+    loss, gradient = evaluate(catalog.parse(text), fields, **totals)
+    assert_same((loss, gradient), (reference_loss(text, held, held, **totals), gradient), dtype)
 
 
-@pytest.mark.parametrize("text", VARIANTS)
-def test_loss_equals_the_reference(text: str) -> None:
-    # Not a test for each batch: what pytest spends on a test is more than most of these comparisons.
-    for seed, shape in SHAPES:
+def loss_equals(text: str) -> None:
+    for seed, shape in BATCHES:
         try:
             compare(text, random_fields(seed, **shape))
         except AssertionError as error:
-            error.add_note(f"on the batch of seed {seed}, {shape}")
-            raise
+            raise AssertionError(f"{error}, on the batch of seed {seed}, {shape}") from error
 
 
-def compare(text: str, fields: Fields) -> None:
-    held = scalars(fields)
-    loss, gradient = evaluate(catalog.parse(text), fields)
-    assert_same((loss, gradient), (reference_loss(text, held, held), gradient), torch.float64)
+def loss_of_a_micro_batch_equals(text: str) -> None:
+    if "agg-scope=group" not in text:  # that needs its groups' totals
+        compare(text, random_fields(6), tokens=101, sequences=23)
 
 
-@pytest.mark.parametrize("text", catalog.keys())
-@settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.generate,))
-@given(fields=batches())
-def test_loss_equals_the_reference_on_a_few_more_batches(text: str, fields: Fields) -> None:
-    compare(text, fields)
+def float32_loss_equals(text: str) -> None:
+    compare(text, random_fields(5, dtype=torch.float32), torch.float32)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", VARIANTS)
-@settings(max_examples=15, deadline=None, derandomize=True, phases=(Phase.generate,))
-@given(fields=batches())
-def test_loss_equals_the_reference_on_many_batches(text: str, fields: Fields) -> None:
-    compare(text, fields)
-
-
-@pytest.mark.parametrize("text", [t for t in VARIANTS if "agg-scope=group" not in t])  # that needs groups' totals
-def test_loss_of_a_micro_batch_equals_the_reference(text: str) -> None:
-    fields = random_fields(6)
-    held = scalars(fields)
-    totals = {"tokens": 101, "sequences": 23}
-    loss, gradient = evaluate(catalog.parse(text), fields, **totals)
-    assert_same((loss, gradient), (reference_loss(text, held, held, **totals), gradient), torch.float64)
-
-
-@pytest.mark.parametrize("text", VARIANTS)
-def test_float32_loss_equals_the_reference_at_float32_precision(text: str) -> None:
-    fields = random_fields(5, dtype=torch.float32)
-    held = scalars(fields)
-    loss, gradient = evaluate(catalog.parse(text), fields)
-    assert_same((loss, gradient), (reference_loss(text, held, held), gradient), torch.float32)
-
-
-@pytest.mark.parametrize("text", VARIANTS)
-def test_gradient_equals_finite_differences_of_the_reference(text: str) -> None:
+def gradient_equals_finite_differences(text: str) -> None:
     fields = random_fields(11, drift=0.6, **SMALL)  # type: ignore[arg-type]
     _, gradient = evaluate(catalog.parse(text), fields)
     for leaf, got in gradient.items():
@@ -127,42 +94,25 @@ def test_gradient_equals_finite_differences_of_the_reference(text: str) -> None:
         assert torch.allclose(got, wanted, rtol=0, atol=2e-11), f"{leaf}: {float((got - wanted).abs().max()):.1e}"
 
 
-@pytest.mark.parametrize("text", VARIANTS)
-def test_advantage_equals_the_reference(text: str) -> None:
+def advantage_equals(text: str) -> None:
     reward = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.7, 1.0, 0.25, -2.0, 0.5, 0.1, 0.1, 0.1]
-    group = [
-        7,
-        7,
-        7,
-        2,
-        2,
-        2,
-        2,
-        5,
-        5,
-        5,
-        5,
-        7,
-        0,
-        0,
-        0,
-    ]  # rows of a prompt need not be neighbours; one prompt is settled
+    # rows of a prompt need not be neighbours; one prompt is settled
+    group = [7, 7, 7, 2, 2, 2, 2, 5, 5, 5, 5, 7, 0, 0, 0]
     lengths = [3, 1, 8, 2, 2, 9, 4, 1, 7, 5, 3, 6, 1, 2, 4]
     row = reference.LOSSES[text.split("+")[0]]
     wanted = torch.tensor(row.advantage(reward, group, lengths, reference.settings_of(text)), dtype=torch.float64)
     given = torch.tensor(reward, dtype=torch.float64), torch.tensor(group), torch.tensor(lengths)
-    got = catalog.parse(text).advantage(*given)
-    assert torch.allclose(got, wanted, rtol=4e-15, atol=4e-16)
+    assert torch.allclose(catalog.parse(text).advantage(*given), wanted, rtol=4e-15, atol=4e-16)
 
 
-@pytest.mark.parametrize("text", [t for t in VARIANTS if "+" in t])
-def test_every_option_changes_something(text: str) -> None:
+def the_option_changes_something(text: str) -> None:
     """An option that nothing reads would pass every comparison above."""
-    key, change = text.split("+", 1)
-    settings, printed = reference.settings_of(text), reference.LOSSES[key].settings
+    key, *changes = text.split("+")
+    if not changes:
+        return
+    change, settings, row = "+".join(changes), reference.settings_of(text), reference.LOSSES[key]
     reward, group = [0.0, 1.0, 1.0, 0.5, 1.0, 1.0], [0, 0, 1, 1, 2, 2]
-    advantage = reference.LOSSES[key].advantage
-    if advantage(reward, group, [1] * 6, settings) != advantage(reward, group, [1] * 6, printed):
+    if row.advantage(reward, group, [1] * 6, settings) != row.advantage(reward, group, [1] * 6, row.settings):
         return
     for seed in range(8):  # a method that trains on few tokens rarely meets such a ratio
         fields = random_fields(seed, drift=1.2, groups=4)
@@ -172,13 +122,41 @@ def test_every_option_changes_something(text: str) -> None:
         a, b = (evaluate(catalog.parse(t), fields, **totals) for t in (key, text))
         if a[0] != b[0] or not torch.equal(a[1]["logp"], b[1]["logp"]):
             return
-    pytest.fail(f"{change} changes neither loss nor gradient nor advantage of {key}")
+    raise AssertionError(f"{change} changes neither loss nor gradient nor advantage of {key}")
+
+
+# ---- the tests: every variant of one method in each ----
 
 
 def test_every_method_has_a_reference_row() -> None:
-    """The others that need the row are left out until it is there (conftest.py)."""
-    missing = without_row()
+    """Without one the other tests of this file leave the method out, so that a new method fails one test."""
+    missing = sorted(set(catalog.keys()) - set(reference.LOSSES))
     assert not missing, (
         f"tests/methods/reference.py: no row for {', '.join(missing)}: write the loss again in plain Python floats and "
         f'add it as LOSSES["{missing[0]}"] (docs/add-a-method.md, section 2)'
     )
+    assert sorted(set(reference.LOSSES) - set(catalog.keys())) == [], "rows without a method"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_variant_equals_the_reference(key: str) -> None:
+    check_each(
+        subjects.of(key, VARIANTS),
+        loss_equals,
+        loss_of_a_micro_batch_equals,
+        float32_loss_equals,
+        gradient_equals_finite_differences,
+        advantage_equals,
+        the_option_changes_something,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", KEYS)
+@settings(max_examples=15, deadline=None, derandomize=True, phases=(Phase.generate,))
+@given(fields=batches())
+def test_every_variant_equals_the_reference_on_many_batches(key: str, fields: Fields) -> None:
+    def loss_equals_there(text: str) -> None:
+        compare(text, fields)
+
+    check_each(subjects.of(key, VARIANTS), loss_equals_there)

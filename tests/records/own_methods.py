@@ -7,10 +7,11 @@ LIB = "methods/minelib.py"
 JSON = "methods/mine.json"
 
 METHOD = """
-from methods.entry import CatalogEntry
+from methods.entry import method
 from methods.parts import Parts, advantages, ratios, reducers, surrogates
 {code}
 
+@method(key="mine", title="Mine", source="none", equation="none", differs_from_grpo="in low", options=())
 def mine(s):
     return Parts(
         advantage=advantages.group_zscore(std="std"),
@@ -18,12 +19,6 @@ def mine(s):
         surrogate=surrogates.clipped(low=float(LOW), high=0.28),
         reduce=reducers.token_mean(scope="minibatch"),
     )
-
-METHODS = [
-    CatalogEntry(
-        key="mine", title="Mine", source="none", equation="none", differs_from_grpo="in low", options=(), parts=mine
-    )
-]
 """
 
 Files = dict[str, str]
@@ -194,35 +189,34 @@ EDITS: dict[str, tuple[Files, Files]] = {
     "parts wrapped by a helper": (
         {
             MINE: METHOD.format(code="from methods.minelib import wrapped\nLOW = 0.3").replace(
-                "parts=mine", "parts=wrapped(mine)"
+                "def mine", "@wrapped\ndef mine"
             ),
-            LIB: "def wrapped(f):\n    return lambda s: f(s)",
+            LIB: "from functools import wraps\ndef wrapped(f):\n    return wraps(f)(lambda s: f(s))",
         },
         {
             MINE: METHOD.format(code="from methods.minelib import wrapped\nLOW = 0.3").replace(
-                "parts=mine", "parts=wrapped(mine)"
+                "def mine", "@wrapped\ndef mine"
             ),
-            LIB: "from dataclasses import replace\nfrom methods.parts import surrogates\ndef wrapped(f):\n"
-            "    return lambda s: replace(f(s), surrogate=surrogates.clipped(low=0.1, high=0.28))",
+            LIB: "from dataclasses import replace\nfrom functools import wraps\nfrom methods.parts import surrogates\n"
+            "def wrapped(f):\n"
+            "    return wraps(f)(lambda s: replace(f(s), surrogate=surrogates.clipped(low=0.1, high=0.28)))",
         },
     ),
     "parts from another file of the catalog": (
         {
             MINE: METHOD.format(code="from methods.catalog.mine_base import base\nLOW = 0.3").replace(
-                "parts=mine", "parts=base"
+                "def mine(s):", "def mine(s):\n    return base(s)"
             ),
             "methods/catalog/mine_base.py": METHOD.format(code="LOW = 0.2")
             .replace("def mine(", "def base(")
-            .replace("parts=mine", "parts=base")
             .replace('"mine"', '"mine_base"'),
         },
         {
             MINE: METHOD.format(code="from methods.catalog.mine_base import base\nLOW = 0.3").replace(
-                "parts=mine", "parts=base"
+                "def mine(s):", "def mine(s):\n    return base(s)"
             ),
             "methods/catalog/mine_base.py": METHOD.format(code="LOW = 0.1")
             .replace("def mine(", "def base(")
-            .replace("parts=mine", "parts=base")
             .replace('"mine"', '"mine_base"'),
         },
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.records import own_methods
 from tests.workflow.conftest import ROOT, copy_of
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now.
@@ -46,7 +47,7 @@ RUNS = {"grpo by trl", "grpo by verl", "tepo by trl", "tepo by verl"}
 MEASURED = {"benchmarks", "generate", "grade", "recipe", "prompts", *RUNS}  # dear: all that is not a page
 # What is appended to a file; an edit may also be a pair: old text, new text.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
-METHOD = (ROOT / "methods/catalog/gpg.py").read_text().replace('key="gpg"', 'key="mine"')
+METHOD = own_methods.METHOD.format(code="LOW = 0.2")
 BENCHMARK = (ROOT / "evals/tasks/amc.py").read_text().replace('key="amc"', 'key="mine"')
 
 

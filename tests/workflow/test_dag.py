@@ -194,7 +194,7 @@ MODEL = "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n"
         ("methods/parts/reducers.py", COMMENT, {}, {"all"}),
         ("README.md", COMMENT, {}, {"all"}),
         ("methods/parts/reducers.py", CODE, {"train": 4, "generate": 4, "grade": 4, "score": 1}, {"base", "prompts"}),
-        ("methods/catalog/gspo.py", CODE, {"train": 1, "generate": 1, "grade": 1, "score": 1}, {"base", "prompts"}),
+        ("methods/catalog/sequence.py", CODE, {"train": 1, "generate": 1, "grade": 1, "score": 1}, {"base", "prompts"}),
         # What is added beside the others makes nothing again that is finished; pages may list it.
         ("methods/catalog/mine.py", METHOD, {"matrix": 1}, MEASURED),
         ("evals/tasks/mine.py", BENCHMARK, {"matrix": 1}, MEASURED),
