@@ -10,8 +10,8 @@ import pytest
 
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.training import rollouts
+from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import choose, deal, derive, informative
-from methods.training.run_folder import COLUMNS, Curve
 from records.errors import CorruptInputError
 from records.files import read_growing_csv
 

@@ -150,10 +150,10 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
         rows = rows.append_column(name, [[value] * len(rows)])
     pyarrow.parquet.write_table(rows, table)
     name = "tepo_bench/tepo+beta=0.5+dh-def=theorem"
-    with processes.short_folder(tmp_path / "run") as short:
+    with processes.short_folder() as short:
         files = Files(
             train_parquet=table, val_parquet=table, checkpoints=tmp_path / "checkpoints", log=log,
-            reward_module=Path(dataset.__file__), ray_temp=short,
+            reward_module=Path(dataset.__file__), ray_temp=Path(short),
         )  # fmt: skip
         config = compose(overrides(spec, files))
         OmegaConf.set_struct(config, False)

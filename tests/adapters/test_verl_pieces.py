@@ -110,9 +110,8 @@ def test_the_training_reward_names_the_lock_it_waits_for() -> None:
 
 def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
     """Whatever the filter: neither 0 in its place nor a group of three."""
-    from methods.adapters.verl.buffer import GroupBuffer, Rollout
-    from methods.adapters.verl.recorder import Recorder
-    from methods.adapters.verl.tensors import Response
+    from methods.adapters.verl.trainer import GroupBuffer, Rollout, rollout_figures
+    from methods.adapters.verl.worker import Response
 
     rewards = [[1.0, 0.0], [1.0, None], [None, 0.0], [0.0, 0.0], [0.0, 1.0]]
     rows = [
@@ -123,11 +122,26 @@ def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
         buffer: Any = object.__new__(GroupBuffer)
         buffer.training = training
         assert buffer._choose(rows, 5) == kept
-        recorder: Any = object.__new__(Recorder)
-        figures = recorder._figures(1, Rollout(rows, kept, 2))
+        figures = rollout_figures(1, Rollout(rows, kept, 2))
         assert (figures.reward_timeouts, figures.groups_discarded) == (2, 5 - len(kept))
         assert figures.reward == 3 / 8
         assert figures.reward_kept == (2 / 4 if filtering == "refill" else 2 / 6)
+
+
+def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is learned from the score beside the failure."""
+    from methods.adapters.verl import trainer, worker
+
+    buffer: Any = object.__new__(trainer.GroupBuffer)
+    buffer.training, buffer.end_tokens = check(worlds.spec(Path("world"), samples_per_prompt=2)).training, [1]
+    buffer._sync_metadata_from_transfer_queue = lambda: None
+    buffer.pending_keys = buffer.running_keys = buffer.failure_keys = {"train": set()}
+    buffer.partitions, buffer.finished_keys = {"train": ["1-0-0_0_0", "1-0-0_1_0"]}, {"train": {"1-0-0"}}
+    rows = [worker.Response(key, "1-0-0", 0.0, 3, False, error) for key, error in (("a", None), ("b", "reward x: no"))]
+    monkeypatch.setattr(trainer.tq, "kv_batch_get", lambda **_: None)
+    monkeypatch.setattr(trainer, "responses", lambda *_: rows)
+    with pytest.raises(BenchError, match="reward x: no"):
+        buffer._wait_for_rows("train")
 
 
 def test_ranks_cut_the_same_minibatches_each_with_its_share_of_the_tokens() -> None:

@@ -2,9 +2,9 @@
 
     python -m tests.adapters.verl_worker WORLD OUT [OTHER...]    with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
 
-With OTHER worlds, whose models have other architectures: each method's loss and gradient through the engine, for these
-and for WORLD, held against the same loss on the plain model. Always: a first minibatch, states, the largest tensors.
-Figures go to OUT.
+Each method's loss and gradient through the engine, for WORLD and for OTHER worlds, whose models have other
+architectures, compared with the same loss on the plain model; a first minibatch, states, the largest tensors. Figures
+go to OUT.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from tests.adapters.verl_conformance import as_verl
 
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
 MAX_TOKENS = 10  # a limit that no response reaches
+# passes in bfloat16, which a specification has on GPUs only
+_ENGINE = "actor_rollout_ref.actor.fsdp_config"
+HALF = {f"{_ENGINE}.dtype": "bfloat16", f"{_ENGINE}.mixed_precision.param_dtype": "bf16"}
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -166,20 +169,6 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
 PLAIN: dict[type, Any] = {}  # model class -> its forward before verl replaced it
 
 
-def half_worker(spec: Any, folder: Path) -> Any:
-    """verl's worker whose passes are in bfloat16: a specification has these on GPUs only."""
-    from verl.workers.engine_workers import ActorRolloutRefWorker
-
-    from methods.adapters.verl.config import Files, compose, overrides
-
-    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
-    engine = "actor_rollout_ref.actor.fsdp_config"
-    half = {f"{engine}.dtype": "bfloat16", f"{engine}.mixed_precision.param_dtype": "bf16"}
-    made = ActorRolloutRefWorker(compose(overrides(spec, files) | half).actor_rollout_ref, role="actor")
-    made.init_model()
-    return made.actor
-
-
 def unchanged(actor: Any, by_minibatch: bool) -> dict[str, float]:
     """Of four minibatches with unchanged weights: the share of tokens with |dH| > 1e-6, and the largest |dH|."""
     from verl.utils import tensordict_utils as tu
@@ -220,7 +209,7 @@ def main(world: Path, out: Path, *others: Path) -> None:
     from verl.utils import tensordict_utils as tu
 
     found: dict[str, Any] = {"gradient": {}, "loss": {}}
-    for other in (world, *others) if others else ():
+    for other in (world, *others):
         found["loss"][other.name], found["gradient"][other.name] = gradients(other, all_parts=other == world)
     spec = check(worlds.spec(world, trainer="verl"))
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
@@ -242,7 +231,7 @@ def main(world: Path, out: Path, *others: Path) -> None:
     found["tokens with logits"] = largest.tokens
     found["first"] = catalog.parse("tepo").diagnostics(first)
     found["dH"] = float((first.entropy - first.old_entropy).abs()[first.mask].max())
-    half = half_worker(spec, world / "run")
+    half = training_worker(spec, world / "run", HALF)
     found["unchanged"] = {str(same): unchanged(half, same) for same in (True, False)}
     # states merge to what was trained
     actor.save_checkpoint(str(out.parent / "actor"), None, 1, None)

@@ -57,9 +57,9 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     os.environ |= environment(spec.training, folder)
 
     import torch
-    from verl.workers.engine_workers import ActorRolloutRefWorker
 
-    from methods.adapters.verl.config import Files, compose, overrides
+    from methods.adapters.verl.replay import training_worker
+    from tests.adapters.verl_worker import HALF
 
     # TF32 has ten bits of mantissa: float32 on the GPU would then not be float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -67,14 +67,7 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     if spec.training.device == "cpu":
         torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
-    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
-    keys = overrides(spec, files)
-    if half:
-        keys["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] = "bf16"
-        keys["actor_rollout_ref.actor.fsdp_config.dtype"] = "bfloat16"
-    made = ActorRolloutRefWorker(compose(keys).actor_rollout_ref, role="actor")
-    made.init_model()
-    return made.actor
+    return training_worker(spec, folder, HALF if half else None)
 
 
 # --- 1 and 8: losses and gradients ------------------------------------------------------------------------------------
@@ -212,8 +205,8 @@ def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
     import torch
     from tensordict import TensorDict
 
-    from methods.adapters.verl import tensors
     from methods.adapters.verl.trainer import with_totals
+    from methods.adapters.verl.worker import TOTALS_FIELD
 
     draw = torch.Generator().manual_seed(11)
     rows = [torch.randint(3, shape.vocabulary, (prompt + n,), generator=draw) for n in responses]
@@ -230,7 +223,7 @@ def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
             "loss_mask": nested(ones),
             "response_mask": nested(ones),
             "advantages": nested([torch.full((n,), a) for n, a in zip(responses, sign, strict=True)]),
-            tensors.TOTALS_FIELD: totals,
+            TOTALS_FIELD: totals,
         },
         batch_size=len(rows),
     )
