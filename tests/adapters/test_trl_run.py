@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_a_rerun_is_bit_equal_whatever_the_generators_state_and_reads_whole_prom
 ) -> None:
     import torch
     from transformers import AutoTokenizer
+    from trl.trainer import utils
 
     from methods.adapters.trl.trainer import MethodTrainer
 
@@ -163,6 +165,7 @@ def test_a_rerun_is_bit_equal_whatever_the_generators_state_and_reads_whole_prom
     assert train(tmp_path / "run", **LONGER) == 0
     assert numbers(tmp_path / "run") == numbers(trained["tepo"])
     assert weights(tmp_path / "run", 3) == weights(trained["tepo"], 3)
+    assert utils._CHUNKED_LOGPROB_CHUNK_SIZE == 264, "the head's buffer is as wide as the vocabulary"
     tokenizer = AutoTokenizer.from_pretrained(world / "base")
     (prompts, rows) = seen[0]
     assert len(set(prompts)) == 6
@@ -171,22 +174,30 @@ def test_a_rerun_is_bit_equal_whatever_the_generators_state_and_reads_whole_prom
 
 
 @slow
-def test_corrections_act_and_the_sampler_agrees_at_any_temperature(
-    trained: dict[str, Path], train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_corrections_act_in_training(
+    trained: dict[str, Path],
+    train: Train,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A cap of a half halves every term, and a smaller bound rejects every token: the run reports that it did nothing.
+    """A sampler that reports twice the probability of every token: the weights are a half, and a narrow bound rejects
+    every token, which the run reports."""
+    from methods import sampling
 
-    Generation with a cache and a full pass agree to rounding, the temperature counted once.
-    """
+    right = sampling.sample
+
+    def doubled(*args: Any, **options: Any) -> Any:
+        found = right(*args, **options)
+        return replace(found, logp=found.logp + math.log(2))
+
+    monkeypatch.setattr(sampling, "sample", doubled)
     sizes = {"rollouts": 1, "checkpoints": (1,)}
-    assert train(tmp_path / "half", "grpo+correction=tis+correction-cap=0.5", **sizes) == 0
-    assert train(tmp_path / "none", "grpo+correction=token-rs+correction-cap=0.5", temperature=0.7, **sizes) == 0
+    for name, correction in {"half": "tis", "none": "token-rs+correction-floor=0.9"}.items():
+        assert train(tmp_path / name, f"grpo+correction={correction}", **sizes) == 0
     plain, half, none = (numbers(out) for out in (trained["grpo"], tmp_path / "half", tmp_path / "none"))
     assert float(half[0]["grad_norm"]) == pytest.approx(float(plain[0]["grad_norm"]) / 2, rel=1e-5)
-    for row in none:
-        assert float(row["grad_norm"]) == 0
-        assert 0 < float(row["sampling_gap_mean"]) <= float(row["sampling_gap_p99"]) < 1e-5
-        assert float(row["sampling_correlation"]) > 0.9999999
+    assert {float(row["grad_norm"]) for row in none if row["grad_norm"]} == {0.0}
     found = read_json(tmp_path / "none/run.json")["no_update"]
     assert re.fullmatch(r"no update: every gradient was zero; \d+ % truncated", found)
     assert found in capsys.readouterr().err
@@ -212,7 +223,7 @@ def test_without_a_right_answer_the_weights_stay_and_the_run_says_why(
 def test_methods_of_each_need_train(trained: dict[str, Path], train: Train, tmp_path: Path) -> None:
     """Statistics over a minibatch in parts, whole distributions, a reference model; all from GRPO's samples."""
     grpo = numbers(trained["grpo"])
-    for key in ("top_entropy", "tepo+kl-estimator=full", "reinforce_pp+kl-anchor=ref"):
+    for key in ("top_entropy", "tepo+kl-estimator=full", "tepo+kl-anchor=ref"):
         parts = 2 if key == "top_entropy" else 1
         assert train(tmp_path / key, key, micro_batches=parts, checkpoints=(2,)) == 0, key
         rows = numbers(tmp_path / key)
@@ -223,15 +234,21 @@ def test_methods_of_each_need_train(trained: dict[str, Path], train: Train, tmp_
 
 @slow
 def test_gradient_accumulation_is_the_same_update(train: Train, tmp_path: Path) -> None:
-    """C2, live: two micro-batches with exact denominators against one minibatch; statistics are over all rows."""
+    """C2, live: two micro-batches with exact denominators against one minibatch; statistics are over all rows.
+
+    At a temperature: generation with a cache and a full pass agree to rounding, and count it once.
+    """
     for parts in (1, 2):
-        sizes = {"micro_batches": parts, "rollouts": 1, "checkpoints": (1,)}
+        sizes = {"micro_batches": parts, "rollouts": 1, "checkpoints": (1,), "temperature": 0.7}
         assert train(tmp_path / str(parts), "reinforce_pp", **sizes) == 0
     one, two = (numbers(tmp_path / name) for name in ("1", "2"))
     first, again = one[0], two[0]  # later ones drift apart: AdamW divides rounding by its own size
     for column in ("loss", "grad_norm", "entropy", "kl_old", "ratio_spread", "clip_fraction_tokens"):
         assert float(first[column]) == pytest.approx(float(again[column]), rel=4e-6, abs=4e-7), column
     assert [(a["tokens"], a["sequences"]) for a in one] == [(b["tokens"], b["sequences"]) for b in two]
+    for row in (first, again):
+        assert 0 < float(row["sampling_gap_mean"]) <= float(row["sampling_gap_p99"]) < 1e-5
+        assert float(row["sampling_correlation"]) > 0.9999999
 
 
 @slow

@@ -216,20 +216,17 @@ def test_the_reference_is_loaded_where_a_method_needs_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_verl_refuses_is_one_line() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({f"{A}.clip_ratio_hi": 0.28}, r"clip_ratio_hi: verl has no such key; nearest: .*clip_ratio_high"),
         ({f"{A}.loss_agg_mode": "token"}, "verl: refuses its configuration: .*loss_agg_mode"),
         ({"data.train_batch_size": 8, f"{A}.use_dynamic_bsz": False}, "verl: refuses its configuration"),
-        ({f"{R}.mode": "sync"}, "verl: refuses its configuration: .*sync"),
-    ],
-    ids=["unknown key", "unknown mode", "no micro-batch size", "removed mode"],
-)
-def test_what_verl_refuses_is_one_line(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        verl_config.compose(verl_config.overrides(paper_spec(TEPO), FILES) | change)
-    assert "\n" not in str(caught.value)
+        ({f"{R}.mode": "sync"}, "verl: refuses its configuration: .*sync"),  # a removed mode
+    ]
+    for change, message in cases:
+        with pytest.raises(ConfigError, match=message) as caught:
+            verl_config.compose(verl_config.overrides(paper_spec(TEPO), FILES) | change)
+        assert "\n" not in str(caught.value)
 
 
 REFUSED = {
@@ -239,13 +236,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_plan_refuses_with_one_line(case: str) -> None:
-    name, changes, message = REFUSED[case]
-    spec = paper_spec(name, **changes)
-    with pytest.raises(ConfigError, match=message) as caught:
-        plan(spec.training, catalog.parse(spec.method))
-    assert "\n" not in str(caught.value)
+def test_plan_refuses_with_one_line() -> None:
+    for name, changes, message in REFUSED.values():
+        spec = paper_spec(name, **changes)
+        with pytest.raises(ConfigError, match=message) as caught:
+            plan(spec.training, catalog.parse(spec.method))
+        assert "\n" not in str(caught.value)
 
 
 def test_a_mean_over_micro_batches_and_statistics_over_a_minibatch() -> None:
