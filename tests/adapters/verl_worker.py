@@ -109,11 +109,25 @@ def through_engine(actor: Any, data: Any, loss: MethodLoss) -> tuple[float, list
     return sum(output["loss"]), gradients, output["metrics"][RESULT]
 
 
-def relative(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
-    """Largest difference over the largest value."""
-    return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True)) / max(
-        float(b.abs().max()) for b in theirs
-    )
+def compared(actor: Any, model: Any, key: str, parts: int, loss: MethodLoss) -> dict[str, float]:
+    """Through the engine against the plain model: the differences of loss and gradient, over the largest value, and
+    the cosine between the gradients."""
+    rows, mask = sequences()
+    batch = minibatch(*plain(model, rows), mask)
+    expected = loss.method.loss(batch, generator=torch.Generator().manual_seed(derive(loss.run_seed, "selection", 0)))
+    model.zero_grad()
+    expected.backward()
+    value, found, _ = through_engine(actor, as_engine(batch, rows, parts), loss)
+    mean = torch.tensor(float(value), device=found[0].device)
+    torch.distributed.all_reduce(mean)
+    one = torch.cat([g.flatten().double().cpu() for g in found])
+    other = torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
+    return {
+        # relative to 0.01 where a loss is smaller
+        "loss": abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01),
+        "gradient": float((one - other).abs().max() / other.abs().max()),
+        "cosine": float(torch.nn.functional.cosine_similarity(one, other, dim=0)),
+    }
 
 
 class LargestLogits(TorchDispatchMode):
@@ -146,23 +160,12 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
     # bound now: verl gives the class another one when it builds its engine
     model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
     actor = training_worker(spec, world / "run")
-    rows, mask = sequences()
     of_loss, of_gradient = {}, {}
     for key in KEYS:
-        method = catalog.parse(key)
         # with statistics over the minibatch also one row at a time, on two ranks and one
-        for parts in ((1, 2, 4) if method.parts.statistics else (1, 2)) if all_parts else (2,):
-            batch = minibatch(*plain(model, rows), mask)
-            expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(1, "selection", 0)))
-            model.zero_grad()
-            expected.backward()
-            data = as_engine(batch, rows, parts)
-            loss, found, _ = through_engine(actor, data, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
-            mean = torch.tensor(loss)
-            torch.distributed.all_reduce(mean)
-            name = f"{key} in {parts}"
-            of_gradient[name] = relative(found, [p.grad for p in model.parameters()])
-            of_loss[name] = abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01)
+        for parts in ((1, 2, 4) if catalog.parse(key).parts.statistics else (1, 2)) if all_parts else (2,):
+            found = compared(actor, model, key, parts, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
+            of_loss[f"{key} in {parts}"], of_gradient[f"{key} in {parts}"] = found["loss"], found["gradient"]
     return of_loss, of_gradient
 
 

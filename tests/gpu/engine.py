@@ -16,7 +16,6 @@ from typing import Any
 
 from methods import catalog
 from methods.adapters.verl.processes import environment
-from methods.training.rollouts import derive
 from methods.training.spec import Spec, check
 from records.files import read_json, write_json
 from tests.adapters import worlds
@@ -121,31 +120,10 @@ def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, 
     """Method -> largest relative difference of loss and gradient, and the cosine between the two gradients."""
     actor = worker(spec, folder, half=half)
 
-    import torch
-
     from methods.adapters.verl.trainer import method_loss
-    from tests.adapters import verl_worker as conformance
+    from tests.adapters.verl_worker import compared
 
-    rows, mask_BT = conformance.sequences()
-    found = {}
-    for key in keys():
-        method = catalog.parse(key)
-        batch = conformance.minibatch(*conformance.plain(model, rows), mask_BT)
-        expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(spec.seed, "selection", 0)))
-        model.zero_grad()
-        expected.backward()
-        data = conformance.as_engine(batch, rows, 1)
-        loss, ours, _ = conformance.through_engine(actor, data, method_loss(spec, method))
-        mean = torch.tensor(float(loss), device=ours[0].device)
-        torch.distributed.all_reduce(mean)
-        one = torch.cat([g.flatten().double().cpu() for g in ours])
-        other = torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
-        found[key] = {
-            "loss": abs(float(mean) / conformance.RANKS - float(expected)) / max(abs(float(expected)), 0.01),
-            "gradient": float((one - other).abs().max() / other.abs().max()),
-            "cosine": float(torch.nn.functional.cosine_similarity(one, other, dim=0)),
-        }
-    return found
+    return {key: compared(actor, model, key, 1, method_loss(spec, catalog.parse(key))) for key in keys()}
 
 
 def two_ranks(place: Place) -> Figures:
