@@ -154,8 +154,8 @@ def test_a_run_trains_and_leaves_a_curve_and_a_model(
     from transformers import AutoModelForCausalLM
 
     out = tmp_path / "run"
-    changes = {"filter": "mask", "reward": "tests.adapters.worlds:rarely", "temperature": 0.7}
-    process = command(worlds.spec(world, trainer="verl", **changes), out)
+    spec = worlds.spec(world, trainer="verl", filter="mask", reward="tests.adapters.worlds:rarely")
+    process = command(spec, out)
     no_stray_processes.append(process)
     assert process.wait(timeout=900) == 0, said(out)[-3000:]
     rows = numbers(out)
@@ -170,7 +170,6 @@ def test_a_run_trains_and_leaves_a_curve_and_a_model(
     for row in trained:
         on_policy = (row["mask_fraction"], row["kl_old"], row["ratio_spread"]) == ("0.0", "0.0", "0.0")
         assert on_policy == (row["minibatch"] == "0"), row
-        # engine and trainer agree, the temperature counted once
         assert 0 < float(row["sampling_gap_mean"]) <= float(row["sampling_gap_p99"]) < 1e-5, row
         assert float(row["sampling_correlation"]) > 0.9999999, row
     AutoModelForCausalLM.from_pretrained(out / "checkpoints/step2")
@@ -264,10 +263,10 @@ def test_a_sampler_that_never_gets_the_weights_ends_the_run(
 ) -> None:
     """In the second rollout, the first that is sampled with old weights, at a small learning rate.
 
-    The other runs here are synced and end well.
+    The other runs here are synced and end well. Before it the two agree, the temperature counted once.
     """
     out = tmp_path / "run"
-    spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4)
+    spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4, temperature=0.7)
     process = command(spec, out, ("-c", UNSYNCED))
     no_stray_processes.append(process)
     assert process.wait(timeout=900) == 2, said(out)[-3000:]
