@@ -6,16 +6,15 @@
     state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
     state/run.json                               a copy of the final one: the outputs can be restored without training
 
-The states of a folder, with the methods that lead from one to the next:
+The states of a folder:
 
-                open                 save_mark, publish, ...                  finish
-    empty ------------> training ----------------------------> training ------------> finished
-                            ^                                      |                   |     |
-                            |  open: from the last whole state,    | kill, stop        |     | run.json or curve.csv
-                            |  or the beginning if there is none   v                   |     v deleted or damaged
-                            +-------------------------------- interrupted              |   restore: written again
-                            |                                                          |
-                            +------- open: an output is damaged and cannot be restored-+
+    empty        -- open ------------------------------------------------------> training
+    training     -- publish, save_mark, at the end of a rollout ----------------> training
+    training     -- a kill, or a stop request ----------------------------------> interrupted
+    interrupted  -- open: the last whole state, or the beginning if none is ----> training
+    training     -- finish -----------------------------------------------------> finished
+    finished     -- run.json or curve.csv is deleted or damaged; restore -------> finished
+    finished     -- another output is; open ------------------------------------> training
 
 A folder of another specification, input or code: `open` moves its state to state/aside-<n>/ and starts anew.
 
