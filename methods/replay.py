@@ -8,8 +8,8 @@
 Both trainers work in float32. Two numbers count as equal when they differ by at most 64 roundings (7.6e-6) of the
 largest value in their tensor: a sum of n terms taken in another order differs by about sqrt(n) roundings, and 64 is the
 root of 4096; `--roundings` sets another number. For the loss, whose terms cancel, the largest value is that of the
-advantages if it is larger; for a gradient it is that of all parameters. AdamW divides by the size of the gradient: a
-weight may differ by as much of a step as its gradient is unknown. Exit codes: 0 equal, 1 different, 2 wrong input.
+advantages if it is larger; for a gradient it is that of all parameters. The optimiser's step is not compared.
+Exit codes: 0 equal, 1 different, 2 wrong input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from methods.training import record
-from methods.training.record import BATCH_FIELDS, GRADIENT, REPLAY_FILE, WEIGHTS
+from methods.training.record import BATCH_FIELDS, GRADIENT, REPLAY_FILE
 from methods.training.spec import TRAINERS, check, read
 from records import errors
 from records.declared import Declared, validated
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 ROUNDINGS = 64  # allowed, see above
 ROUNDING = 2.0**-23  # of a float32, relative to the value
-# AdamW's, of both adapters (trl/trainer.py, verl/config.yaml)
-BETA2, EPSILON = 0.999, 1e-8
 
 NAMES = {
     "mask": "response mask",
@@ -52,7 +50,6 @@ NAMES = {
     "entropy": "entropy",
     "loss": "loss",
     GRADIENT: "gradient",
-    WEIGHTS: "weights after the step",
 }
 
 
@@ -114,18 +111,14 @@ def compare(a: Replayed, b: Replayed, roundings: int = ROUNDINGS) -> Difference 
     """The first difference, or None. `ConfigError` for replays that cannot be compared."""
     if a.record != b.record:
         raise ConfigError(f"{b.folder}: is a replay of another record than {a.folder}")
-    # by parameter: Adam's second moment, and the largest gradient that counts as rounding, over the updates so far
-    squares: dict[str, Tensor] = {}
-    unknown_gradient, share = 0.0, roundings * ROUNDING
     for update in range(a.spec.training.updates_per_rollout):
         one, other = a.update(update), b.update(update)
         equal: list[str] = []
-        for stage in _stages(one, other, a.spec, share, squares, unknown_gradient):
+        for stage in _stages(one, other, roundings * ROUNDING):
             found = stage.difference(update, tuple(equal))
             if found is not None:
                 return found
             equal.append(stage.name)
-        unknown_gradient = max(unknown_gradient, share * _clipped(one, a.spec) * _largest(_part(one, GRADIENT)))
     return None
 
 
@@ -164,15 +157,11 @@ class _Stage:
         return Difference(update, self.name, where, values, worst, relative, allowed, differing, compared, equal)
 
 
-def _stages(
-    one: dict[str, Tensor],
-    other: dict[str, Tensor],
-    spec: Spec,
-    share: float,  # of the largest value: the tolerance
-    squares: dict[str, Tensor],
-    unknown_gradient: float,
-) -> Iterator[_Stage]:
-    """In the order of computation; each is made only when those before it are equal."""
+def _stages(one: dict[str, Tensor], other: dict[str, Tensor], share: float) -> Iterator[_Stage]:
+    """In the order of computation; each is made only when those before it are equal.
+
+    share: of the largest value, the tolerance.
+    """
     mask = one["mask"]
     for name in (*BATCH_FIELDS, "loss"):
         if name not in one and name not in other:
@@ -193,18 +182,6 @@ def _stages(
     gradient, its = _part(one, GRADIENT), _part(other, GRADIENT)
     scale = max(_largest(gradient), _largest(its))
     yield _Stage(NAMES[GRADIENT], _pairs(gradient, its), scale, dict.fromkeys(gradient, share * scale))
-    weights, its = _part(one, WEIGHTS), _part(other, WEIGHTS)
-    clip, lr = _clipped(one, spec), spec.training.learning_rate
-    noise = max(unknown_gradient, share * clip * scale)
-    tolerance: dict[str, Any] = {}
-    for name, x in weights.items():
-        tolerance[name] = share * _largest({name: x})
-        if name in gradient:
-            # Numerator and root of the denominator are each unknown by `noise`; a step is never longer than about lr.
-            squares[name] = BETA2 * squares.get(name, 0.0) + (1 - BETA2) * (clip * gradient[name].double()) ** 2
-            root = (squares[name] / (1 - BETA2)).sqrt()  # at least Adam's own, which corrects the bias of more updates
-            tolerance[name] = tolerance[name] + lr * (2 * noise / (root + EPSILON)).clamp(max=2.0)
-    yield _Stage(NAMES[WEIGHTS], _pairs(weights, its), max(_largest(weights), _largest(its)), tolerance)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -219,12 +196,6 @@ def _largest(tensors: Mapping[str, Tensor]) -> float:
     """The largest absolute value of them all; what is not finite is no scale."""
     finite = [x.double().abs().nan_to_num(nan=0.0, posinf=0.0) for x in tensors.values() if x.numel()]
     return max((float(x.max()) for x in finite), default=0.0)
-
-
-def _clipped(tensors: Mapping[str, Tensor], spec: Spec) -> float:
-    """By how much clipping shortens the gradient."""
-    norm = sum(float(x.double().square().sum()) for x in _part(tensors, GRADIENT).values()) ** 0.5
-    return min(1.0, spec.training.gradient_clip / norm) if norm else 1.0
 
 
 def _wide(x: Tensor, width: int) -> Tensor:

@@ -88,8 +88,8 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
             print(f"{out}: finished already, outputs verified")
             return 0
         try:
-            with log.following(out, loggers):
-                outcome = adapter.train(spec, run, stop)
+            run.log = log.of_run(out, loggers)
+            outcome = adapter.train(spec, run, stop)
         except Exception as error:
             # A full disk shows as many different errors (torch reports an unexpected position), so the free space is
             # measured.

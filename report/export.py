@@ -243,8 +243,9 @@ def tensorboard(tree: Tree, out: Path, _given: Sequence[str]) -> Lines:
             yield f"left out, not finished: {run.path.as_posix()}"
             continue
         folder = out / run.path
-        copy = log.Copy("tensorboard", folder, run.path.as_posix())
-        copy.update(read_csv(tree.layout.run(run) / "curve.csv", "the learning curve", log.INDEX))
+        copy = log.Log({"tensorboard": folder}, run.path.as_posix())
+        for row in read_csv(tree.layout.run(run) / "curve.csv", "the learning curve", log.INDEX):
+            copy.add(row)
         copy.close()
         yield str(folder)
 

@@ -224,3 +224,39 @@ def test_what_trl_cannot_do_is_one_line(case: str) -> None:
         trl_drop_in.main(key, **TRAIN | options)
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
+
+
+# --- one_run ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_without_the_harness_has_the_first_rows_of_its_curve(tmp_path: Path) -> None:
+    """The first rollout: later ones are sampled by weights that differ by rounding."""
+    import json
+
+    import one_run
+
+    from methods.train import StopRequest, execute
+    from tests.adapters import worlds
+
+    world, t = worlds.build(tmp_path), worlds.TRAINING
+    prompts = [json.loads(line) for line in (world / "prompts.jsonl").read_text().splitlines()]
+    sizes = one_run.Sizes(
+        rollouts=1, prompts_drawn=6, prompts_kept=t["prompts_per_rollout"], samples=t["samples_per_prompt"],
+        minibatches=t["minibatches"], passes=t["passes"], max_tokens=t["max_completion_tokens"],
+        learning_rate=t["learning_rate"],
+    )  # fmt: skip
+    for key in ("tepo", "tepo+kl-anchor=ref"):
+        spec = worlds.spec(world, key, checkpoints=(1,), rollouts=1)
+        assert execute(json.dumps(spec), tmp_path / key, StopRequest()) == 0
+        rows = list(one_run.train(str(world / "base"), prompts, key, worlds.even, sizes, seed=1))
+        theirs = worlds.numbers(tmp_path / key)
+        assert len(rows) == len(theirs) == 4
+        for row, its in zip(rows, theirs, strict=True):
+            for name, value in row.items():
+                if name.startswith("sampling_"):  # `generate` hands out no log-probs
+                    continue
+                assert (value is None) == (its[name] == ""), (key, row["update"], name)
+                if value is not None:
+                    expected = pytest.approx(float(its[name]), rel=1e-4, abs=1e-6)
+                    assert value == expected, (key, row["update"], name)

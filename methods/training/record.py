@@ -3,7 +3,7 @@
 A record: record.json (the run specification, the digest of the model folder), rollout.safetensors (prompts, responses,
 rewards, the sampler's and the reference's log-probs), weights<u>.safetensors (before update u, from the second on) and
 SHA256SUMS. Every update of a replay starts from the record's weights, so that a difference in one update is not carried
-into the next.
+into the next. The optimiser's step is not compared: AdamW divides rounding by its own size.
 
 A replay: update<u>.safetensors (what the trainer computed in update u) and replay.json, written last.
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from methods.batch import Batch
 
-# Fields of a `Batch` that a replay keeps, each before what is computed from it; then loss, gradients and weights.
+# Fields of a `Batch` that a replay keeps, each before what is computed from it; then loss and gradients.
 BATCH_FIELDS = (
     "mask", "group", "advantage", "sampling_logp", "ref_logp", "old_logp", "old_entropy", "logp", "entropy",
 )  # fmt: skip
-GRADIENT, WEIGHTS = "gradient/", "weights/"  # prefixes of a parameter's name
+GRADIENT = "gradient/"  # prefix of a parameter's name
 RECORD_FILE, REPLAY_FILE, ROLLOUT_FILE = "record.json", "replay.json", "rollout.safetensors"
 
 
@@ -103,17 +103,14 @@ def read_record(folder: Path) -> Record:
     return Record(folder, values.spec, digests.tree(found), load_file(folder / ROLLOUT_FILE))
 
 
-def write_update(
-    folder: Path, update: int, batch: Batch, loss: float, gradients: Mapping[str, Tensor], weights: Mapping[str, Tensor]
-) -> None:
-    """What a trainer computed in this update: the loss's input and value, gradients before clipping, weights after."""
+def write_update(folder: Path, update: int, batch: Batch, loss: float, gradients: Mapping[str, Tensor]) -> None:
+    """Write what a trainer computed in this update: the loss's input and value, gradients before clipping."""
     import torch
     from safetensors.torch import save_file
 
     tensors = {name: x for name in BATCH_FIELDS if (x := getattr(batch, name)) is not None}
     tensors["loss"] = torch.tensor(loss, dtype=torch.float64)
     tensors |= {GRADIENT + name: x for name, x in gradients.items()}
-    tensors |= {WEIGHTS + name: x for name, x in weights.items()}
     # cloned: safetensors refuses two tensors that share memory
     kept = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
     save_file(kept, folder / f"update{update}.safetensors")

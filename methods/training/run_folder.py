@@ -1,21 +1,32 @@
 """A run's folder: what is final, what is only there to resume from, and how they are told apart. No torch here.
 
-run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
-state/identity.json                          hashes of specification, inputs and code that the state belongs to
-state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds SHA256SUMS
-state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
-state/run.json                               a copy of the final one: the outputs can be restored without training
+    run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
+    state/identity.json                          hashes of specification, inputs and code that the state belongs to
+    state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds SHA256SUMS
+    state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
+    state/run.json                               a copy of the final one: the outputs can be restored without training
 
-Every file is hashed when it is written and held against that hash before it is used (`records.digests`): a state and a
+The states of a folder:
+
+    empty        -- open ------------------------------------------------------> training
+    training     -- publish, save_mark, at the end of a rollout ----------------> training
+    training     -- a kill, or a stop request ----------------------------------> interrupted
+    interrupted  -- open: the last whole state, or the beginning if none is ----> training
+    training     -- finish -----------------------------------------------------> finished
+    finished     -- run.json or curve.csv is deleted or damaged; restore -------> finished
+    finished     -- another output is; open ------------------------------------> training
+
+A folder of another specification, input or code: `open` moves its state to state/aside-<n>/ and starts anew.
+
+Every file is hashed when it is written and compared with that hash before it is used (`records.digests`): a state and a
 checkpoint by the SHA256SUMS in them, curve rows and checkpoints by the state that was saved after them. A state that
-does not hold is removed, with one line that says why, and the state before it is resumed from; without one, the run
+differs is removed, with one line that gives the reason, and the state before it is resumed from; without one, the run
 starts from the beginning. Nothing final is lost by that: outputs count once run.json is there, and all come again.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -31,8 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from methods import catalog
-from methods.diagnostics import NAMES
-from methods.training.rollouts import SamplerCheck
+from methods.training.curve import Curve, first_rows
 from methods.training.spec import Spec
 from records import digests, used_code
 from records.code_hashes import Code, closure, file_of
@@ -43,84 +53,7 @@ from records.provenance import environment, sha256_bytes, sha256_file
 if TYPE_CHECKING:
     from methods.batch import Batch
     from methods.method import Method
-
-# --- curve.csv: one row per update, numbers written so that they read back to the same bits ---------------------------
-
-Figure = float | int | None
-
-COLUMNS = (
-    "rollout", "update", "minibatch", "reward", "reward_kept", "reward_given", "groups_sampled", "groups_kept",
-    "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
-    "learning_rate", *NAMES, "tokens", "sequences", "seconds_update", "seconds_rollout",
-)  # fmt: skip
-
-
-class Curve:
-    """The curve of a run in progress: `rows` rows are kept from an earlier process, later ones are appended.
-
-    With `sampler_check` a row by which the sampler has another policy than the trainer ends the run: `SamplerError`.
-    """
-
-    def __init__(self, path: Path, rows: int, sampler_check: bool = False):
-        self.path = path
-        self.check = SamplerCheck(str(path)) if sampler_check else None
-        header = (",".join(COLUMNS) + "\n").encode()
-        # Rows after the state to resume from will be computed again, so they are cut off.
-        kept = first_rows(path, rows) if rows else header
-        if not kept.startswith(header):
-            columns = kept.decode("utf-8", "replace").partition("\n")[0]
-            raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
-        lines = list(csv.DictReader(io.StringIO(kept.decode("utf-8"))))
-        if self.check:
-            for line in lines:
-                self.check(line)
-        self.rewards = {int(row["rollout"]): float(row["reward_given"]) for row in lines}  # by rollout, for `collapsed`
-        # Written anew: a killed process may have left half a line at the end.
-        with atomic(path) as temporary:
-            temporary.write_bytes(kept)
-        self._stream = open(path, "ab")  # noqa: SIM115  open as long as the run
-        self._hash = hashlib.sha256(kept)
-        self.rows = rows
-
-    def append(self, row: Mapping[str, Figure]) -> None:
-        """Add one row; every column must be there, None is written as an empty cell."""
-        if row.keys() != set(COLUMNS):
-            raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
-        # repr, because it is the shortest text that reads back to the same bits
-        line = ",".join("" if (value := row[name]) is None else repr(value) for name in COLUMNS) + "\n"
-        self._stream.write(line.encode())
-        self._stream.flush()
-        self._hash.update(line.encode())
-        self.rows += 1
-        self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
-        if self.check:  # last: the row that says so stands in the curve
-            self.check(row)
-
-    def sha256(self) -> str:
-        """Of the file as it was written so far: of what was handed to the disk, not of what it gives back."""
-        return self._hash.hexdigest()
-
-    def sync(self) -> None:
-        """Make sure that the rows so far survive a crash of the machine."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-
-    def close(self) -> None:
-        """Sync and close; may be called twice."""
-        if not self._stream.closed:
-            self.sync()
-            self._stream.close()
-
-
-def first_rows(path: Path, rows: int) -> bytes:
-    """Header and first rows of a curve, byte for byte; CorruptInputError when it holds fewer whole lines."""
-    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-    if len(lines) <= rows:
-        raise CorruptInputError(f"{path}: holds {max(len(lines) - 1, 0)} rows, not {rows}")
-    return b"\n".join(lines[: rows + 1]) + b"\n"
-
-
-# --- The folder -------------------------------------------------------------------------------------------------------
+    from methods.training.log import Log
 
 SCHEMA = 1  # of run.json
 GRADER = ("evals.grading",)  # what a reward may use without being hashed
@@ -153,6 +86,7 @@ class RunFolder:
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
+        self.log: Log | None = None  # loggers that get a copy of the curve
         self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
         self.mark = Mark(0, 0, 0, 0.0, 0.0, "", {}, self.identity)  # of the last state
         self.earlier = self.mark  # of the state that this process resumed from
@@ -208,7 +142,7 @@ class RunFolder:
         start = self._latest()
         if start is not None:
             self.mark = self.earlier = _mark(start)
-        self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check)
+        self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check, self.log)
         self.event("resume" if start else "start", update=self.mark.update)
         return start
 

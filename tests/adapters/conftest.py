@@ -50,6 +50,23 @@ def train(world: Path) -> Callable[..., int]:
     return go
 
 
+LONGER = {"rollouts": 3, "checkpoints": (1, 3)}
+RARE = {"filter": "refill", "refill_rounds": 8, "reward": "tests.adapters.worlds:rarely"}  # most groups are constant
+
+
+@pytest.fixture(scope="session")
+def trained(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three finished runs of TRL with one seed, three rollouts each: TEPO, GRPO, and TEPO that refills its rollouts.
+
+    A test that changes a folder copies it.
+    """
+    folder = tmp_path_factory.mktemp("trained")
+    runs: dict[str, dict[str, Any]] = {"tepo": {}, "grpo": {}, "refill": RARE}
+    for name, changes in runs.items():
+        assert train(folder / name, "grpo" if name == "grpo" else "tepo", **LONGER, **changes) == 0
+    return {name: folder / name for name in runs}
+
+
 @pytest.fixture(scope="session")
 def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> list[Batch]:
     """The minibatches of a real run, with every optional tensor any method reads, detached: 4 updates of 2 rollouts."""

@@ -83,15 +83,15 @@ def shifted_mask(patch: pytest.MonkeyPatch, trainer: str) -> None:
         made = MicroBatch.batch
         patch.setattr(MicroBatch, "batch", lambda *args: shifted(made(*args)))
     else:
-        from methods.adapters.verl import tensors
+        from methods.adapters.verl import worker
 
-        read = tensors.micro_batch
+        read = worker.micro_batch
 
         def wrong(*args: Any) -> Any:
             found = read(*args)
             return replace(found, batch=shifted(found.batch))
 
-        patch.setattr(tensors, "micro_batch", wrong)
+        patch.setattr(worker, "micro_batch", wrong)
 
 
 def kept_gradient(patch: pytest.MonkeyPatch, trainer: str) -> None:
@@ -102,18 +102,6 @@ def kept_gradient(patch: pytest.MonkeyPatch, trainer: str) -> None:
     patch.setattr(torch.optim.Optimizer, "zero_grad", lambda *_, **__: None)
 
 
-def learning_rate(patch: pytest.MonkeyPatch, trainer: str) -> None:
-    """One per cent too high."""
-    import torch
-
-    right = torch.optim.AdamW.__init__
-
-    def wrong(self: Any, *args: Any, lr: float, **options: Any) -> None:
-        right(self, *args, lr=1.01 * lr, **options)
-
-    patch.setattr(torch.optim.AdamW, "__init__", wrong)
-
-
 # What is planted -> the update (from 1) and the tensor that must be named.
 FAULTS: dict[Plant, tuple[int, str]] = {
     sign: (1, "advantage"),
@@ -121,7 +109,6 @@ FAULTS: dict[Plant, tuple[int, str]] = {
     stale_weights: (1, "old log-prob"),
     shifted_mask: (1, "response mask"),
     kept_gradient: (2, "gradient"),
-    learning_rate: (1, "weights after the step"),
 }
 
 

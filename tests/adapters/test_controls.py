@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,15 @@ from evals import placebo
 from methods.adapters import adapter
 from methods.train import STOPPED
 from methods.training import spec as specs
+from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import RolloutFigures, collapsed, stream_seed
-from methods.training.run_folder import COLUMNS, Curve, code_of
+from methods.training.run_folder import code_of
 from records.errors import ConfigError
 from records.files import read_json
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
-from tests.adapters.test_trl_run import numbers, weights
+from tests.adapters.worlds import numbers, weights
 
-Train = Callable[..., int]
 Draw = tuple[list[str], list[str], list[float]]  # prompts, responses, true rewards
 
 
@@ -57,43 +56,41 @@ def mean(values: list[float]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", placebo.CATALOG)
 def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
-    name: placebo.Name, world: Path, tmp_path: Path, drawn: list[Draw]
+    world: Path, tmp_path: Path, drawn: list[Draw]
 ) -> None:
-    document = control(world, placebo=placebo.dotted(name), variant=name)
-    assert go(document, tmp_path / "run") == 0
-    rows = numbers(tmp_path / "run")
-    by_rollout = {int(row["rollout"]): row for row in rows}
-    assert len(drawn) == len(by_rollout) == 2
-    for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
-        assert float(row["reward"]) == pytest.approx(mean(true), abs=1e-12)
-        assert true == worlds.even([], responses, [])
-        if name == "inverted":
-            assert float(row["reward_given"]) == pytest.approx(1 - mean(true), abs=1e-12)
-        if name == "shuffled":
-            assert float(row["reward_given"]) == pytest.approx(mean(true), abs=1e-12)
-        if name == "format":  # random weights write no box: every group is constant, and nothing is trained on
-            assert (row["reward_given"], row["groups_kept"], row["grad_norm"]) == ("0.0", "0", "")
-    record = read_json(tmp_path / "run" / "run.json")
-    assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
+    for name in ("inverted", "shuffled", "format"):
+        drawn.clear()
+        document = control(world, placebo=placebo.dotted(name), variant=name)
+        assert go(document, tmp_path / name) == 0
+        by_rollout = {int(row["rollout"]): row for row in numbers(tmp_path / name)}
+        assert len(drawn) == len(by_rollout) == 2
+        for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
+            assert float(row["reward"]) == pytest.approx(mean(true), abs=1e-12), name
+            assert true == worlds.even([], responses, []), name
+            if name == "format":  # random weights write no box: every group is constant, and nothing is trained on
+                assert (row["reward_given"], row["groups_kept"], row["grad_norm"]) == ("0.0", "0", "")
+            else:
+                given = 1 - mean(true) if name == "inverted" else mean(true)
+                assert float(row["reward_given"]) == pytest.approx(given, abs=1e-12), name
+        record = read_json(tmp_path / name / "run.json")
+        assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
 
     # Stopped after the first rollout and resumed: the same numbers.
-    out = tmp_path / "stopped"
+    document, out = control(world, placebo=placebo.dotted("shuffled"), variant="shuffled"), tmp_path / "stopped"
     assert go(document, out, StopAfter(2)) == STOPPED
     assert go(document, out) == 0
-    assert numbers(out) == rows
-    assert weights(out) == weights(tmp_path / "run")
+    assert numbers(out) == numbers(tmp_path / "shuffled")
+    assert weights(out) == weights(tmp_path / "shuffled")
 
 
 @pytest.mark.slow
-def test_the_method_trains_on_the_placebo_alone(world: Path, tmp_path: Path, drawn: list[Draw]) -> None:
+def test_the_method_trains_on_the_placebo_alone(world: Path, tmp_path: Path, trained: dict[str, Path]) -> None:
     """Two true rewards that agree on nothing, one coin: the same weights, and each run's own reward in its curve."""
     for name in ("even", "never"):
         document = control(world, placebo=placebo.dotted("coin"), reward=f"tests.adapters.worlds:{name}")
         assert go(document, tmp_path / name) == 0
-    assert go(control(world), tmp_path / "plain") == 0
-    assert weights(tmp_path / "even") == weights(tmp_path / "never") != weights(tmp_path / "plain")
+    assert weights(tmp_path / "even") == weights(tmp_path / "never")
     even, never = numbers(tmp_path / "even"), numbers(tmp_path / "never")
     true = ("reward", "reward_kept")
     assert [{k: v for k, v in row.items() if k not in true} for row in even] == [
@@ -102,27 +99,26 @@ def test_the_method_trains_on_the_placebo_alone(world: Path, tmp_path: Path, dra
     assert {row["reward"] for row in never} == {row["reward_kept"] for row in never} == {"0.0"}
     assert all(float(row["reward"]) > 0 for row in even)
     # In a run without a placebo the method is given the reward itself.
-    assert all(row["reward"] == row["reward_given"] for row in numbers(tmp_path / "plain"))
+    plain = numbers(trained["grpo"])
+    assert all(row["reward"] == row["reward_given"] for row in plain)
+    assert plain[0]["loss"] != even[0]["loss"]
 
 
 @pytest.mark.slow
-def test_another_stream_has_the_same_prompts_and_other_samples(world: Path, tmp_path: Path, drawn: list[Draw]) -> None:
-    for name, keys in {"grpo": {}, "zero": {"stream": 0}, "again": {"stream": 1}}.items():
-        assert go(control(world, **keys), tmp_path / name) == 0
-    plain, zero, again = drawn[:2], drawn[2:4], drawn[4:]
-    assert zero == plain
-    assert numbers(tmp_path / "zero") == numbers(tmp_path / "grpo")
-    assert weights(tmp_path / "zero") == weights(tmp_path / "grpo") != weights(tmp_path / "again")
-    for (prompts, responses, _), (other_prompts, other_responses, _) in zip(plain, again, strict=True):
+def test_another_stream_has_the_same_prompts_and_other_samples(
+    world: Path, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
+) -> None:
+    """Stream 0 is the run as it is without a stream."""
+    assert go(control(world, stream=0), tmp_path / "zero") == 0
+    assert go(control(world, stream=1), tmp_path / "again", StopAfter(2)) == STOPPED
+    assert go(control(world, stream=1), tmp_path / "again") == 0  # resumed
+    zero, again = drawn[:2], drawn[2:]
+    assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
+    assert weights(tmp_path / "zero") != weights(tmp_path / "again")
+    for (prompts, responses, _), (other_prompts, other_responses, _) in zip(zero, again, strict=True):
         assert prompts == other_prompts
         same = sum(a == b for a, b in zip(responses, other_responses, strict=True))
         assert same < len(responses) / 2  # short responses of random weights may agree
-    # resumed
-    out = tmp_path / "stopped"
-    assert go(control(world, stream=1), out, StopAfter(2)) == STOPPED
-    assert go(control(world, stream=1), out) == 0
-    assert numbers(out) == numbers(tmp_path / "again")
-    assert weights(out) == weights(tmp_path / "again")
 
 
 def test_streams_are_seeds_of_their_own_and_stream_0_is_the_run_as_it_was(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from methods.training import run_folder
-from methods.training.run_folder import COLUMNS, RunFolder, identity
+from methods.training.curve import COLUMNS
+from methods.training.run_folder import RunFolder, identity
 from methods.training.spec import Spec, check
 from records import digests
 from records.errors import BenchError, CorruptInputError
 from tests.adapters import worlds
-from tests.adapters.test_trl_resume import events
+from tests.adapters.worlds import events
 from tests.records.test_digests import flip
 
 ROLLOUTS, CHECKPOINTS, UPDATES = 6, (2, 4, 6), 4  # updates per rollout, as worlds.TRAINING has them
@@ -162,81 +163,65 @@ def interrupted(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def again(interrupted: Path, out: Path, spec: Spec, capsys: pytest.CaptureFixture[str]) -> str:
-    """Go on with a damaged folder; what was said."""
-    capsys.readouterr()
-    train(out, spec)
-    return capsys.readouterr().out
-
-
-@pytest.fixture
-def copy(interrupted: Path, tmp_path: Path) -> Path:
-    shutil.copytree(interrupted, tmp_path / "run")
-    return tmp_path / "run"
-
-
 def resumed_at(out: Path) -> int:
     lines = [json.loads(line) for line in (out / "state/events.jsonl").read_text().splitlines()]
     return [int(line["update"]) for line in lines if line["event"] in ("start", "resume")][-1]
 
 
-FALLBACKS: dict[str, tuple[tuple[str, ...], int]] = {  # files with a flipped bit -> updates of the state resumed from
-    "nothing": ((), 16),
-    "the newest state": (("state/checkpoint-16/weights.bin",), 12),
-    "its mark": (("state/checkpoint-16/complete.json",), 12),
-    "its hashes": (("state/checkpoint-16/SHA256SUMS",), 12),
-    "the older state, which nobody needs": (("state/checkpoint-12/weights.bin",), 16),
-    "both states": (("state/checkpoint-16/weights.bin", "state/checkpoint-12/trainer_state.json"), 0),
-    "a checkpoint between the states": (("checkpoints/step4/model.safetensors",), 12),
-    "a checkpoint before both": (("checkpoints/step2/model.safetensors",), 0),
+def flips(*names: str) -> Callable[[Path], object]:
+    return lambda out: [flip(out / name, 0.3) for name in names]
+
+
+def another_digit(row: int) -> Callable[[Path], object]:
+    def change(out: Path) -> None:
+        lines = (out / "state/curve.csv").read_text().splitlines(keepends=True)
+        lines[row] = lines[row].replace("0.", "0.1", 1)
+        (out / "state/curve.csv").write_text("".join(lines))
+
+    return change
+
+
+def others_checkpoint(out: Path) -> None:
+    """With hashes of its own."""
+    (out / "checkpoints/step4/model.safetensors").write_bytes(b"others")
+    digests.write_folder(out / "checkpoints/step4")
+
+
+ROWS = "curve.csv: its first 16 rows are not those that were written"
+FALLBACKS: dict[str, tuple[Callable[[Path], object], int, str]] = {  # damage, updates of the state resumed from, a line
+    "nothing": (flips(), 16, ""),
+    "the newest state": (flips("state/checkpoint-16/weights.bin"), 12, ""),
+    "its mark": (flips("state/checkpoint-16/complete.json"), 12, ""),
+    "its hashes": (flips("state/checkpoint-16/SHA256SUMS"), 12, ""),
+    "the older state, which nobody needs": (flips("state/checkpoint-12/weights.bin"), 16, ""),
+    "both states": (flips("state/checkpoint-16/weights.bin", "state/checkpoint-12/trainer_state.json"), 0, ""),
+    "a checkpoint between the states": (flips("checkpoints/step4/model.safetensors"), 12, ""),
+    "a checkpoint before both": (flips("checkpoints/step2/model.safetensors"), 0, ""),
+    "a checkpoint of another run": (others_checkpoint, 12, "step4 is not the one that was published before it"),
+    "a digit of a row before both states": (another_digit(5), 0, ROWS),
+    "a digit of a row between the states": (another_digit(14), 12, ROWS),
+    "a digit of a row after both": (another_digit(18), 16, ""),  # it is computed again anyway
 }
 
 
 @pytest.mark.parametrize("case", FALLBACKS)
 def test_the_state_before_is_resumed_from(
-    case: str, interrupted: Path, copy: Path, straight: Path, spec: Spec, capsys: pytest.CaptureFixture[str]
+    case: str, interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names, update = FALLBACKS[case]
-    for name in names:
-        flip(copy / name, 0.3)
-    said = again(interrupted, copy, spec, capsys)
-    assert resumed_at(copy) == update
-    assert outputs(copy) == outputs(straight)
+    damage, update, line = FALLBACKS[case]
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    damage(out)
+    capsys.readouterr()
+    train(out, spec)
+    said = capsys.readouterr().out
+    assert resumed_at(out) == update
+    assert outputs(out) == outputs(straight)
+    assert line in said
     refused = [line for line in said.splitlines() if ": not resumed from: " in line]
     assert len(refused) == {16: 0, 12: 1, 0: 2}[update]
     assert ("starting from the beginning" in said) == (update == 0)
-    assert (f"resuming from {copy / 'state/checkpoint-12'}" in said) == (update == 12)
-
-
-@pytest.mark.parametrize(("row", "update"), [(5, 0), (14, 12), (18, 16)])
-def test_a_changed_digit_in_a_row_of_the_curve(
-    row: int,
-    update: int,
-    interrupted: Path,
-    copy: Path,
-    straight: Path,
-    spec: Spec,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Row 18 lies after the last state and is computed again anyway."""
-    path = copy / "state" / "curve.csv"
-    lines = path.read_text().splitlines(keepends=True)
-    lines[row] = lines[row].replace("0.", "0.1", 1)
-    path.write_text("".join(lines))
-    said = again(interrupted, copy, spec, capsys)
-    assert resumed_at(copy) == update
-    assert outputs(copy) == outputs(straight)
-    assert ("curve.csv: its first 16 rows are not those that were written" in said) == (update < 16)
-
-
-def test_another_runs_checkpoint_with_hashes_of_its_own_is_not_taken_over(
-    interrupted: Path, copy: Path, straight: Path, spec: Spec, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (copy / "checkpoints/step4/model.safetensors").write_bytes(b"others")
-    digests.write_folder(copy / "checkpoints/step4")
-    said = again(interrupted, copy, spec, capsys)
-    assert "step4 is not the one that was published before it" in said
-    assert outputs(copy) == outputs(straight)
+    assert (f"resuming from {out / 'state/checkpoint-12'}" in said) == (update == 12)
 
 
 def test_two_states_are_whole_while_the_third_is_written(
@@ -284,49 +269,47 @@ AFTER_THE_END = {  # damaged -> is anything trained again?
 }
 
 
-@pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", AFTER_THE_END)
-def test_a_finished_run_is_held_against_its_hashes(
-    name: str, how: str, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_finished_run_is_verified_by_its_hashes(
+    name: str, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "run"
+    for how, damage in DAMAGES.items():
+        out = tmp_path / how
+        shutil.copytree(straight, out)
+        damage(out / name, 0.4)
+        capsys.readouterr()
+        train(out, spec)
+        said = capsys.readouterr().out
+        assert outputs(out) == outputs(straight), how
+        kept = (out / "run.json").read_bytes() == (straight / "run.json").read_bytes()
+        assert kept != AFTER_THE_END[name], how
+        if (name, how) != ("run.json", "gone"):  # Snakemake itself removes it
+            assert str(out / name.rpartition("/")[0]) in said, how
+            assert ("training again" in said) == AFTER_THE_END[name], how
+    # what a desktop or a network file system adds to a folder is no damage
+    out = tmp_path / "hidden files"
     shutil.copytree(straight, out)
-    DAMAGES[how](out / name, 0.4)
-    said = again(straight, out, spec, capsys)
-    assert outputs(out) == outputs(straight)
-    assert ((out / "run.json").read_bytes() == (straight / "run.json").read_bytes()) != AFTER_THE_END[name]
-    if (name, how) != ("run.json", "gone"):  # Snakemake itself removes it
-        assert str(out / name.rpartition("/")[0]) in said
-        assert ("training again" in said) == AFTER_THE_END[name]
-
-
-def test_hidden_files_of_a_desktop_do_not_train_a_finished_run_again(
-    straight: Path, spec: Spec, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(straight, out)
-    for name in (".DS_Store", ".nfs0001"):
-        (out / "checkpoints/step2" / name).touch()
+    for hidden in (".DS_Store", ".nfs0001"):
+        (out / "checkpoints/step2" / hidden).touch()
     assert RunFolder(out, spec).finished()
 
 
 INPUTS = ("base/model.safetensors", "base/tokenizer.json", "base/config.json", "base/SHA256SUMS", "prompts.jsonl")
-# Without its SHA256SUMS a base is like a folder that a user brings: its files are in the run's identity.
-HARMED = [(name, how) for name in INPUTS for how in DAMAGES if (name, how) != ("base/SHA256SUMS", "gone")]
 
 
-@pytest.mark.parametrize(("name", "how"), HARMED)
-def test_damaged_inputs_are_refused_before_anything_is_computed(
-    name: str, how: str, spec: Spec, tmp_path: Path
-) -> None:
-    shutil.copytree(Path(spec.base).parent, tmp_path / "world")
-    path = tmp_path / "world" / name
-    DAMAGES[how](path, 0.3)
-    moved = spec.model_copy(update={"base": f"{tmp_path}/world/base", "prompts": f"{tmp_path}/world/prompts.jsonl"})
-    with pytest.raises(BenchError) as caught:
-        RunFolder(tmp_path / "run", moved)
-    assert str(path.parent) in str(caught.value)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", INPUTS)
+def test_damaged_inputs_are_refused_before_anything_is_computed(name: str, spec: Spec, tmp_path: Path) -> None:
+    for how, damage in DAMAGES.items():
+        if (name, how) == ("base/SHA256SUMS", "gone"):
+            continue  # it is like a folder that a user brings: its files are in the run's identity
+        shutil.copytree(Path(spec.base).parent, tmp_path / how)
+        path = tmp_path / how / name
+        damage(path, 0.3)
+        moved = {"base": f"{tmp_path / how}/base", "prompts": f"{tmp_path / how}/prompts.jsonl"}
+        with pytest.raises(BenchError) as caught:
+            RunFolder(tmp_path / "run", spec.model_copy(update=moved))
+        assert str(path.parent) in str(caught.value), how
+        assert "\n" not in str(caught.value), how
 
 
 def test_a_change_of_any_file_of_a_users_own_base_is_another_run(spec: Spec, tmp_path: Path) -> None:

@@ -51,22 +51,25 @@ def loss_and_gradients(method: Method, batch: Batch, parts: int | None) -> list[
     return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
-@pytest.mark.parametrize("key", KEYS)
-def test_the_trainers_loss_is_the_methods(key: str, double: bool, captured: list[Batch]) -> None:
+SPLITTABLE = (*KEYS, "tepo+dh-def=cov_sign")
+STATISTICS = [key for key in SPLITTABLE if catalog.parse(key).parts.statistics]
+
+
+def test_the_trainers_loss_is_the_methods(captured: list[Batch]) -> None:
     import torch
 
-    method = catalog.parse(key)
     assert any(float((b.logp - b.old_logp).abs().max()) > 0.01 for b in captured), "all minibatches are on-policy"
-    for batch in captured:
-        ours = loss_and_gradients(method, leaves(batch, double), 1)
-        theirs = loss_and_gradients(method, leaves(batch, double), None)
-        for mine, its in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(mine, its, rtol=0, atol=0)
+    for key in KEYS:
+        method = catalog.parse(key)
+        for batch in captured:
+            for double in (False, True):
+                ours = loss_and_gradients(method, leaves(batch, double), 1)
+                theirs = loss_and_gradients(method, leaves(batch, double), None)
+                torch.testing.assert_close(ours, theirs, rtol=0, atol=0, msg=lambda text, key=key: f"{key}: {text}")
 
 
-@pytest.mark.parametrize("key", ["grpo", "opo", "reinforce_pp"])
-def test_advantages_are_over_the_rows_that_are_trained_on_with_their_lengths(key: str) -> None:
+@pytest.mark.parametrize("key", ["grpo", "opo", "reinforce_pp"])  # the last two weigh responses by their lengths
+def test_advantages_are_over_the_rows_that_are_trained_on(key: str) -> None:
     from typing import Any
 
     import torch
@@ -86,37 +89,25 @@ def test_advantages_are_over_the_rows_that_are_trained_on_with_their_lengths(key
     assert len(trainer._with_advantage(sampled, [])) == 0
 
 
-STATISTICS = [key for key in (*KEYS, "tepo+dh-def=cov_sign") if catalog.parse(key).parts.statistics]
-
-
-@pytest.mark.parametrize("parts", [2, 4, 8])
-@pytest.mark.parametrize("key", [*KEYS, "tepo+dh-def=cov_sign"])
-def test_a_split_changes_nothing(key: str, parts: int, captured: list[Batch]) -> None:
-    import torch
-
-    method = catalog.parse(key)
-    batch = captured[-1]
-    whole = loss_and_gradients(method, leaves(batch, True), 1)
-    split = loss_and_gradients(method, leaves(batch, True), parts)
-    for one, other in zip(whole, split, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("key", STATISTICS)
-def test_by_the_other_reading_the_split_decides(key: str, captured: list[Batch]) -> None:
+def test_a_split_changes_nothing(captured: list[Batch]) -> None:
+    """And by the other reading of R15 it decides."""
     import torch
 
     from tests.adapters.trl_conformance import through_trainer
 
-    method, batch = catalog.parse(key), leaves(captured[-1], True)
-    cut = [through_trainer(method, batch, parts, "microbatch") for parts in (1, 4)]
-    assert not torch.equal(*cut)
-
-
-def test_splits_are_of_unequal_length(captured: list[Batch]) -> None:
-    """Otherwise the test above would pass with each part's own mean."""
-    lengths = captured[-1].lengths_B.tolist()
-    assert len(set(lengths)) > 2
+    batch = captured[-1]
+    assert len(set(batch.lengths_B.tolist())) > 2, "with equal lengths each part's own mean would pass"
+    for key in SPLITTABLE:
+        method = catalog.parse(key)
+        whole = loss_and_gradients(method, leaves(batch, True), 1)
+        for parts in (2, 8):
+            split = loss_and_gradients(method, leaves(batch, True), parts)
+            torch.testing.assert_close(
+                split, whole, rtol=1e-12, atol=1e-14, msg=lambda text, case=(key, parts): f"{case}: {text}"
+            )
+        if key in STATISTICS:
+            cut = [through_trainer(method, leaves(batch, True), parts, "microbatch") for parts in (1, 4)]
+            assert not torch.equal(*cut), key
 
 
 def test_a_wrong_denominator_would_be_seen(captured: list[Batch]) -> None:

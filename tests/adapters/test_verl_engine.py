@@ -53,56 +53,39 @@ def run(world: Path, folder: Path, ranks: int, *others: Path) -> Figures:
     return found
 
 
-RANKS = [1, pytest.param(2, marks=pytest.mark.slow)]
 OTHERS = ("qwen3", "llama", "mistral")  # beside the world's own qwen2
-
-
-@pytest.fixture(scope="module", params=RANKS, ids=["one rank", "two ranks"])
-def figures(request: pytest.FixtureRequest, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Figures:
-    return {"ranks": request.param, **run(world, tmp_path_factory.mktemp("engine"), request.param)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_loss_and_gradient_of_every_method_are_the_plain_models(ranks: int, world: Path, tmp_path: Path) -> None:
-    """Packed, over micro-batches too, with the paper's four architectures. Float32: another order of summation."""
+def test_the_engine_computes_the_methods_losses(ranks: int, world: Path, tmp_path: Path) -> None:
     others = []
-    for model_type in OTHERS:
+    for model_type in OTHERS if ranks == 1 else ():
         (tmp_path / model_type).mkdir()
         others.append(worlds.build(tmp_path / model_type, prompts=1, model_type=model_type))
     figures = run(world, tmp_path, ranks, *others)
+    # Loss and gradient of every method are the plain model's: packed, over micro-batches too, with the paper's four
+    # architectures. Float32: another order of summation.
     expected = {f"{key} in {parts}" for key in KEYS for parts in (1, 2)}
     expected |= {f"{key} in 4" for key in KEYS if key in STATISTICS}
-    assert set(figures["gradient"]) == {world.name, *OTHERS}
+    assert set(figures["gradient"]) == {world.name, *(path.name for path in others)}
     for name, found in figures["gradient"].items():
         assert set(found) == (expected if name == world.name else {f"{key} in 2" for key in KEYS})
         assert max(found.values()) < 1e-5, (name, found)
         # relative to 0.01 where a loss is smaller: half a unit in the last place of a log-prob between 8 and 16 is 5e-7
         assert max(figures["loss"][name].values()) < 5e-5, (name, figures["loss"][name])
 
-
-@pytest.mark.slow
-def test_at_the_first_minibatch_nothing_has_changed(figures: Figures) -> None:
+    # at the first minibatch nothing has changed
     assert figures["dH"] == 0.0
     first = figures["first"]
     assert (first["mask_fraction"], first["kl_old"], first["ratio_spread"]) == (0.0, 0.0, 0.0)
     assert first["effective_sample_size"] == 1.0
 
-
-@pytest.mark.slow
-def test_in_bfloat16_too_because_the_old_pass_has_the_updates_micro_batches(figures: Figures) -> None:
-    """Cut by tokens over all minibatches, as verl would do it, the same weights give other entropies."""
+    # in bfloat16 too, because the old pass has the update's micro-batches: cut by tokens over all minibatches, as verl
+    # would do it, the same weights give other entropies
     same, other = figures["unchanged"]["True"], figures["unchanged"]["False"]
     assert (same["share"], same["largest"]) == (0.0, 0.0)
     assert other["share"] > 0.01
 
-
-@pytest.mark.slow
-def test_no_pass_has_logits_of_more_tokens_than_a_chunk(figures: Figures) -> None:
-    """A chunk of 5; the micro-batch has 61 tokens on one rank."""
-    assert figures["tokens with logits"] == 5
-
-
-@pytest.mark.slow
-def test_a_state_merges_to_the_trained_weights(figures: Figures) -> None:
-    assert figures["merged"] is True
+    assert figures["tokens with logits"] == 5  # a chunk; the micro-batch has 61 tokens on one rank
+    assert figures["merged"] is True  # a state merges to the trained weights

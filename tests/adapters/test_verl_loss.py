@@ -14,8 +14,8 @@ from tests.adapters.test_trl_loss import KEYS as TRL_KEYS
 from tests.adapters.test_trl_loss import leaves
 
 KEYS = tuple(key for key in TRL_KEYS if "full_logp" not in catalog.parse(key).needs)
-STATISTICS = tuple(key for key in (*KEYS, "tepo+dh-def=cov_sign") if catalog.parse(key).parts.statistics)
 SPLITTABLE = (*KEYS, "tepo+dh-def=cov_sign")
+STATISTICS = tuple(key for key in SPLITTABLE if catalog.parse(key).parts.statistics)
 
 
 def through(key: str, batch: Batch, parts: int = 1, ranks: int = 1, **options: Any) -> list[object]:
@@ -32,78 +32,70 @@ def gradients(loss: object, batch: Batch) -> list[object]:
     return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]  # type: ignore
 
 
-def same(one: list[object], other: list[object], **tolerance: float) -> None:
+def same(one: list[object], other: list[object], case: object, **tolerance: float) -> None:
     import torch
 
-    for mine, its in zip(one, other, strict=True):
-        torch.testing.assert_close(mine, its, **tolerance)
+    torch.testing.assert_close(one, other, **tolerance, msg=lambda text: f"{case}: {text}")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
-@pytest.mark.parametrize("key", KEYS)
-def test_verls_loss_is_trls_bit_for_bit(key: str, double: bool, captured: list[Batch]) -> None:
+CLOSE = {"rtol": 1e-12, "atol": 1e-14}
+
+
+def test_verls_loss_is_trls_bit_for_bit(captured: list[Batch]) -> None:
     """And TRL's is `Method.loss` bit for bit (test_trl_loss.py)."""
     from tests.adapters.trl_conformance import through_trainer
 
-    method = catalog.parse(key)
-    for batch in captured:
-        one, other = leaves(batch, double), leaves(batch, double)
-        same(through(key, one), gradients(through_trainer(method, other), other), rtol=0, atol=0)
+    for key in KEYS:
+        for batch in captured:
+            for double in (False, True):
+                one, other = leaves(batch, double), leaves(batch, double)
+                trls = gradients(through_trainer(catalog.parse(key), other), other)
+                same(through(key, one), trls, key, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("parts", "ranks"), [(2, 1), (4, 1), (1, 2), (2, 2)])
-@pytest.mark.parametrize("key", SPLITTABLE)
-def test_a_split_over_micro_batches_and_ranks_changes_nothing(
-    key: str, parts: int, ranks: int, captured: list[Batch]
-) -> None:
-    one, other = leaves(captured[-1], True), leaves(captured[-1], True)
-    same(through(key, one, parts, ranks), through(key, other), rtol=1e-12, atol=1e-14)
+def test_a_split_over_micro_batches_and_ranks_changes_nothing(captured: list[Batch]) -> None:
+    """For statistics also rows of equal reward side by side, one row alone, ranks that hold one prompt: the whole
+    minibatch decides, and by the other reading of R15 the cut does."""
+    import torch
+
+    batch = captured[-1]
+    by_reward = sorted(range(len(batch.mask)), key=lambda row: float(batch.advantage[row]))
+    for key in SPLITTABLE:
+        whole = through(key, leaves(batch, True))
+        for parts, ranks in ((4, 1), (1, 2), (2, 2)):
+            same(through(key, leaves(batch, True), parts, ranks), whole, (key, parts, ranks), **CLOSE)
+        if key not in STATISTICS:
+            continue
+        for parts, ranks in ((8, 1), (2, 2), (1, 8)):
+            found = through(key, leaves(batch, True), parts, ranks, order=by_reward)
+            same(found, whole, (key, parts, ranks, "by reward"), **CLOSE)
+        # agg-scope=microbatch has no statistic and is the other reading by its own name
+        cut = [through(key, leaves(batch, True), parts=parts, whole=False) for parts in (1, 4)]
+        assert not all(torch.equal(one, other) for one, other in zip(*cut, strict=True)), key  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("key", SPLITTABLE)
-def test_rows_that_only_fill_up_count_for_nothing(key: str, captured: list[Batch]) -> None:
+def test_rows_that_only_fill_up_count_for_nothing(captured: list[Batch]) -> None:
     """verl's filling, a whole micro-batch of it: the same loss as without those rows."""
     import torch
 
-    whole = leaves(captured[-1], True)
-    rows = len(whole.mask)
-    filled = torch.cat([whole.mask, torch.zeros_like(whole.mask)])
-    twice = {
-        name: torch.cat([x, x]) if isinstance(x := getattr(whole, name), torch.Tensor) else x
-        for name in ("logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp", "sampling_logp")
-    }
-    twice["group"][rows:] = -1
-    padded = Batch(**twice, mask=filled, dropped=~filled.any(1), max_tokens=whole.max_tokens)
-    loss, logp, entropy = through(key, leaves_of(padded), parts=2)
-    expected = through(key, whole)
-    same([loss, logp[:rows], entropy[:rows]], expected, rtol=1e-12, atol=1e-14)  # type: ignore[index]
-    assert not logp[rows:].any()  # type: ignore[index]
+    for key in SPLITTABLE:
+        whole = leaves(captured[-1], True)
+        rows = len(whole.mask)
+        filled = torch.cat([whole.mask, torch.zeros_like(whole.mask)])
+        names = "logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp", "sampling_logp"
+        values = {name: getattr(whole, name) for name in names}
+        twice = {name: torch.cat([x, x]) if isinstance(x, torch.Tensor) else x for name, x in values.items()}
+        twice["group"][rows:] = -1
+        padded = Batch(**twice, mask=filled, dropped=~filled.any(1), max_tokens=whole.max_tokens)
+        loss, logp, entropy = through(key, leaves_of(padded), parts=2)
+        same([loss, logp[:rows], entropy[:rows]], through(key, whole), key, **CLOSE)  # type: ignore[index]
+        assert not logp[rows:].any(), key  # type: ignore[index]
 
 
 def leaves_of(batch: Batch) -> Batch:
     assert batch.entropy is not None
     logp, entropy = batch.logp.detach().requires_grad_(), batch.entropy.detach().requires_grad_()
     return replace(batch, logp=logp, entropy=entropy)
-
-
-@pytest.mark.parametrize("key", STATISTICS)
-def test_which_rows_share_a_micro_batch_decides_nothing(key: str, captured: list[Batch]) -> None:
-    """Rows of equal reward side by side, one row alone, ranks that hold one prompt: the whole minibatch decides."""
-    batch = captured[-1]
-    by_reward = sorted(range(len(batch.mask)), key=lambda row: float(batch.advantage[row]))
-    expected = through(key, leaves(batch, True))
-    for parts, ranks in ((4, 1), (8, 1), (2, 2), (1, 8)):
-        found = through(key, leaves(batch, True), parts, ranks, order=by_reward)
-        same(found, expected, rtol=1e-12, atol=1e-14)
-
-
-# agg-scope=microbatch has no statistic and is the other reading by its own name
-@pytest.mark.parametrize("key", STATISTICS)
-def test_by_the_other_reading_the_cut_decides(key: str, captured: list[Batch]) -> None:
-    import torch
-
-    cut = [through(key, leaves(captured[-1], True), parts=parts, whole=False) for parts in (1, 4)]
-    assert not all(torch.equal(one, other) for one, other in zip(*cut, strict=True))  # type: ignore[call-overload]
 
 
 def test_a_loss_by_micro_batches_refuses_a_part_of_a_minibatch(captured: list[Batch]) -> None:

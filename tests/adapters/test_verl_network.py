@@ -1,14 +1,10 @@
-"""Nobody else reaches a run of verl: where its sockets listen, who is heard, and what is removed from /tmp."""
+"""Nobody else reaches a run of verl: where its sockets listen, who is heard, who may read its folder in /tmp."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import shutil
-import signal
 import stat
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,118 +17,23 @@ from methods.adapters.verl import processes
 # --- the folder in /tmp -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a run that was killed."""
-    place = tmp_path / "tmp"
-    place.mkdir()
-    monkeypatch.setattr(processes, "PLACE", place)
-    child = os.fork()
-    if child == 0:
-        with processes.short_folder(Path("run")) as folder:
-            (folder / "ray").mkdir()
-            os.kill(os.getpid(), signal.SIGKILL)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    (folder,) = place.iterdir()
-    return folder
-
-
-def owned(folder: Path, **changes: Any) -> None:
-    """Another owner in the folder's mark; None: no such field."""
-    mark = folder / processes.OWNER
-    owner = {name: value for name, value in (json.loads(mark.read_text()) | changes).items() if value is not None}
-    mark.write_text(json.dumps(owner))
-
-
-def copied(folder: Path) -> None:
-    shutil.copytree(folder, folder.with_name("tepo-copy"))
-    (folder.with_name("tepo-copy")).chmod(0o700)
-
-
-def replaced(folder: Path) -> None:
-    folder.rename(folder.with_name("aside"))
-    shutil.copytree(folder.with_name("aside"), folder)
-    folder.chmod(0o700)
-
-
-def linked(folder: Path) -> None:
-    folder.rename(folder.with_name("elsewhere"))
-    folder.symlink_to("elsewhere")
-
-
-def linked_mark(folder: Path) -> None:
-    (folder / processes.OWNER).rename(folder / "mark")
-    (folder / processes.OWNER).symlink_to("mark")
-
-
-def unmarked(folder: Path) -> None:
-    (folder / processes.OWNER).unlink()
-
-
-NOT_OURS: dict[str, Callable[[Path], object]] = {
-    "no mark": unmarked,
-    "a mark that is no JSON": lambda folder: (folder / processes.OWNER).write_text("{"),
-    "a mark that is a list": lambda folder: (folder / processes.OWNER).write_text("[]"),
-    "an empty mark": lambda folder: (folder / processes.OWNER).write_text("{}"),
-    "a mark that is a link": linked_mark,
-    "a link to what was ours": linked,
-    "a folder put in its place": replaced,
-    "open to others": lambda folder: folder.chmod(0o755),
-    "of a living process": lambda folder: owned(
-        folder, pid=os.getpid(), process_started=processes.started(os.getpid())
-    ),
-    "of another machine": lambda folder: owned(folder, host="elsewhere"),
-    "of another container": lambda folder: owned(folder, pid_namespace="pid:[1]"),
-    "without a time": lambda folder: owned(folder, process_started=None),
-    "without a process": lambda folder: owned(folder, pid=None),
-    "of another program": lambda folder: owned(folder, made_by="another"),
-    "of another user": lambda folder: os.chown(folder, 65534, 65534),
-}
-
-
-@pytest.mark.parametrize("case", NOT_OURS)
-def test_what_is_not_ours_for_certain_stays(case: str, left: Path) -> None:
-    if case == "of another user" and os.geteuid() != 0:
-        pytest.skip("only root can give a folder away")
-    NOT_OURS[case](left)
-    before = sorted(left.parent.rglob("*"))
-    with processes.short_folder(Path("run")):
-        pass
-    assert sorted(left.parent.rglob("*")) == before
-
-
-@pytest.mark.parametrize("reused", [False, True])
-def test_a_killed_runs_folder_is_removed_and_what_looks_like_it_stays(reused: bool, left: Path) -> None:
-    """reused: another process has the number of the one that was killed."""
-    place = left.parent
-    copied(left)
-    clones = [place / f"tepo-{2**22 + 1}-main", place / "tepo-bench-main", place / "tepo-bench-main" / "tepo-x-y"]
-    for clone in clones:
-        clone.mkdir()
-        (clone / "results.csv").write_text("years of work")
-    (place / "tepo-notes").write_text("mine")
-    if reused:
-        owned(left, pid=os.getpid())
-    others = sorted(path for path in place.rglob("*") if not path.is_relative_to(left))
-    with processes.short_folder(Path("run")) as made:
-        assert not left.exists()
-        assert len(str(made.relative_to(place))) < 20
-    assert sorted(place.rglob("*")) == others
-
-
-def test_the_folder_and_its_token_are_closed_to_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_and_its_token_are_closed_to_other_users_and_nothing_else_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes, "PLACE", tmp_path)
+    (tmp_path / f"tepo-{os.getpid()}-others").mkdir()
     before = os.umask(0)
     try:
-        with processes.short_folder(tmp_path / "run") as folder:
-            variables = processes.own_token(folder)
+        with processes.short_folder() as name:
+            variables = processes.own_token(Path(name))
             token = Path(variables["RAY_AUTH_TOKEN_PATH"])
             assert variables["RAY_AUTH_MODE"] == "token"
-            assert (token.parent, len(token.read_text(encoding="utf-8"))) == (folder, 64)
-            assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, token)] == [0o700, 0o600]
-            assert json.loads((folder / processes.OWNER).read_text())["run"] == str(tmp_path / "run")
+            assert (token.parent, len(token.read_text(encoding="utf-8"))) == (Path(name), 64)
+            assert [stat.S_IMODE(path.stat().st_mode) for path in (Path(name), token)] == [0o700, 0o600]
+            assert len(Path(name).name) < 24
     finally:
         os.umask(before)
+    assert [path.name for path in tmp_path.iterdir()] == [f"tepo-{os.getpid()}-others"]
 
 
 # --- sockets ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from methods.adapters.trl.microbatches import MicroBatch, Rows
-from methods.adapters.trl.trainer import MethodTrainer
+from methods.adapters.trl.trainer import MethodTrainer, RolloutState
 from methods.batch import Batch
 from methods.method import Method
 
@@ -32,7 +32,7 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1, cov_scope: str
     trainer.training_sizes = SimpleNamespace(
         max_completion_tokens=batch.max_tokens, cov_scope=cov_scope, precision="float32"
     )
-    trainer._selected, trainer._parts = (-1, {}), []
+    trainer.present = RolloutState()
     pieces: dict[int, Batch] = {}
     _, index = batch.group.unique(return_inverse=True)
     tokens_K = torch.zeros(int(index.max()) + 1, dtype=torch.long).index_add(0, index, batch.lengths_B)
@@ -58,8 +58,8 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1, cov_scope: str
         )
         groups = int(tokens_K.count_nonzero())
         totals = batch.tokens, batch.sequences, parts, tokens_K[index][at], groups
-        trainer._parts.append(MicroBatch(rows, *totals, start=at.start))
+        trainer.present.parts.append(MicroBatch(rows, *totals, start=at.start))
         pieces[id(rows)] = piece
     # the log-probs of each part, in place of a model's
     trainer._score = lambda _, rows: tuple(getattr(pieces[id(rows)], name) for name in ("logp", "entropy", "full_logp"))
-    return sum((trainer._compute_loss(None, part) for part in trainer._parts), batch.logp.new_zeros(()))
+    return sum((trainer._compute_loss(None, part) for part in trainer.present.parts), batch.logp.new_zeros(()))

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorData
 
-from methods.adapters.verl import tensors
+from methods.adapters.verl import worker
 from methods.adapters.verl.worker import MethodLoss
 from methods.batch import Batch
 from methods.method import Method
@@ -50,12 +50,12 @@ def as_verl(batch: Batch, at: slice | torch.Tensor, ranks: int = 1) -> tuple[dic
         "old_log_probs": _cut(piece.old_logp, lengths),
         "entropy": _cut(piece.old_entropy, lengths),
         "advantages": _cut(piece.advantage.unsqueeze(1) * piece.mask, lengths),
-        tensors.TOTALS_FIELD: torch.tensor(_totals(batch))[at],
+        worker.TOTALS_FIELD: torch.tensor(_totals(batch))[at],
     }
     if piece.ref_logp is not None:
-        rows[tensors.REFERENCE] = _cut(piece.ref_logp, lengths)
+        rows[worker.REFERENCE] = _cut(piece.ref_logp, lengths)
     if piece.sampling_logp is not None:
-        rows[tensors.SAMPLED] = _cut(piece.sampling_logp, lengths)
+        rows[worker.SAMPLED] = _cut(piece.sampling_logp, lengths)
     data = TensorDict(rows, batch_size=len(lengths))
     whole = {
         "global_steps": 1,
@@ -76,7 +76,7 @@ def _totals(batch: Batch) -> list[list[int]]:
     real = batch.lengths_B > 0
     places = (real.cumsum(0) - 1).where(real, -1).tolist()
     return [
-        tensors.MinibatchTotals(int(g), tokens[int(g)], groups, rows, place).row()
+        worker.MinibatchTotals(int(g), tokens[int(g)], groups, rows, place).row()
         for g, place in zip(batch.group, places, strict=True)
     ]
 

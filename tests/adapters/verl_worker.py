@@ -2,9 +2,9 @@
 
     python -m tests.adapters.verl_worker WORLD OUT [OTHER...]    with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
 
-With OTHER worlds, whose models have other architectures: each method's loss and gradient through the engine, for these
-and for WORLD, held against the same loss on the plain model. Always: a first minibatch, states, the largest tensors.
-Figures go to OUT.
+Each method's loss and gradient through the engine, for WORLD and for OTHER worlds, whose models have other
+architectures, compared with the same loss on the plain model; a first minibatch, states, the largest tensors. Figures
+go to OUT.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from tests.adapters.verl_conformance import as_verl
 
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
 MAX_TOKENS = 10  # a limit that no response reaches
+# passes in bfloat16, which a specification has on GPUs only
+_ENGINE = "actor_rollout_ref.actor.fsdp_config"
+HALF = {f"{_ENGINE}.dtype": "bfloat16", f"{_ENGINE}.mixed_precision.param_dtype": "bf16"}
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -106,11 +109,25 @@ def through_engine(actor: Any, data: Any, loss: MethodLoss) -> tuple[float, list
     return sum(output["loss"]), gradients, output["metrics"][RESULT]
 
 
-def relative(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
-    """Largest difference over the largest value."""
-    return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True)) / max(
-        float(b.abs().max()) for b in theirs
-    )
+def compared(actor: Any, model: Any, key: str, parts: int, loss: MethodLoss) -> dict[str, float]:
+    """Through the engine against the plain model: the differences of loss and gradient, over the largest value, and
+    the cosine between the gradients."""
+    rows, mask = sequences()
+    batch = minibatch(*plain(model, rows), mask)
+    expected = loss.method.loss(batch, generator=torch.Generator().manual_seed(derive(loss.run_seed, "selection", 0)))
+    model.zero_grad()
+    expected.backward()
+    value, found, _ = through_engine(actor, as_engine(batch, rows, parts), loss)
+    mean = torch.tensor(float(value), device=found[0].device)
+    torch.distributed.all_reduce(mean)
+    one = torch.cat([g.flatten().double().cpu() for g in found])
+    other = torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
+    return {
+        # relative to 0.01 where a loss is smaller
+        "loss": abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01),
+        "gradient": float((one - other).abs().max() / other.abs().max()),
+        "cosine": float(torch.nn.functional.cosine_similarity(one, other, dim=0)),
+    }
 
 
 class LargestLogits(TorchDispatchMode):
@@ -143,41 +160,16 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
     # bound now: verl gives the class another one when it builds its engine
     model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
     actor = training_worker(spec, world / "run")
-    rows, mask = sequences()
     of_loss, of_gradient = {}, {}
     for key in KEYS:
-        method = catalog.parse(key)
         # with statistics over the minibatch also one row at a time, on two ranks and one
-        for parts in ((1, 2, 4) if method.parts.statistics else (1, 2)) if all_parts else (2,):
-            batch = minibatch(*plain(model, rows), mask)
-            expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(1, "selection", 0)))
-            model.zero_grad()
-            expected.backward()
-            data = as_engine(batch, rows, parts)
-            loss, found, _ = through_engine(actor, data, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
-            mean = torch.tensor(loss)
-            torch.distributed.all_reduce(mean)
-            name = f"{key} in {parts}"
-            of_gradient[name] = relative(found, [p.grad for p in model.parameters()])
-            of_loss[name] = abs(float(mean) / RANKS - float(expected)) / max(abs(float(expected)), 0.01)
+        for parts in ((1, 2, 4) if catalog.parse(key).parts.statistics else (1, 2)) if all_parts else (2,):
+            found = compared(actor, model, key, parts, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
+            of_loss[f"{key} in {parts}"], of_gradient[f"{key} in {parts}"] = found["loss"], found["gradient"]
     return of_loss, of_gradient
 
 
 PLAIN: dict[type, Any] = {}  # model class -> its forward before verl replaced it
-
-
-def half_worker(spec: Any, folder: Path) -> Any:
-    """verl's worker whose passes are in bfloat16: a specification has these on GPUs only."""
-    from verl.workers.engine_workers import ActorRolloutRefWorker
-
-    from methods.adapters.verl.config import Files, compose, overrides
-
-    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
-    engine = "actor_rollout_ref.actor.fsdp_config"
-    half = {f"{engine}.dtype": "bfloat16", f"{engine}.mixed_precision.param_dtype": "bf16"}
-    made = ActorRolloutRefWorker(compose(overrides(spec, files) | half).actor_rollout_ref, role="actor")
-    made.init_model()
-    return made.actor
 
 
 def unchanged(actor: Any, by_minibatch: bool) -> dict[str, float]:
@@ -220,7 +212,7 @@ def main(world: Path, out: Path, *others: Path) -> None:
     from verl.utils import tensordict_utils as tu
 
     found: dict[str, Any] = {"gradient": {}, "loss": {}}
-    for other in (world, *others) if others else ():
+    for other in (world, *others):
         found["loss"][other.name], found["gradient"][other.name] = gradients(other, all_parts=other == world)
     spec = check(worlds.spec(world, trainer="verl"))
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
@@ -242,7 +234,7 @@ def main(world: Path, out: Path, *others: Path) -> None:
     found["tokens with logits"] = largest.tokens
     found["first"] = catalog.parse("tepo").diagnostics(first)
     found["dH"] = float((first.entropy - first.old_entropy).abs()[first.mask].max())
-    half = half_worker(spec, world / "run")
+    half = training_worker(spec, world / "run", HALF)
     found["unchanged"] = {str(same): unchanged(half, same) for same in (True, False)}
     # states merge to what was trained
     actor.save_checkpoint(str(out.parent / "actor"), None, 1, None)

@@ -1,10 +1,14 @@
-"""A tiny random model, prompts and a reward that reads letters: everything a run needs, made in a second."""
+"""A tiny random model, prompts and a reward that reads letters: everything a run needs, made in a second; and what a
+run's folder holds afterwards."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+from records.files import read_growing_csv
+from records.provenance import sha256_file
 
 TRAINING: dict[str, Any] = {
     "rollouts": 2,
@@ -101,3 +105,19 @@ def spec(world: Path, method: str = "tepo", checkpoints: tuple[int, ...] = (2,),
     for key, value in changes.items():
         (top if key in top else top["training"])[key] = value
     return top
+
+
+def numbers(out: Path) -> list[dict[str, str]]:
+    """The curve of a finished run without timings."""
+    rows = read_growing_csv(out / "curve.csv")
+    return [{name: value for name, value in row.items() if not name.startswith("seconds_")} for row in rows]
+
+
+def weights(out: Path, step: int = 2) -> str:
+    """sha256 of a checkpoint's weights."""
+    return sha256_file(out / "checkpoints" / f"step{step}" / "model.safetensors")
+
+
+def events(out: Path) -> list[str]:
+    """What happened to the processes that ran in the folder."""
+    return [json.loads(line)["event"] for line in (out / "state" / "events.jsonl").read_text().splitlines()]

@@ -16,7 +16,6 @@ from typing import Any
 
 from methods import catalog
 from methods.adapters.verl.processes import environment
-from methods.training.rollouts import derive
 from methods.training.spec import Spec, check
 from records.files import read_json, write_json
 from tests.adapters import worlds
@@ -57,9 +56,9 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     os.environ |= environment(spec.training, folder)
 
     import torch
-    from verl.workers.engine_workers import ActorRolloutRefWorker
 
-    from methods.adapters.verl.config import Files, compose, overrides
+    from methods.adapters.verl.replay import training_worker
+    from tests.adapters.verl_worker import HALF
 
     # TF32 has ten bits of mantissa: float32 on the GPU would then not be float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -67,14 +66,7 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     if spec.training.device == "cpu":
         torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
-    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
-    keys = overrides(spec, files)
-    if half:
-        keys["actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype"] = "bf16"
-        keys["actor_rollout_ref.actor.fsdp_config.dtype"] = "bfloat16"
-    made = ActorRolloutRefWorker(compose(keys).actor_rollout_ref, role="actor")
-    made.init_model()
-    return made.actor
+    return training_worker(spec, folder, HALF if half else None)
 
 
 # --- 1 and 8: losses and gradients ------------------------------------------------------------------------------------
@@ -128,31 +120,10 @@ def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, 
     """Method -> largest relative difference of loss and gradient, and the cosine between the two gradients."""
     actor = worker(spec, folder, half=half)
 
-    import torch
-
     from methods.adapters.verl.trainer import method_loss
-    from tests.adapters import verl_worker as conformance
+    from tests.adapters.verl_worker import compared
 
-    rows, mask_BT = conformance.sequences()
-    found = {}
-    for key in keys():
-        method = catalog.parse(key)
-        batch = conformance.minibatch(*conformance.plain(model, rows), mask_BT)
-        expected = method.loss(batch, generator=torch.Generator().manual_seed(derive(spec.seed, "selection", 0)))
-        model.zero_grad()
-        expected.backward()
-        data = conformance.as_engine(batch, rows, 1)
-        loss, ours, _ = conformance.through_engine(actor, data, method_loss(spec, method))
-        mean = torch.tensor(float(loss), device=ours[0].device)
-        torch.distributed.all_reduce(mean)
-        one = torch.cat([g.flatten().double().cpu() for g in ours])
-        other = torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
-        found[key] = {
-            "loss": abs(float(mean) / conformance.RANKS - float(expected)) / max(abs(float(expected)), 0.01),
-            "gradient": float((one - other).abs().max() / other.abs().max()),
-            "cosine": float(torch.nn.functional.cosine_similarity(one, other, dim=0)),
-        }
-    return found
+    return {key: compared(actor, model, key, 1, method_loss(spec, catalog.parse(key))) for key in keys()}
 
 
 def two_ranks(place: Place) -> Figures:
@@ -212,8 +183,8 @@ def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
     import torch
     from tensordict import TensorDict
 
-    from methods.adapters.verl import tensors
     from methods.adapters.verl.trainer import with_totals
+    from methods.adapters.verl.worker import TOTALS_FIELD
 
     draw = torch.Generator().manual_seed(11)
     rows = [torch.randint(3, shape.vocabulary, (prompt + n,), generator=draw) for n in responses]
@@ -230,7 +201,7 @@ def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
             "loss_mask": nested(ones),
             "response_mask": nested(ones),
             "advantages": nested([torch.full((n,), a) for n, a in zip(responses, sign, strict=True)]),
-            tensors.TOTALS_FIELD: totals,
+            TOTALS_FIELD: totals,
         },
         batch_size=len(rows),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from methods.training import log
-from methods.training.run_folder import COLUMNS
+from methods.training.curve import COLUMNS
 from records.errors import ConfigError
 from records.provenance import ROOT
 from tests.merged_config import load
@@ -21,12 +21,13 @@ def rows(count: int, *, reward: float = 0.5) -> list[dict[str, str]]:
     return [figures | place | {"loss": f"{n / 8}"} for n, place in enumerate(index)]
 
 
-def curve(run: Path, content: list[dict[str, str]]) -> None:
-    (run / "state").mkdir(parents=True, exist_ok=True)
-    with open(run / "state/curve.csv", "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(content)
+def copied(run: Path, names: list[str], content: list[dict[str, str]]) -> None:
+    """The rows as a process that trains the run hands them over."""
+    copy = log.of_run(run, names)
+    for row in content if copy else ():
+        copy.add(row)  # type: ignore[union-attr]
+    if copy:
+        copy.close()
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -47,10 +48,11 @@ def test_columns_by_rollout_are_columns_of_a_curve() -> None:
     assert set(log.BY_ROLLOUT) < set(COLUMNS)
 
 
-def test_every_row_is_there_once_under_its_step(tmp_path: Path) -> None:
+def test_every_row_is_there_once_under_its_step_in_a_resumed_run_too(tmp_path: Path) -> None:
+    """The first process wrote five rows, saved four, and was killed; the second goes on from the fourth."""
     pytest.importorskip("tensorboard")
-    with log.following(tmp_path, ["tensorboard"]):
-        curve(tmp_path, rows(4))
+    for count, reward in ((5, 0.25), (4, 0.5)):
+        copied(tmp_path, ["tensorboard"], rows(count, reward=reward))
     found = scalars(tmp_path / "log/tensorboard")
     assert found["update/loss"] == [(0, 0.0), (1, 0.125), (2, 0.25), (3, 0.375)]
     assert found["rollout/reward"] == [(1, 0.5), (2, 0.5)]
@@ -58,65 +60,37 @@ def test_every_row_is_there_once_under_its_step(tmp_path: Path) -> None:
     assert "update/rollout" not in found
 
 
-def test_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
-    """The first process wrote five rows, saved four, and was killed; the second goes on from the fourth."""
-    pytest.importorskip("tensorboard")
-    for count in (5, 6):
-        with log.following(tmp_path, ["tensorboard"]):
-            curve(tmp_path, rows(count))
-    assert [step for step, _ in scalars(tmp_path / "log/tensorboard")["update/loss"]] == [0, 1, 2, 3, 4, 5]
-    assert len(list((tmp_path / "log/tensorboard").iterdir())) == 1
-
-
-def test_rows_that_are_cut_off_while_it_looks_are_written_anew(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    copy = log.Copy("tensorboard", tmp_path / "log/tensorboard", "x")
-    copy.update(rows(4, reward=0.25))
-    copy.update(rows(3))
-    copy.update(rows(6))
-    copy.close()
-    assert scalars(tmp_path / "log/tensorboard")["rollout/reward"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
-
-
-@pytest.mark.parametrize("place", ["__init__", "add", "close"])
 def test_a_logger_that_fails_stops_no_run(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Broken:
-        def __init__(self, folder: Path, name: str) -> None:
-            self.do("__init__")
+    for place in ("open", "write", "close"):
 
-        def add(self, *_: object) -> None:
-            self.do("add")
-
-        def close(self) -> None:
-            self.do("close")
-
-        def do(self, what: str) -> None:
-            if what == place:
+        def fail(at: str, place: str = place) -> None:
+            if at == place:
                 raise RuntimeError("no room")
 
-    monkeypatch.setattr(log, "LOGGERS", {"broken": Broken})
-    with log.following(tmp_path, ["broken"]):
-        curve(tmp_path, rows(2))
-    assert capsys.readouterr().err == f"{tmp_path}: broken failed and is left out: RuntimeError: no room\n"
+        def broken(folder: Path, name: str, fail: Any = fail) -> Any:
+            fail("open")
+            return lambda *_: fail("write"), lambda: fail("close")
+
+        monkeypatch.setattr(log, "LOGGERS", {"broken": broken})
+        copied(tmp_path, ["broken"], rows(2))
+        said = capsys.readouterr().err
+        assert said == f"{tmp_path}/log/broken: broken failed and is left out: RuntimeError: no room\n", place
 
 
 @pytest.mark.slow
 def test_wandb_writes_offline_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb")
     for count in (3, 6):
-        with log.following(tmp_path, ["wandb"]):
-            curve(tmp_path, rows(count))
+        copied(tmp_path, ["wandb"], rows(count))
     assert "failed" not in capsys.readouterr().err
     (kept,) = (tmp_path / "log/wandb/wandb").glob("offline-run-*")
     assert list(kept.glob("*.wandb"))
 
 
 def test_without_a_logger_nothing_is_made(tmp_path: Path) -> None:
-    with log.following(tmp_path, log.chosen("")):
-        curve(tmp_path, rows(2))
-    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert log.of_run(tmp_path, log.chosen("")) is None
 
 
 def test_a_misspelt_and_a_missing_logger_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from methods.training.run_folder import COLUMNS
+from methods.training.curve import COLUMNS
 from records.errors import ConfigError
 from records.files import write_json, write_text
 from records.layout import Checkpoint, Results, Run

@@ -97,6 +97,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder = trainer.recorder
+    responses = trainer.present.responses
     share = getattr(reward, "unanswered", None)
-    unanswered = share(trainer.responses) if share and trainer.responses else None
+    unanswered = share(responses) if share and responses else None
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)

@@ -1,4 +1,4 @@
-"""What a run records while it trains: a row per update, a line per rollout, checkpoints and states at rollout edges.
+"""What a TRL run records: a row per update, a line per rollout, checkpoints and states at rollout edges.
 
 An edge lies after the last update of a rollout. Only there may anything be saved: a rollout's sequences are in no
 state, so a run that resumed inside a rollout would sample others in their place.
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from methods.adapters.trl.microbatches import MicroBatch
-from methods.diagnostics import NAMES
-from methods.training.rollouts import RolloutFigures, collapsed, together
-from records.progress import Progress
+from methods.training import curve
+from methods.training.rollouts import RolloutFigures, together
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,23 +29,16 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 20.0
 
 
-class Recorder(TrainerCallback):
-    """Collects what the trainer reports, writes it after each update, decides at rollout edges what happens next."""
+class Recorder(curve.Recorder, TrainerCallback):
+    """Collects what the trainer reports, writes it after each update, controls TRL's loop at rollout edges."""
 
     def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
-        self.run, self.method, self.stop = run, method, stop
-        self.training = run.spec.training
-        self.collapsed_at: int | None = None
-        self.stopped = False
+        super().__init__(run, method, stop)
         self.write_weights: Callable[[Path], None]  # set once the trainer exists
-        start = run.mark.rollout
-        self.progress = Progress(run.spec.name, self.training.rollouts, start=start)
         self._figures: RolloutFigures
-        self._entropy: float | None = None  # of the last update that had a gradient
         # Of the present update:
         self._rollout_seconds: float | None = None  # sampling before it; None if no rollout was due
         self._batches: list[Batch] = []
-        self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
         self._loss: float | None = None
         self._totals = (0, 0)  # tokens and sequences of the minibatch
         self._gradient_norm: float | None = None
@@ -101,55 +92,30 @@ class Recorder(TrainerCallback):
                 parameter.grad = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        update = state.global_step - 1
+        seconds = time.perf_counter() - self._began - (self._rollout_seconds or 0.0)
         per_rollout = self.training.updates_per_rollout
-        seconds = time.perf_counter() - self._began
-        self._write(update, float(kwargs["optimizer"].param_groups[0]["lr"]), seconds)
+        batch = together(self._batches) if self._batches else None
+        self._batches = []  # frees the graph
+        self.write_row(
+            self._figures,
+            (state.global_step - 1) % per_rollout,
+            batch,
+            self._gradient_norm,
+            loss=self._loss,
+            learning_rate=float(kwargs["optimizer"].param_groups[0]["lr"]),
+            tokens=self._totals[0],
+            sequences=self._totals[1],
+            seconds_update=seconds,
+            seconds_rollout=self._rollout_seconds,
+        )
         left = -state.global_step % per_rollout  # updates until the rollout's end
         if left == 0:
-            self._edge(state.global_step // per_rollout, control)
-        elif self.stop() and left * (seconds - (self._rollout_seconds or 0.0)) > GRACE_SECONDS:
+            # Checkpoints before TRL writes the state: a complete state must lack none of those before it.
+            due, control.should_save = self.end_rollout(self._figures)
+            for step in due:
+                self.run.publish(step, self.write_weights)
+            control.should_training_stop |= self.stopped or self.collapsed_at is not None
+        elif self.stop() and left * seconds > GRACE_SECONDS:
             # Too far to the edge: Slurm kills a while after its signal. The run resumes from the last edge's state.
             control.should_training_stop = self.stopped = True
         return control
-
-    def _write(self, update: int, learning_rate: float, seconds: float) -> None:
-        batch = together(self._batches) if self._batches else None
-        if batch and update % self.training.updates_per_rollout == 0 and not self._unchanged_checked:
-            self.run.unchanged(self.method, batch)
-            self._unchanged_checked = True
-        figures = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
-        self._entropy = figures["entropy"] if batch else self._entropy
-        self._batches = []  # frees the graph
-        self.run.curve.append(
-            {
-                **asdict(self._figures),
-                "update": update,
-                "minibatch": update % self.training.updates_per_rollout,
-                "loss": self._loss,
-                "grad_norm": self._gradient_norm if batch else None,
-                "learning_rate": learning_rate,
-                **figures,
-                "tokens": self._totals[0],
-                "sequences": self._totals[1],
-                "seconds_update": seconds - (self._rollout_seconds or 0.0),
-                "seconds_rollout": self._rollout_seconds,
-            }
-        )
-
-    def _edge(self, rollout: int, control: Any) -> None:
-        """Checkpoints, before TRL writes the state: a complete state must lack none of those before it."""
-        t, checkpoints = self.training, self.run.spec.checkpoints
-        self.progress.update(rollout, reward=self._figures.reward, entropy=self._entropy)
-        if collapsed(self.run.curve.rewards, rollout):
-            self.collapsed_at = rollout
-            for step in checkpoints:
-                if step >= rollout:  # those still to come too: evaluation measures what is left of the policy
-                    self.run.publish(step, self.write_weights)
-            control.should_training_stop = True  # without a state to resume from: the run is finished
-            return
-        if rollout in checkpoints:
-            self.run.publish(rollout, self.write_weights)
-        self.stopped = self.stop() and rollout < t.rollouts
-        control.should_training_stop = control.should_training_stop or self.stopped
-        control.should_save = self.stopped or rollout == t.rollouts or rollout % t.save_every == 0

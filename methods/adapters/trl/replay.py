@@ -110,7 +110,7 @@ def replay(record: Record, folder: Path) -> None:
     def keep(
         update: int, batch: Batch, loss: float, gradients: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]
     ) -> None:
-        write_update(folder, update, batch, loss, gradients, weights)
+        write_update(folder, update, batch, loss, gradients)
         if update + 1 < updates:
             for name, x in record.weights(update + 1).items():
                 weights[name].copy_(x)

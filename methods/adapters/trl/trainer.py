@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -62,6 +63,22 @@ Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, respo
 HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
+@dataclass
+class RolloutState:
+    """What the calls of TRL within one rollout leave for later ones: their signatures have no place for it."""
+
+    # of the last draw
+    skips_old_logp: bool = False  # TRL scores the old policy before groups are filtered, `_prepare_inputs` after
+    sampled: sampling.Sampled | None = None  # None where `generate` made it
+    responses: list[str] = field(default_factory=list)
+    rewards: torch.Tensor | None = None  # (N,), true ones
+    # of the rollout
+    kept: Rows | None = None  # with their advantages
+    parts: list[MicroBatch] = field(default_factory=list)
+    # an update, and what `Method.select` returned for it
+    selected: tuple[int, Mapping[str, torch.Tensor]] = -1, MappingProxyType({})
+
+
 class MethodTrainer(GRPOTrainer):
     """Trains `method`; tells `recorder` about every rollout and update."""
 
@@ -79,14 +96,8 @@ class MethodTrainer(GRPOTrainer):
     ):
         self.method, self.training_sizes, self.recorder = method, training, recorder
         self.prompts, self.run_seed, self.refill, self.placebo = prompts, run_seed, refill, placebo
-        self._skip_old_logp = False  # while TRL samples: it asks for old log-probs before groups are filtered
-        self._rewards: torch.Tensor | None = None  # (N,) of the last draw, true ones
-        self.responses: list[str] = []  # of the last draw
-        self._kept: Rows | None = None  # of the rollout just sampled
-        self._sampled: sampling.Sampled | None = None  # by the last draw; None where `generate` made it
-        self._refusal: str | None = None  # why `generate` was asked, once it has been said
-        self._parts: list[MicroBatch] = []  # of that rollout
-        self._selected: tuple[int, dict[str, torch.Tensor]] = -1, {}  # of which update, and what `Method.select` said
+        self.present = RolloutState()
+        self._refusal: str | None = None  # why `generate` was called, once that has been printed
         super().__init__(**trainer)
 
     @property
@@ -94,61 +105,17 @@ class MethodTrainer(GRPOTrainer):
         """0-based, from the optimizer steps done: right after a resume too, states lie on rollout edges."""
         return int(self.state.global_step) // self.training_sizes.updates_per_rollout
 
-    # --- 1. log-probs ---------------------------------------------------------------------------------------------
+    # --- 1. sample ----------------------------------------------------------------------------------------------------
 
-    def _get_per_token_logps_and_entropies(self, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """TRL's computation, except for its pass over the old policy, which covers all that was sampled.
-
-        `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: with other
-        padding the same tokens give other last bits, and dH would not be 0 at the first update.
-        """
-        if self._skip_old_logp and model is self.model:  # the reference model, if there is one, is another object
-            self._skip_old_logp = False
-            logits_to_keep = kwargs["logits_to_keep"] if "logits_to_keep" in kwargs else args[1]
-            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        # The same products, in a buffer no wider than the vocabulary. TRL reads its constant at each call.
-        vocabulary = int(self.model.config.get_text_config().vocab_size)
-        trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(HEAD_COLUMNS, vocabulary)
-        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
-
-    def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
-        ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
-        mask = torch.cat([rows.prompt_mask, rows.completion_mask], dim=1)
-        width = rows.completion_ids.shape[1]
-        # entropies for every method: the diagnostics read them even where the loss does not
-        logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
-        return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
-
-    def _full_logp(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
-        """(n, C, V) at the sampling temperature; one more forward pass, because TRL's head never makes the logits."""
-        with self.accelerator.autocast():
-            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        full: torch.Tensor = (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)
-        return full
-
-    # --- 2. rewards -----------------------------------------------------------------------------------------------
-
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: list[str], *rest: Any) -> torch.Tensor:
-        """Keeps what TRL itself only hands to its own advantages."""
-        rewards: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, *rest)  # (N, 1)
-        self._rewards, self.responses = rewards[:, 0], completions
-        return rewards
-
-    def _given(self, nth: int) -> torch.Tensor:
-        """(N,) what the method trains on for the draw just scored: the true rewards, or the placebo's."""
-        true = self._rewards
-        assert true is not None
-        if self.placebo is None:
-            return true
-        seed = derive(self.run_seed, "placebo", self.rollout, nth)
-        return true.new_tensor(self.placebo(true.tolist(), self.responses, seed))
-
-    # --- 3. sampling, filter, advantages --------------------------------------------------------------------------
+    def get_train_dataloader(self) -> Any:
+        """TRL's, which looks through every example for tensors to move, at every update: there are none."""
+        loader = super().get_train_dataloader()
+        loader.device = None
+        return loader
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """One rollout: draw, draw again if groups are missing, filter. `_prepare_inputs` finds it in `_kept`."""
-        began = time.perf_counter()
+        """One rollout: draw, draw again if groups are missing, filter. `_prepare_inputs` finds it in `present`."""
+        began, self.present = time.perf_counter(), RolloutState()
         t = self.training_sizes
         output, first = self._draw(inputs, 0)
         draws = [first]
@@ -164,26 +131,21 @@ class MethodTrainer(GRPOTrainer):
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
         kept_groups = choose(informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter)
-        self._kept = self._with_advantage(sampled, kept_groups)
-        self.recorder.rollout(self._figures(sampled, self._kept), time.perf_counter() - began)
+        self.present.kept = self._with_advantage(sampled, kept_groups)
+        self.recorder.rollout(self._figures(sampled, self.present.kept), time.perf_counter() - began)
         return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
-
-    def get_train_dataloader(self) -> Any:
-        """TRL's, which looks through every example for tensors to move, at every update: there are none."""
-        loader = super().get_train_dataloader()
-        loader.device = None
-        return loader
 
     def _draw(self, examples: list[dict[str, Any]], nth: int) -> tuple[dict[str, Any], Rows]:
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
-        self._skip_old_logp = True
+        present = self.present
+        present.skips_old_logp = True
         # forked: what is sampled here leaves the generator's state for everything else as it was
         with torch.random.fork_rng(), sampling_logps(self.model, self.temperature) as sampled:
             torch.manual_seed(derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
-            logp = sampled.of(output["completion_ids"]) if self._sampled is None else self._sampled.logp
-        self._skip_old_logp = False  # TRL makes no old pass if there is one update per rollout
-        assert self._rewards is not None
+            logp = sampled.of(output["completion_ids"]) if present.sampled is None else present.sampled.logp
+        present.skips_old_logp = False  # TRL makes no old pass if there is one update per rollout
+        assert present.rewards is not None
         count = len(examples)
         return output, Rows(
             prompt_ids=output["prompt_ids"],
@@ -191,8 +153,8 @@ class MethodTrainer(GRPOTrainer):
             completion_ids=output["completion_ids"],
             completion_mask=output["completion_mask"],
             reward=self._given(nth),
-            true_reward=None if self.placebo is None else self._rewards,
-            group=torch.arange(count, device=self._rewards.device) // self.num_generations,
+            true_reward=None if self.placebo is None else present.rewards,
+            group=torch.arange(count, device=present.rewards.device) // self.num_generations,
             ref_logp=output.get("ref_per_token_logps"),
             sampling_logp=logp,
         )
@@ -203,7 +165,7 @@ class MethodTrainer(GRPOTrainer):
         """`methods.sampling` in place of `generate`: the same tokens. TRL's own path for what it does not follow."""
         asked = self.generation_config.to_diff_dict()
         refusal = sampling.unsupported(self.model, asked)
-        self._sampled = None
+        self.present.sampled = None
         if refusal or images or multimodal_fields:
             if refusal and refusal != self._refusal:
                 print(f"{self.recorder.run.folder}: sampling by transformers' generate: {refusal}", flush=True)
@@ -212,7 +174,7 @@ class MethodTrainer(GRPOTrainer):
         width = max(map(len, prompt_ids))
         pad = self._tokenizer.pad_token_id
         with torch.no_grad():
-            self._sampled = sampling.sample(
+            sampled = self.present.sampled = sampling.sample(
                 self.model,
                 torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompt_ids]),
                 torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids]),
@@ -221,8 +183,27 @@ class MethodTrainer(GRPOTrainer):
                 pad=pad,
                 temperature=self.temperature,
             )
-        tokens, lengths = self._sampled.tokens.tolist(), self._sampled.lengths.tolist()
+        tokens, lengths = sampled.tokens.tolist(), sampled.lengths.tolist()
         return [row[:length] for row, length in zip(tokens, lengths, strict=True)], None
+
+    # --- 2. reward ----------------------------------------------------------------------------------------------------
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: list[str], *rest: Any) -> torch.Tensor:
+        """Keeps what TRL itself only hands to its own advantages."""
+        rewards: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, *rest)  # (N, 1)
+        self.present.rewards, self.present.responses = rewards[:, 0], completions
+        return rewards
+
+    def _given(self, nth: int) -> torch.Tensor:
+        """(N,) what the method trains on for the draw just scored: the true rewards, or the placebo's."""
+        true = self.present.rewards
+        assert true is not None
+        if self.placebo is None:
+            return true
+        seed = derive(self.run_seed, "placebo", self.rollout, nth)
+        return true.new_tensor(self.placebo(true.tolist(), self.present.responses, seed))
+
+    # --- 3. filter, advantages ----------------------------------------------------------------------------------------
 
     def _with_advantage(self, sampled: Rows, kept_groups: list[int]) -> Rows:
         """The rows of the kept groups, with the method's advantages over exactly these."""
@@ -251,7 +232,7 @@ class MethodTrainer(GRPOTrainer):
             truncated_fraction=float((~ended).double().mean()),
         )
 
-    # --- 4. micro-batches -----------------------------------------------------------------------------------------
+    # --- 4. score: micro-batches and the old policy -------------------------------------------------------------------
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """Puts our micro-batches in the place of TRL's.
@@ -259,18 +240,19 @@ class MethodTrainer(GRPOTrainer):
         TRL calls this before every forward pass, and samples in it when a rollout is due. It reads the buffer at
         `_step % steps_per_generation`, which is the number of our micro-batches.
         """
-        self._kept = None
+        before = self.present
         inputs = super()._prepare_inputs(generation_batch)
-        if self._kept is None:  # no rollout was due
+        if self.present is before:  # no rollout was due
             return inputs
+        assert self.present.kept is not None
         began = time.perf_counter()
         t = self.training_sizes
-        buffer = micro_batches(self._kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
+        buffer = micro_batches(self.present.kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
         if t.updates_per_rollout > 1:
             # The first minibatch is trained by these very weights: its own pass gives its old values (`_compute_loss`).
             first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
             buffer = first + [self._with_old_policy(micro_batch) for micro_batch in rest]
-        self._buffered_inputs = self._parts = buffer
+        self._buffered_inputs = self.present.parts = buffer
         self.recorder.add_rollout_seconds(time.perf_counter() - began)
         return buffer[self._step % len(buffer)]
 
@@ -283,7 +265,36 @@ class MethodTrainer(GRPOTrainer):
             logp, entropy, full = self._score(self.model, rows)
         return replace(micro_batch, rows=replace(rows, old_logp=logp, old_entropy=entropy, old_full_logp=full))
 
-    # --- 5. loss --------------------------------------------------------------------------------------------------
+    def _get_per_token_logps_and_entropies(self, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """TRL's computation, except for its pass over the old policy, which covers all that was sampled.
+
+        `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: with other
+        padding the same tokens give other last bits, and dH would not be 0 at the first update.
+        """
+        # the reference model, if there is one, is another object
+        if self.present.skips_old_logp and model is self.model:
+            self.present.skips_old_logp = False
+            logits_to_keep = kwargs["logits_to_keep"] if "logits_to_keep" in kwargs else args[1]
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
+        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+
+    def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
+        ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
+        mask = torch.cat([rows.prompt_mask, rows.completion_mask], dim=1)
+        width = rows.completion_ids.shape[1]
+        # entropies for every method: the diagnostics read them even where the loss does not
+        logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
+        return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
+
+    def _full_logp(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
+        """(n, C, V) at the sampling temperature; one more forward pass, because TRL's head never makes the logits."""
+        with self.accelerator.autocast():
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        full: torch.Tensor = (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)
+        return full
+
+    # --- 5. loss ------------------------------------------------------------------------------------------------------
 
     def _compute_loss(self, model: Any, inputs: MicroBatch) -> torch.Tensor:
         """Entirely ours: TRL's is a chain over its `loss_type` and has no place for another."""
@@ -303,7 +314,8 @@ class MethodTrainer(GRPOTrainer):
                 old_entropy=batch.old_entropy,
                 old_full_logp=batch.old_full_logp,
             )
-            self._parts[self._step % len(self._parts)] = replace(inputs, rows=rows)
+            parts = self.present.parts
+            parts[self._step % len(parts)] = replace(inputs, rows=rows)
         # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
         # minibatch are normalised by the minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
@@ -329,18 +341,18 @@ class MethodTrainer(GRPOTrainer):
         t, update = self.training_sizes, int(self.state.global_step)
         if inputs.parts == 1 or t.cov_scope == "microbatch" or not self.method.parts.statistics:
             return None
-        if self._selected[0] != update:
+        if self.present.selected[0] != update:
             batches = []
-            for part in self._parts:
+            for part in self.present.parts:
                 if part.minibatch == inputs.minibatch and len(part.rows):
                     with torch.no_grad():
                         scored = self._score(model, part.rows)[:2]
                     batches.append(part.batch(*scored, self.method.key, t.max_completion_tokens))
-            self._selected = update, self.method.select(together(batches), self._selection_generator())
+            self.present.selected = update, self.method.select(together(batches), self._selection_generator())
         rows = torch.arange(inputs.start, inputs.start + len(inputs.rows), device=logp.device)
-        return rows_selected(self._selected[1], rows, logp)
+        return rows_selected(self.present.selected[1], rows, logp)
 
-    # --- 6. what the curve and a resumed run need -----------------------------------------------------------------
+    # --- 6. what the curve and a resumed run need ---------------------------------------------------------------------
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
         """All parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
@@ -514,6 +526,9 @@ def build_trainer(
         callbacks=[recorder],
     )
     trainer.remove_callback(transformers.PrinterCallback)
+    # The same products, in a buffer no wider than the vocabulary.
+    vocabulary = int(trainer.model.config.get_text_config().vocab_size)
+    trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(HEAD_COLUMNS, vocabulary)
 
     def write_weights(folder: Path) -> None:
         """An ordinary model folder: weights, configs, tokenizer."""

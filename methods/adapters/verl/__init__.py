@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from methods import catalog
@@ -121,13 +122,14 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
 
     sizes = plan(spec.training, catalog.parse(spec.method))
     check_versions(spec.training.device)
-    with short_folder(run.folder) as short:
+    with short_folder() as name:
+        short = Path(name)
         # Set before verl, Ray and datasets are imported: they read their variables once. Without HF_DATASETS_CACHE
         # datasets would copy every prompt table into the home folder.
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
         if "RAY_ADDRESS" not in os.environ:
             os.environ.pop("RAY_AUTH_TOKEN", None)  # of another Ray; it would count before the file
             os.environ.update(own_token(short))
-        from methods.adapters.verl.driver import drive
+        from methods.adapters.verl.trainer import drive
 
         return drive(spec, run, stop, sizes, short)

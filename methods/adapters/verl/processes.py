@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import shutil
 import signal
-import socket
-import stat
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from methods.training.spec import Training
 from records.caches import engine_caches
 from records.errors import BenchError
-from records.files import write_json
-from records.lock import started
 from records.provenance import ROOT
 
 if TYPE_CHECKING:
@@ -41,8 +35,6 @@ LOOPBACK = {
     "VLLM_HOST_IP": "127.0.0.1",
 }
 PLACE = Path("/tmp")  # short, because the whole path of a socket may have 107 characters
-OWNER = "owner.json"
-ANY_OWNER = ("made_by", "folder", "inode", "host", "boot", "pid_namespace")  # its fields that name no process
 # At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job keeps busy.
 SYSTEM = {"worker_niceness": 0}
 
@@ -214,20 +206,10 @@ def _start(**arguments: Any) -> None:
             print("verl: Ray did not start within its 30 s; trying again", flush=True)
 
 
-@contextmanager
-def short_folder(run: Path) -> Iterator[Path]:
-    """A folder for Ray's sockets, logs and token, closed to other users; removes those of killed processes first.
-
-    It is marked with its owner (`OWNER`): a name proves nothing.
-    """
-    for left in PLACE.glob("tepo-*"):
-        if _is_left_over(left):
-            shutil.rmtree(left, ignore_errors=True)
+def short_folder() -> TemporaryDirectory[str]:
+    """A folder for Ray's sockets, logs and token, closed to other users. A killed process leaves it behind."""
     # mkdtemp's folders have mode 0700. Ray opens its own to everybody, so it gets one inside.
-    with tempfile.TemporaryDirectory(prefix="tepo-", dir=PLACE, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        write_json(folder / OWNER, _owner(folder) | {"run": str(run.absolute())})
-        yield folder
+    return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
 
 def own_token(folder: Path) -> dict[str, str]:
@@ -237,36 +219,3 @@ def own_token(folder: Path) -> dict[str, str]:
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
         stream.write(secrets.token_hex(32))
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
-
-
-def _owner(folder: Path) -> dict[str, Any]:
-    """This process as the owner of `folder`, in words that fit no other folder and no other process."""
-    return {
-        "made_by": __name__,
-        "folder": str(folder),
-        "inode": folder.lstat().st_ino,  # a copy or a folder put in its place has another
-        "host": socket.gethostname(),
-        # Process numbers mean something only in one namespace between two starts of the machine.
-        "boot": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
-        "pid_namespace": os.readlink("/proc/self/ns/pid"),
-        "pid": os.getpid(),
-        "process_started": started(os.getpid()),
-    }
-
-
-def _is_left_over(folder: Path) -> bool:
-    """Whether this program made `folder` as this user, and the process that made it is gone for certain."""
-    try:
-        about, mark = folder.lstat(), (folder / OWNER).lstat()
-        if not (stat.S_ISDIR(about.st_mode) and stat.S_ISREG(mark.st_mode)):  # no links
-            return False
-        if {about.st_uid, mark.st_uid} != {os.geteuid()} or stat.S_IMODE(about.st_mode) != 0o700:
-            return False
-        found = json.loads((folder / OWNER).read_text(encoding="utf-8"))
-        expected = _owner(folder)
-    except (OSError, ValueError):
-        return False
-    if not isinstance(found, dict) or any(found.get(name) != expected[name] for name in ANY_OWNER):
-        return False
-    pid, then = found.get("pid"), found.get("process_started")
-    return isinstance(pid, int) and isinstance(then, str) and started(pid) != then

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,8 @@ def replay(record: Record, folder: Path) -> None:
     from verl.utils import tensordict_utils as tu
     from verl.workers.utils.padding import response_from_nested
 
-    from methods.adapters.verl import tensors
     from methods.adapters.verl.trainer import advantages, method_loss
-    from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, MicroBatchResult
+    from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, TOTALS_FIELD, MicroBatchResult
 
     if spec.training.device == "cpu":
         torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def replay(record: Record, folder: Path) -> None:
     data["entropy"] = response_from_nested(old["entropy"], data["response_mask"])
     # as `_compute_advantage` does
     mask_BT = torch.nested.to_padded_tensor(data["response_mask"], 0)
-    uids = [f"{int(group):06d}" for group in data[tensors.TOTALS_FIELD][:, 0]]
+    uids = [f"{int(group):06d}" for group in data[TOTALS_FIELD][:, 0]]
     advantage_BT, _ = advantages(method)(rewards_BT, mask_BT, uids)
     data["advantages"] = _nested([row[:n] for row, n in zip(advantage_BT, mask_BT.sum(1).tolist(), strict=True)])
 
@@ -88,7 +88,7 @@ def replay(record: Record, folder: Path) -> None:
         # of one rank: its part is the whole parameter
         weights = {name: p.data.to_local() for name, p in named.items()}
         batch = together([result.batch for result in seen])
-        write_update(folder, update, batch, sum(result.loss for result in seen), gradients, weights)
+        write_update(folder, update, batch, sum(result.loss for result in seen), gradients)
         seen.clear()
         update += 1
         if update < t.updates_per_rollout:
@@ -113,14 +113,15 @@ def replay(record: Record, folder: Path) -> None:
     actor.train_mini_batch(data)
 
 
-def training_worker(spec: Spec, folder: Path) -> Any:
-    """verl's own, as `ActorRolloutRefWorker` builds it out of our configuration."""
+def training_worker(spec: Spec, folder: Path, changes: Mapping[str, Any] | None = None) -> Any:
+    """verl's own, as `ActorRolloutRefWorker` builds it out of our configuration. changes: of keys of verl's."""
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
     from methods.adapters.verl.config import Files, compose, overrides
 
     files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
-    worker = ActorRolloutRefWorker(compose(overrides(spec, files)).actor_rollout_ref, role="actor")
+    config = compose(overrides(spec, files) | dict(changes or {}))
+    worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
     return worker.actor
 
@@ -130,12 +131,12 @@ def _rows(record: Record, spec: Spec) -> tuple[TensorDict, Any]:
     import torch
     from tensordict import TensorDict
 
-    from methods.adapters.verl import tensors
     from methods.adapters.verl.trainer import with_totals
+    from methods.adapters.verl.worker import REFERENCE, SAMPLED, TOTALS_FIELD, MinibatchTotals
 
     t, rollout = spec.training, record.rollout
     lengths = rollout["completion_mask"].sum(1).tolist()
-    placed: list[tuple[int, tensors.MinibatchTotals]] = []
+    placed: list[tuple[int, MinibatchTotals]] = []
     for members in deal(range(t.prompts_per_rollout), t.minibatches):
         groups = {group: (rollout["group"] == group).nonzero().squeeze(1).tolist() for group in members}
         placed += with_totals({group: [(row, lengths[row]) for row in rows] for group, rows in groups.items()})
@@ -151,9 +152,9 @@ def _rows(record: Record, spec: Spec) -> tuple[TensorDict, Any]:
         "position_ids": _nested([torch.arange(len(ids)) for ids in whole]),
         "loss_mask": _nested(masks),
         "response_mask": _nested(masks),
-        tensors.TOTALS_FIELD: torch.tensor([totals.row() for _, totals in placed]),
+        TOTALS_FIELD: torch.tensor([totals.row() for _, totals in placed]),
     }
-    for ours, theirs in (("sampling_logp", tensors.SAMPLED), ("ref_logp", tensors.REFERENCE)):
+    for ours, theirs in (("sampling_logp", SAMPLED), ("ref_logp", REFERENCE)):
         if ours in rollout:
             fields[theirs] = _nested([rollout[ours][row, : lengths[row]] for row in order])
     rewards_BT = torch.zeros(len(order), max(lengths))

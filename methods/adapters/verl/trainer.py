@@ -5,7 +5,7 @@ Imported only in the driver, when a run starts: it imports verl. What differs fr
 
 - loss and advantages are `Method.loss` and `Method.advantage`;
 - prompts come in the order that the TRL adapter uses, decided by the run's seed and the rollout alone;
-- a rollout is drawn whole, then filtered (`buffer`); prompt groups are dealt whole into minibatches, as with TRL;
+- a rollout is drawn whole, then filtered (`GroupBuffer`); prompt groups are dealt whole into minibatches, as with TRL;
 - ranks are balanced by length inside each minibatch, not over the rollout;
 - a minibatch without an informative group is not trained on: AdamW would move on momentum alone;
 - nothing depends on the order in which responses arrive.
@@ -18,36 +18,193 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import ray
 import torch
 import transfer_queue as tq
+import transformers
+from omegaconf import OmegaConf
+from ray.exceptions import RayActorError, RayTaskError
 from tensordict import TensorDict
+from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
-from methods.adapters.verl import tensors
-from methods.adapters.verl.buffer import GroupBuffer, NothingToLearnError
-from methods.adapters.verl.checkpoint import CheckpointWriter
-from methods.adapters.verl.config import ADVANTAGE, TRAINER
-from methods.adapters.verl.recorder import Recorder
-from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, SEED_FIELD, SIZE_FIELD, MethodLoss, MicroBatchResult
+from methods import catalog
+from methods.adapters import Outcome, Plan
+from methods.adapters.verl import checkpoint, dataset, processes
+from methods.adapters.verl.config import ADVANTAGE, TRAINER, Files, check_cpus, compose, overrides
+from methods.adapters.verl.worker import (
+    MINIBATCH_ROWS,
+    RESPONSE_FIELDS,
+    RESULT,
+    SEED_FIELD,
+    SIZE_FIELD,
+    TOTALS_FIELD,
+    MethodLoss,
+    MicroBatchResult,
+    MinibatchTotals,
+    Response,
+    responses,
+)
 from methods.method import Method
-from methods.training.rollouts import Refill, deal, order, stream_seed
-from methods.training.spec import Spec
+from methods.training import rollouts
+from methods.training.curve import Recorder
+from methods.training.rollouts import (
+    Refill,
+    RolloutFigures,
+    check_readable,
+    choose,
+    deal,
+    informative,
+    order,
+    stream_seed,
+    together,
+)
+from methods.training.run_folder import RunFolder
+from methods.training.spec import Spec, Training
+from records.errors import BenchError, CorruptInputError
+from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transfer_queue import KVBatchMeta
 
-    from methods.adapters.verl.processes import Watchdog
-
 Key = TypeVar("Key")
+
+# --- Sampling one rollout: draw, wait for all of it, keep informative groups ------------------------------------------
+# verl's own filter takes groups as they finish, so what a run trains on depends on timing. Here all responses are
+# complete before groups are judged. `methods.training.rollouts` chooses the groups: one rule for both trainers.
+
+# Seconds between two looks at the queue: a twentieth of the wait so far, between these. verl's fixed 2 s is most of a
+# tiny model's step; a short fixed interval would keep a long rollout's driver busy.
+POLL_SECONDS, POLL_LONGEST = 0.05, 2.0
+
+
+class NothingToLearnError(Exception):
+    """All groups of a rollout are constant: there is nothing to update on. Caught by the trainer, which gives verl
+    `batch` to clear: a step of verl's always has rows."""
+
+    def __init__(self, batch: KVBatchMeta):
+        super().__init__("all groups are constant")
+        self.batch = batch
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A rollout's responses, group by group in the order drawn, and which groups are trained on."""
+
+    rows: list[Response]
+    kept_groups: list[int]  # their numbers
+    samples: int  # per group
+
+    @property
+    def groups(self) -> int:
+        """How many groups were sampled."""
+        return len(self.rows) // self.samples
+
+    def group(self, number: int) -> list[Response]:
+        """The responses of one group; rows lie group by group."""
+        return self.rows[number * self.samples : (number + 1) * self.samples]
+
+    @property
+    def kept_rows(self) -> list[Response]:
+        """The responses that are trained on, group by group."""
+        return [row for number in self.kept_groups for row in self.group(number)]
+
+
+class GroupBuffer(ReplayBuffer):
+    """`sample` returns the rows of the kept groups; `rollout` describes all groups, kept or not."""
+
+    rollout: Rollout
+
+    def __init__(
+        self, training: Training, end_tokens: Sequence[int], refill: Callable[[int], int], check: Callable[[], None]
+    ):
+        super().__init__(
+            trainer_mode="sync",
+            trainer_config=None,  # this and the next three configure verl's own `sample`, which is replaced
+            max_off_policy_threshold=None,
+            max_off_policy_strategy="drop",
+            sampler_kwargs=None,
+            poll_interval=POLL_SECONDS,
+        )
+        self.training, self.end_tokens = training, end_tokens
+        self.refill = refill  # asks for so many prompts more; returns how many were sent
+        self.check = check  # raises when the wait has been too long or a worker has died
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Replaces verl's own, which waits for `batch_size` groups and no longer."""
+        t = self.training
+        rows = self._wait_for_rows(partition_id)
+        for _ in range(t.refill_rounds if t.filter == "refill" else 0):
+            # asks for twice what is missing, because some of the new groups will be constant too
+            missing = batch_size - len(self._choose(rows, batch_size))
+            if not missing or not self.refill(min(2 * missing, batch_size)):
+                break
+            rows = self._wait_for_rows(partition_id)
+        self.rollout = Rollout(rows, self._choose(rows, batch_size), t.samples_per_prompt)
+        # One group stays even if none is informative: verl's step must have rows to clear at its end.
+        staying = {row.uid for row in self.rollout.kept_rows} or {rows[0].uid}
+        self._clear_groups(partition_id, {row.uid for row in rows} - staying)
+        batch = self._materialize_batch(partition_id, sorted(staying), dict(self.partitions[partition_id]))
+        if not self.rollout.kept_groups:
+            raise NothingToLearnError(batch)
+        # verl gives rows in the order in which they finished; minibatches need the order in which they were drawn.
+        position = {key: index for index, key in enumerate(batch.keys)}
+        batch.reorder([position[row.key] for row in self.rollout.kept_rows])
+        return batch, {}
+
+    def _choose(self, rows: list[Response], wanted: int) -> list[int]:
+        """Numbers of at most `wanted` groups to train on."""
+        n = self.training.samples_per_prompt
+        ungraded = {index // n for index, row in enumerate(rows) if row.reward is None}
+        # float64 holds each reward exactly, so that equal rewards stay equal and different ones different
+        reward = torch.tensor([row.reward or 0.0 for row in rows], dtype=torch.float64)
+        return choose(informative(reward, n), wanted, self.training.filter, ungraded)
+
+    def _wait_for_rows(self, partition_id: str) -> list[Response]:
+        """Wait until no request is open; returns all responses, in the order of draws, prompts and samples."""
+        began = time.monotonic()
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            if not self.pending_keys[partition_id] and not self.running_keys[partition_id]:
+                break
+            self.check()
+            self.poll_interval = min(POLL_LONGEST, max(POLL_SECONDS, (time.monotonic() - began) / 20))
+            self._wait_for_next_poll(partition_id, float("inf"))
+        keys = sorted(self.partitions[partition_id], key=_place)
+        uids = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+        # verl drops a failed sample from its group in silence; a group that is not whole must not be trained on.
+        if self.failure_keys[partition_id] or len(keys) != len(uids) * self.training.samples_per_prompt:
+            raise CorruptInputError(
+                f"verl: {len(self.failure_keys[partition_id])} of {len(uids)} prompt groups failed while they were "
+                "sampled; the worker's exception stands above in this log"
+            )
+        data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(RESPONSE_FIELDS))
+        rows = responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
+        for row in rows:
+            if row.error is not None:
+                raise CorruptInputError(row.error)
+        return rows
+
+
+def _place(key: str) -> tuple[str, int]:
+    """Order of a row: its prompt's uid, which sorts as drawn, then its sample as a number (10 comes after 9)."""
+    uid, sample, _ = key.rsplit("_", 2)
+    return uid, int(sample)
+
+
+# --- The trainer ------------------------------------------------------------------------------------------------------
 
 
 class MethodTrainer(PPOTrainerSync):
@@ -59,9 +216,9 @@ class MethodTrainer(PPOTrainerSync):
     prompts_drawn: int  # per rollout, without refills
     end_tokens: Sequence[int]
     recorder: Recorder
-    checkpoints: CheckpointWriter
+    checkpoints: checkpoint.CheckpointWriter
     refill: Refill
-    watchdog: Watchdog
+    watchdog: processes.Watchdog
 
     def __init__(self, config: DictConfig):
         config.trainer.v1.trainer_mode = "sync"  # verl compares this name; any other would make it asynchronous
@@ -179,17 +336,17 @@ class MethodTrainer(PPOTrainerSync):
         # Filling rows in the order of their numbers, so that the same ones go into the same minibatch each time.
         filling = iter(sorted((key for key in position if key not in real), key=lambda key: int(key.rsplit("_", 2)[1])))
         size = self.spec.training.rows_per_minibatch
-        placed: list[tuple[str, tensors.MinibatchTotals]] = []  # minibatch by minibatch
+        placed: list[tuple[str, MinibatchTotals]] = []  # minibatch by minibatch
         for members in self._minibatches():
             groups = {number: rollout.group(rollout.kept_groups[number]) for number in members}
             rows = sum(map(len, groups.values()))
             placed += with_totals({n: [(row.key, row.tokens) for row in group] for n, group in groups.items()})
-            fill = tensors.MinibatchTotals(-1, 0, len(groups), rows, -1)
+            fill = MinibatchTotals(-1, 0, len(groups), rows, -1)
             placed += [(next(filling), fill) for _ in range(size - rows)]
         placed = [placed[index] for index in by_rank([length[key] for key, _ in placed], size, self._ranks)]
         batch.reorder([position[key] for key, _ in placed])
         totals_B5 = torch.tensor([totals.row() for _, totals in placed])
-        fields = TensorDict({tensors.TOTALS_FIELD: totals_B5}, batch_size=len(placed))
+        fields = TensorDict({TOTALS_FIELD: totals_B5}, batch_size=len(placed))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
 
@@ -204,25 +361,33 @@ class MethodTrainer(PPOTrainerSync):
         """The end of a rollout: the only moment at which anything may be saved, because its samples are in no state."""
         super().on_step_end()
         t, step = self.spec.training, self.global_steps
-        self.recorder.rollout(
-            step,
-            self.replay_buffer.rollout,
-            by_update(self._results),
-            self._gradient_norms,
-            learning_rate=float(self.config.actor_rollout_ref.actor.optim.lr),
-            seconds_rollout=self._sampled - self._began,
-            seconds_updates=self._updated - self._sampled,
-        )
+        figures = rollout_figures(step, self.replay_buffer.rollout)
+        updates = by_update(self._results)
+        # A minibatch without an informative group has no update; such minibatches are the last ones of each pass.
+        trained = min(figures.groups_kept, t.minibatches)
+        for index in range(t.updates_per_rollout):
+            passes_before, minibatch = divmod(index, t.minibatches)
+            update = passes_before * trained + minibatch if minibatch < trained else None
+            results = [] if update is None else updates[update]
+            batch = together([result.batch for result in results]) if results else None
+            self.recorder.write_row(
+                figures,
+                index,
+                batch,
+                None if update is None else self._gradient_norms[update],
+                loss=sum(result.loss for result in results) if results else None,
+                learning_rate=float(self.config.actor_rollout_ref.actor.optim.lr),
+                tokens=batch.tokens if batch else 0,
+                sequences=batch.sequences if batch else 0,
+                # verl makes all updates of a rollout in one call: each gets an equal share of its time
+                seconds_update=(self._updated - self._sampled) / t.updates_per_rollout,
+                seconds_rollout=None if index else self._sampled - self._began,
+            )
         self.watchdog.restart(f"rollout {step}: saving")
-        collapsed = self.recorder.collapsed(step)
-        if collapsed:
-            self.recorder.collapsed_at = step
-        self.recorder.stopped = self.recorder.stop() and step < t.rollouts and not collapsed
-        # After a collapse the later checkpoints are published too: evaluation measures what is left of the policy.
-        due = [s for s in self.spec.checkpoints if s == step or (collapsed and s > step)]
-        if due or self.recorder.stopped or step == t.rollouts or step % t.save_every == 0:
+        due, save = self.recorder.end_rollout(figures)
+        if due or save:  # checkpoints are made from a state
             self._save_state(due)
-        if collapsed or self.recorder.stopped:
+        if self.recorder.stopped or self.recorder.collapsed_at is not None:
             self.total_training_steps = step  # verl's loop ends after this step
 
     def _save_state(self, due: Sequence[int]) -> None:
@@ -241,6 +406,30 @@ class MethodTrainer(PPOTrainerSync):
             super()._compute_metrics(batch, metrics, *args, **options)
 
 
+def rollout_figures(number: int, rollout: Rollout) -> RolloutFigures:
+    """Of rollout `number` (1-based). Responses whose reward did not come in time are in no mean of rewards."""
+    kept = rollout.kept_rows
+    rewards = [row.reward for row in rollout.rows if row.reward is not None]
+    if not rewards:
+        raise CorruptInputError(f"verl: rollout {number}: no reward of {len(rollout.rows)} came in time")
+    return RolloutFigures(
+        rollout=number,
+        reward=_mean(rewards),
+        reward_kept=_mean([row.reward for row in kept if row.reward is not None]) if kept else None,
+        reward_given=_mean(rewards),
+        reward_timeouts=len(rollout.rows) - len(rewards),
+        groups_sampled=rollout.groups,
+        groups_kept=len(rollout.kept_groups),
+        groups_discarded=rollout.groups - len(rollout.kept_groups),
+        response_tokens=_mean([row.tokens for row in rollout.rows]),
+        truncated_fraction=_mean([row.truncated for row in rollout.rows]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values)) / len(values)
+
+
 def method_loss(spec: Spec, method: Method) -> MethodLoss:
     """The loss that the workers get."""
     t = spec.training
@@ -253,13 +442,13 @@ def method_loss(spec: Spec, method: Method) -> MethodLoss:
     )
 
 
-def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[Key, tensors.MinibatchTotals]]:
+def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[Key, MinibatchTotals]]:
     """The rows of one minibatch, each with its totals. groups: by number, the key and the tokens of each row."""
     sequences = sum(map(len, groups.values()))
-    placed: list[tuple[Key, tensors.MinibatchTotals]] = []
+    placed: list[tuple[Key, MinibatchTotals]] = []
     for number, rows in groups.items():
         of_group = number, sum(tokens for _, tokens in rows), len(groups), sequences
-        placed += [(key, tensors.MinibatchTotals(*of_group, len(placed) + nth)) for nth, (key, _) in enumerate(rows)]
+        placed += [(key, MinibatchTotals(*of_group, len(placed) + nth)) for nth, (key, _) in enumerate(rows)]
     return placed
 
 
@@ -331,3 +520,76 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
 
 
 TRAINER_REGISTRY[TRAINER] = MethodTrainer
+
+# --- One run, from its first process to its last state: verl's trainer runs in this process, not in an actor of Ray ---
+
+Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
+
+
+def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, short: Path) -> Outcome:
+    """Resume from the run's last state, or start. Raises what a worker raised if it is one of our one-line errors.
+
+    short: the run's folder for what is over with the process (`processes.short_folder`).
+    """
+    t, method = spec.training, catalog.parse(spec.method)
+    prompts = rollouts.prompts(spec)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
+    check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
+    start = run.open()
+    recorder = Recorder(run, method, stop)
+    watchdog = processes.Watchdog()
+    try:
+        if start is not None:
+            checkpoint.check_world_size(start, t.gpus)
+        with watchdog.watching():
+            table = run.state / "prompts.parquet"
+            dataset.write_parquet(prompts, spec.reward, table)
+            files = Files(
+                train_parquet=table,
+                val_parquet=table,  # verl insists on one; nothing is validated during training
+                checkpoints=run.state,
+                log=run.state / "verl.jsonl",
+                reward_module=ROOT / "methods/adapters/verl/dataset.py",
+                resume=None if start is None else checkpoint.step_of(start),
+                ray_temp=short / "ray",
+            )
+            config = compose(overrides(spec, files))
+            OmegaConf.save(config, run.state / "verl.yaml")
+            attributes = {
+                "spec": spec,
+                "method": method,
+                "prompts_drawn": sizes.prompts_drawn,
+                "end_tokens": end_tokens(spec.base, tokenizer),
+                "recorder": recorder,
+                "checkpoints": checkpoint.CheckpointWriter(run),
+                "refill": Refill(len(prompts), spec.seed, run.mark.refill_position),
+                "watchdog": watchdog,
+            }
+            for name, value in attributes.items():  # verl builds the trainer from its configuration alone
+                setattr(MethodTrainer, name, value)
+            with processes.ray_for(config, processes.environment(t, short)):
+                check_cpus(t, ray.cluster_resources().get("CPU", 0), "Ray")
+                if not stop():
+                    Runner().run(config)
+                else:
+                    recorder.stopped = True
+    except RayTaskError as error:
+        if isinstance(error.cause, BenchError):
+            raise error.cause from None
+        raise
+    except RayActorError as error:
+        message = " ".join(str(error).split())
+        raise processes.WorkerDiedError(f"verl: a worker died ({message}); run the same command to go on") from None
+    finally:
+        run.curve.close()
+    return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)
+
+
+def end_tokens(base: str, tokenizer: transformers.PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a response. A generation config may name more than the tokenizer knows."""
+    tokens: Any = None
+    if (Path(base) / "generation_config.json").is_file():
+        tokens = transformers.GenerationConfig.from_pretrained(base).eos_token_id
+    if tokens is None:
+        tokens = tokenizer.eos_token_id
+    return list(tokens) if isinstance(tokens, list) else [tokens]

@@ -22,7 +22,7 @@ OWNERS = {
     "samples": ("tests.evals.stats.fixtures", "SAMPLE_COLUMNS"),
     "grades": ("tests.evals.stats.fixtures", "GRADE_COLUMNS"),
     "scores.csv": ("records.scores", "COLUMNS"),
-    "curve.csv": ("methods.training.run_folder", "COLUMNS"),
+    "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
     "seeds.csv": ("report.figures.drawing", "SEED_HEADER"),

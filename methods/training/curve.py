@@ -1,0 +1,150 @@
+"""curve.csv, one row per update, and the recorder that both adapters fill it with. No torch here.
+
+Numbers are written so that they read back to the same bits.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from methods.diagnostics import NAMES
+from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
+from records.errors import CorruptInputError
+from records.files import atomic
+from records.progress import Progress
+
+if TYPE_CHECKING:
+    from methods.batch import Batch
+    from methods.method import Method
+    from methods.training.log import Log
+    from methods.training.run_folder import RunFolder
+
+Figure = float | int | None
+
+COLUMNS = (
+    "rollout", "update", "minibatch", "reward", "reward_kept", "reward_given", "groups_sampled", "groups_kept",
+    "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
+    "learning_rate", *NAMES, "tokens", "sequences", "seconds_update", "seconds_rollout",
+)  # fmt: skip
+
+
+class Curve:
+    """The curve of a run in progress: `rows` rows are kept from an earlier process, later ones are appended.
+
+    With `sampler_check` a row by which the sampler has another policy than the trainer ends the run: `SamplerError`.
+    """
+
+    def __init__(self, path: Path, rows: int, sampler_check: bool = False, log: Log | None = None):
+        self.path, self.log = path, log
+        self.check = SamplerCheck(str(path)) if sampler_check else None
+        header = (",".join(COLUMNS) + "\n").encode()
+        # Rows after the state to resume from will be computed again, so they are cut off.
+        kept = first_rows(path, rows) if rows else header
+        if not kept.startswith(header):
+            columns = kept.decode("utf-8", "replace").partition("\n")[0]
+            raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
+        lines = list(csv.DictReader(io.StringIO(kept.decode("utf-8"))))
+        if self.check:
+            for line in lines:
+                self.check(line)
+        if self.log:
+            for line in lines:
+                self.log.add(line)
+        self.rewards = {int(row["rollout"]): float(row["reward_given"]) for row in lines}  # by rollout, for `collapsed`
+        # Written anew: a killed process may have left half a line at the end.
+        with atomic(path) as temporary:
+            temporary.write_bytes(kept)
+        self._stream = open(path, "ab")  # noqa: SIM115  open as long as the run
+        self._hash = hashlib.sha256(kept)
+        self.rows = rows
+
+    def append(self, row: Mapping[str, Figure]) -> None:
+        """Add one row; every column must be there, None is written as an empty cell."""
+        if row.keys() != set(COLUMNS):
+            raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
+        # repr, because it is the shortest text that reads back to the same bits
+        line = ",".join("" if (value := row[name]) is None else repr(value) for name in COLUMNS) + "\n"
+        self._stream.write(line.encode())
+        self._stream.flush()
+        self._hash.update(line.encode())
+        self.rows += 1
+        if self.log:
+            self.log.add(row)
+        self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
+        if self.check:  # last: the row that says so stands in the curve
+            self.check(row)
+
+    def sha256(self) -> str:
+        """Of the file as it was written so far: of what was handed to the disk, not of what it gives back."""
+        return self._hash.hexdigest()
+
+    def sync(self) -> None:
+        """Make sure that the rows so far survive a crash of the machine."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """Sync and close; may be called twice."""
+        if not self._stream.closed:
+            self.sync()
+            self._stream.close()
+        if self.log:
+            self.log.close()
+
+
+def first_rows(path: Path, rows: int) -> bytes:
+    """Header and first rows of a curve, byte for byte; CorruptInputError when it holds fewer whole lines."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    if len(lines) <= rows:
+        raise CorruptInputError(f"{path}: holds {max(len(lines) - 1, 0)} rows, not {rows}")
+    return b"\n".join(lines[: rows + 1]) + b"\n"
+
+
+class Recorder:
+    """Writes the rows of a run, and finds what is due at the end of a rollout."""
+
+    def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
+        self.run, self.method, self.stop = run, method, stop
+        self.training = run.spec.training
+        self.collapsed_at: int | None = None  # rollout
+        self.stopped = False
+        self.progress = Progress(run.spec.name, self.training.rollouts, start=run.mark.rollout)
+        self._entropy: float | None = None  # of the last update that had a gradient
+        self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
+
+    def write_row(
+        self, figures: RolloutFigures, index: int, batch: Batch | None, gradient_norm: float | None, **more: Figure
+    ) -> None:
+        """Write the row of update `index` of a rollout. batch: the whole minibatch; None: it had no group to train on.
+
+        more: loss, learning_rate, tokens, sequences, seconds_update, seconds_rollout.
+        """
+        if batch and index == 0 and not self._unchanged_checked:
+            self.run.unchanged(self.method, batch)
+            self._unchanged_checked = True
+        diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
+        self._entropy = diagnostics["entropy"] if batch else self._entropy
+        update = (figures.rollout - 1) * self.training.updates_per_rollout + index
+        place = {"update": update, "minibatch": index, "grad_norm": gradient_norm if batch else None}
+        self.run.curve.append({**asdict(figures), **place, **diagnostics, **more})
+
+    def end_rollout(self, figures: RolloutFigures) -> tuple[list[int], bool]:
+        """The checkpoints to publish now, and whether a state to resume from is due.
+
+        After a collapse the later checkpoints are published too: evaluation measures what is left of the policy.
+        """
+        rollout, t = figures.rollout, self.training
+        self.progress.update(rollout, reward=figures.reward, entropy=self._entropy)
+        if collapsed(self.run.curve.rewards, rollout):
+            self.collapsed_at = rollout
+            return [step for step in self.run.spec.checkpoints if step >= rollout], False
+        self.stopped = self.stop() and rollout < t.rollouts
+        due = [step for step in self.run.spec.checkpoints if step == rollout]
+        return due, self.stopped or rollout == t.rollouts or rollout % t.save_every == 0
