@@ -30,7 +30,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_of_benchmarks_names_every_benchmark() -> None:
     page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-    assert [key for key in benchmark.keys() if f"| `{key}` |" not in page] == []
+    keys = benchmark.keys()
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 
 def test_synthetic_sets_need_no_data_and_end_in_scores(tiny: Path, tmp_path: Path) -> None:
