@@ -23,7 +23,7 @@ from records.errors import ConfigError, MissingInputError, Parser, unknown
 from records.files import read_csv, stored, to_csv, write_text
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree, open_or_kept
-from report.fresh import COMPARED
+from report.sweep_points import COMPARED
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
@@ -75,9 +75,9 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     """The finished pairs of all trees, and how many were left out as no seed of their own: a base that an earlier tree
     has for the same model and seed.
 
-    compared: None, or which comparison of a sweep names the methods' values (`report.fresh.COMPARED`); without it the
-    fresh seeds of a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or trees of
-    other settings. MissingInputError: no finished pair.
+    compared: None, or which comparison of a sweep names the methods' values (`report.sweep_points.COMPARED`); without
+    it the fresh seeds of a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or
+    trees of other settings. MissingInputError: no finished pair.
     """
     found: dict[tuple[str, int, str], Pair] = {}
     again = 0
