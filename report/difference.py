@@ -23,13 +23,14 @@ from records.errors import ConfigError, MissingInputError, Parser, unknown
 from records.files import read_csv, stored, to_csv, write_text
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree, open_or_kept
+from records.scores import POOLED
 from report.sweep_points import COMPARED
+from report.tables.render import markdown_table
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
 
 CURVE = {"area": "area under the reward curve", "final": "final reward"}
-SCORE = "avg_pooled"
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "mean_a", "mean_b", "difference", "low", "high", "p",
           "detectable")  # fmt: skip
 
@@ -53,7 +54,7 @@ class Pair:
             elif not stored(self.tree.layout.scores):
                 found.append(None)
             else:
-                score = self.tree.scores.get((Checkpoint(run, int(measure)), SCORE))
+                score = self.tree.scores.get((Checkpoint(run, int(measure)), POOLED))
                 found.append(None if score is None else score.value)
         a, b = found
         return None if a is None or b is None else (a, b)
@@ -160,10 +161,8 @@ def heading(measure: str) -> str:
 def text(a: str, b: str, found: Sequence[Line], again: int) -> str:
     """A table in Markdown, and what it is a table of."""
     out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
-    out += [
-        f"| model | measure | pairs | {a} | {b} | difference | p | found in 80 % |",
-        "|---|---|---:|---:|---:|---|---:|---:|",
-    ]
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %")
+    rows = []
     for line in found:
         times, digits = (1, 3) if line.measure in CURVE else (100, 1)
         c = line.comparison
@@ -176,8 +175,8 @@ def text(a: str, b: str, found: Sequence[Line], again: int) -> str:
         difference = f"{times * c.difference:+.{digits}f}{interval}"
         p = "" if c.p is None else f"{c.p:.2g}"
         power = "" if c.detectable is None else f"{times * c.detectable:.{digits}f}"
-        cells = [line.model, heading(line.measure), pairs, *shown, difference, p, power]
-        out.append(f"| {' | '.join(cells)} |")
+        rows.append([line.model, heading(line.measure), pairs, *shown, difference, p, power])
+    out += markdown_table(heads, rows, "---:")
     if again:
         out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)

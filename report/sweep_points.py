@@ -17,9 +17,9 @@ from typing import Any
 from records.errors import MissingInputError
 from records.layout import REFERENCE, Checkpoint, Run
 from records.results_tree import Tree
+from records.scores import POOLED
 from report.tables.render import arrow
 
-SCORE = "avg_pooled"
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
     "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "chosen", "edge",
@@ -100,7 +100,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
         run = Run(entry["model"], entry["method"], seed)
         checkpoint = Checkpoint(run, max(entry["steps"]))
         curve = learning_curves.measure_run(tree, run)
-        value = tree.scores.get((checkpoint, SCORE))
+        value = tree.scores.get((checkpoint, POOLED))
         planned = checkpoint in tree.evaluated
         if curve.values["area"] is None or (planned and (value is None or value.value is None)):
             raise MissingInputError(
