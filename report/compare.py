@@ -4,7 +4,8 @@ Prints how each side was made, what is equal bit for bit, and the largest differ
 chance alone would leave them:
 
 - trained again, several seeds: 2 sqrt(2/S) times the largest difference between two seeds of any method
-- same weights, or one seed in each tree: sampling of problems, from the two scores' own intervals
+- same weights, or one seed in each tree: sampling of problems, from the two scores' own intervals, with Holm's
+  correction over all of them
 
 Exit code 0: equal, or every difference inside its interval; 1: one lies outside; 2: the two cannot be compared.
 """
@@ -40,7 +41,7 @@ BAND = 2.0  # times the largest difference between two seeds; docs/provenance.md
 CURVE = {
     "area": False, "final": False, "grad_norm": True, "clip_tokens": True, "ratio_spread": True, "entropy_end": True,
 }  # fmt: skip
-HEADER = ("where", "figure", "unit", "a", "b", "difference", "low", "high", "moved", "how", "seeds")
+HEADER = ("where", "figure", "unit", "a", "b", "difference", "low", "high", "p_holm", "moved", "how", "seeds")
 SHARE = "share of the mean"
 OVER_SEEDS = f"{BAND:g} x the largest of {{}} differences between seeds of one method"
 OVER_PROBLEMS = "the two scores' own intervals"
@@ -174,6 +175,8 @@ def differences(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
+    from evals.stats import compare
+
     both = a.merge(b, on=["figure", "arm", "seed", "unit", "retrained"], suffixes=("_a", "_b"))
     rows: list[dict[str, Any]] = []
     for _, of_figure in both.groupby("figure", sort=False):
@@ -197,9 +200,13 @@ def differences(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
                 rows.append(row | {"how": OVER_SEEDS.format(len(spreads))})
             else:
                 rows += [_of_one_seed(arm, group.iloc[[n]], scale[arm]) for n in range(len(group))]
-    frame = pd.DataFrame(rows, columns=HEADER)
+    frame = pd.DataFrame(rows, columns=[*HEADER, "p"])
     frame = frame[(frame["b"] - frame["a"]).abs() > EQUAL].copy()
-    frame["moved"] = (frame["low"] > 0) | (frame["high"] < 0)
+    # Bands over seeds have no p and are not corrected.
+    p = [None if math.isnan(value) else value for value in frame["p"].astype(float)]
+    frame["p_holm"] = pd.Series(compare.holm(p), index=frame.index, dtype=float)
+    outside = (frame["low"] > 0) | (frame["high"] < 0)
+    frame["moved"] = outside & ~(frame["p_holm"] >= compare.ALPHA)
     frame["reach"] = -(frame["difference"] / (frame["high"] - frame["low"])).abs().fillna(0.0)
     return frame.sort_values(["moved", "reach", "where", "figure"], ascending=[False, True, True, True])
 
@@ -220,7 +227,9 @@ def _row(where: str, group: pd.DataFrame, scale: float) -> dict[str, Any]:
 
 def _of_one_seed(arm: str, group: pd.DataFrame, scale: float) -> dict[str, Any]:
     """A score beside MOVER of its two intervals (as in `evals.stats.intervals.combine`): wider than paired by problem,
-    never narrower. A curve has no problems to be paired by."""
+    never narrower; p by the normal law from the nearer end. A curve has no problems to be paired by."""
+    from evals.stats import intervals
+
     one = group.iloc[0]
     model, method, *step = arm.split("/")
     row = _row("/".join([model, method, f"seed{one['seed']}", *step]), group, scale)
@@ -228,7 +237,9 @@ def _of_one_seed(arm: str, group: pd.DataFrame, scale: float) -> dict[str, Any]:
         return row | {"how": UNKNOWN}
     below = math.hypot(one["value_b"] - one["low_b"], one["high_a"] - one["value_a"])
     above = math.hypot(one["high_b"] - one["value_b"], one["value_a"] - one["low_a"])
+    se = (below if row["difference"] > 0 else above) / float(intervals.quantile(math.inf))
     row |= {"low": row["difference"] - below, "high": row["difference"] + above}
+    row |= {"p": float(intervals.p_value(row["difference"], se, math.inf)) if se > 0 else None}
     return row | {"how": ONE_SEED if one["retrained"] else OVER_PROBLEMS}
 
 
@@ -249,9 +260,9 @@ def verdict(found: pd.DataFrame) -> list[str]:
     if found.empty:
         return ["verdict: no figure differs"]
     moved, known = int(found["moved"].sum()), int(found["low"].notna().sum())
-    text = f"MOVED: {moved} of {known} figures that differ lie outside their intervals"
+    text = f"MOVED: {moved} of {known} figures that differ do so beyond noise"
     if not moved:
-        text = f"nothing beyond noise: {known} figures differ, none by more than its interval"
+        text = f"nothing beyond noise: {known} figures differ, none by more than chance would"
     if known < len(found):
         text += f"; {len(found) - known} more differ, for which no noise is known"
     return _wrapped(f"verdict: {text}")
