@@ -28,6 +28,7 @@ from records.layout import REFERENCE, Run, split
 from records.results_tree import Tree, open_tree
 from report import captions
 from report.figures import fill
+from report.tables.render import markdown_table
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
@@ -101,18 +102,16 @@ def markdown(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMe
     headings = ["Method", "Seeds", "Area", "Δ area", "p", *(heading for _, heading, _, _ in SHOWN), "Collapsed"]
     for (model, variant), seeds_of in blocks.items():
         setting = f", {tree.matrix['variants'][variant]['title']}" if variant else ""
-        lines += [f"## {titles[model]}{setting}", ""]
-        lines += [f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
-        lines += [_line(seeds, areas[model, method], setting) for method, seeds in seeds_of.items()]
-        lines.append("")
+        cells = [_line(seeds, areas[model, method], setting) for method, seeds in seeds_of.items()]
+        lines += [f"## {titles[model]}{setting}", "", *markdown_table(headings, cells, "---:"), ""]
     lines += [f"{paragraph}\n" for paragraph in captions.paragraphs("convergence")]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _line(seeds: Sequence[RunMeasures], area: MethodMeasure, setting: str) -> str:
+def _line(seeds: Sequence[RunMeasures], area: MethodMeasure, setting: str) -> list[str]:
     finished = sorted((seed for seed in seeds if seed.finished), key=lambda seed: seed.run.seed)
     collapsed = [f"seed {seed.run.seed} at {seed.collapsed_at}" for seed in finished if seed.collapsed_at]
-    cells = [
+    return [
         area.title.removesuffix(setting),  # the block's heading names the settings
         f"{len(finished)}" if len(finished) == len(seeds) else f"{len(finished)} of {len(seeds)}",
         _figures(finished, "area", 1, 3),
@@ -121,7 +120,6 @@ def _line(seeds: Sequence[RunMeasures], area: MethodMeasure, setting: str) -> st
         *(_figures(finished, key, factor, decimals) for key, _, factor, decimals in SHOWN),
         ", ".join(collapsed) or "–",
     ]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _figures(finished: Sequence[RunMeasures], key: str, factor: float, decimals: int) -> str:

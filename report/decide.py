@@ -18,9 +18,9 @@ from records.errors import MissingInputError, Parser, real, whole
 from records.files import to_csv
 from records.layout import Checkpoint
 from records.results_tree import Tree, open_tree
+from records.scores import POOLED
 
 MEASURES = ("area", "score")
-SCORE = "avg_pooled"
 HEADER = (
     "model", "method", "baseline", "by", "alpha", "margin", "verdict", "seeds", "difference", "low", "high", "e",
     "seeds_left",
@@ -47,7 +47,7 @@ def decisions(
         if by == "area":  # read from the curve alone: a tree without an evaluation can be decided
             value = learning_curves.measure_run(tree, run).values["area"]
         else:
-            score = tree.scores.get((Checkpoint(run, max(entry["steps"])), SCORE))
+            score = tree.scores.get((Checkpoint(run, max(entry["steps"])), POOLED))
             value = None if score is None else score.value
         if value is not None:
             values.setdefault((run.model, run.method), {})[run.seed] = value

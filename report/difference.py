@@ -16,20 +16,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from records import errors
 from records.errors import ConfigError, MissingInputError, Parser, unknown
 from records.files import read_csv, stored, to_csv, write_text
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree, open_or_kept
-from report.fresh import COMPARED
-
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison
+from records.scores import POOLED
+from report.sweep_points import COMPARED
+from report.tables.render import markdown_table
 
 CURVE = {"area": "area under the reward curve", "final": "final reward"}
-SCORE = "avg_pooled"
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "mean_a", "mean_b", "difference", "low", "high", "p",
           "detectable")  # fmt: skip
 
@@ -53,31 +51,19 @@ class Pair:
             elif not stored(self.tree.layout.scores):
                 found.append(None)
             else:
-                score = self.tree.scores.get((Checkpoint(run, int(measure)), SCORE))
+                score = self.tree.scores.get((Checkpoint(run, int(measure)), POOLED))
                 found.append(None if score is None else score.value)
         a, b = found
         return None if a is None or b is None else (a, b)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One measure on one model."""
-
-    model: str
-    measure: str
-    by_tree: Mapping[str, int]  # pairs
-    mean_a: float
-    mean_b: float
-    comparison: Comparison
 
 
 def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) -> tuple[list[Pair], int]:
     """The finished pairs of all trees, and how many were left out as no seed of their own: a base that an earlier tree
     has for the same model and seed.
 
-    compared: None, or which comparison of a sweep names the methods' values (`report.fresh.COMPARED`); without it the
-    fresh seeds of a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or trees of
-    other settings. MissingInputError: no finished pair.
+    compared: None, or which comparison of a sweep names the methods' values (`report.sweep_points.COMPARED`); without
+    it the fresh seeds of a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or
+    trees of other settings. MissingInputError: no finished pair.
     """
     found: dict[tuple[str, int, str], Pair] = {}
     again = 0
@@ -131,8 +117,9 @@ def _same_settings(first: Tree, tree: Tree) -> None:
             )
 
 
-def lines(found: Sequence[Pair]) -> list[Line]:
-    """Model by model, every measure that at least one pair has; two pairs or more have an interval."""
+def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Model by model, every measure that at least one pair has, by the columns of HEADER; two pairs or more have an
+    interval. by_tree: pairs of each tree."""
     from evals.stats import compare
 
     out = []
@@ -146,54 +133,43 @@ def lines(found: Sequence[Pair]) -> list[Line]:
             if not values:
                 continue
             a, b = ({place: both[side] for place, both in values.items()} for side in (0, 1))
-            by_tree = Counter(str(own[place].tree.root) for place in values)
-            mean_a, mean_b = (math.fsum(side.values()) / len(side) for side in (a, b))
-            out.append(Line(model, measure, by_tree, mean_a, mean_b, compare.compare_seeds(a, b)))
+            c = compare.compare_seeds(a, b)
+            row: dict[str, Any] = {"model": model, "measure": measure, "pairs": c.n}
+            row |= {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable")}
+            row |= {"mean_a": math.fsum(a.values()) / len(a), "mean_b": math.fsum(b.values()) / len(b)}
+            out.append(row | {"by_tree": Counter(str(own[place].tree.root) for place in values)})
     return out
 
 
-def heading(measure: str) -> str:
-    """How a measure is called."""
-    return CURVE.get(measure) or f"score after {measure}, percent"
-
-
-def text(a: str, b: str, found: Sequence[Line], again: int) -> str:
+def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     """A table in Markdown, and what it is a table of."""
-    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
-    out += [
-        f"| model | measure | pairs | {a} | {b} | difference | p | found in 80 % |",
-        "|---|---|---:|---:|---:|---|---:|---:|",
-    ]
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %")
+    rows = []
     for line in found:
-        times, digits = (1, 3) if line.measure in CURVE else (100, 1)
-        c = line.comparison
-        pairs = str(c.n) + (f" ({' + '.join(map(str, line.by_tree.values()))})" if len(line.by_tree) > 1 else "")
-        shown = [f"{times * value:.{digits}f}" for value in (line.mean_a, line.mean_b)]
-        interval = (
-            "" if c.low is None or c.high is None else f" [{times * c.low:+.{digits}f}, {times * c.high:+.{digits}f}]"
-        )
-        assert c.difference is not None
-        difference = f"{times * c.difference:+.{digits}f}{interval}"
-        p = "" if c.p is None else f"{c.p:.2g}"
-        power = "" if c.detectable is None else f"{times * c.detectable:.{digits}f}"
-        cells = [line.model, heading(line.measure), pairs, *shown, difference, p, power]
-        out.append(f"| {' | '.join(cells)} |")
+        curve = CURVE.get(line["measure"])
+        form = (lambda value, sign="": f"{value:{sign}.3f}") if curve else (lambda v, sign="": f"{100 * v:{sign}.1f}")
+        counts = line["by_tree"].values()
+        cells = [line["model"], curve or f"score after {line['measure']}, percent"]
+        cells += [f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])]
+        cells += [form(line["mean_a"]), form(line["mean_b"])]
+        interval = "" if line["low"] is None else f" [{form(line['low'], '+')}, {form(line['high'], '+')}]"
+        cells += [form(line["difference"], "+") + interval]
+        cells += ["" if line["p"] is None else f"{line['p']:.2g}"]
+        rows.append([*cells, "" if line["detectable"] is None else form(line["detectable"])])
+    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
+    out += markdown_table(heads, rows, "---:")
     if again:
         out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)
 
 
-def csv_text(a: str, b: str, found: Sequence[Line]) -> str:
+def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
     """One row per model and measure; scores are fractions."""
     rows = []
     for line in found:
-        c = line.comparison
-        rows.append({
-            "model": line.model, "measure": line.measure if line.measure in CURVE else f"score after {line.measure}",
-            "a": a, "b": b, "pairs": c.n, "by_tree": "; ".join(f"{tree}: {n}" for tree, n in line.by_tree.items()),
-            "mean_a": line.mean_a, "mean_b": line.mean_b, "difference": c.difference, "low": c.low, "high": c.high,
-            "p": c.p, "detectable": c.detectable,
-        })  # fmt: skip
+        measure = line["measure"] if line["measure"] in CURVE else f"score after {line['measure']}"
+        by_tree = "; ".join(f"{tree}: {n}" for tree, n in line["by_tree"].items())
+        rows.append({**line, "measure": measure, "by_tree": by_tree, "a": a, "b": b})
     return to_csv(HEADER, rows)
 
 

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from records.results_tree import Tree
 
 
-def write(figure: spec.Figure, tree: Tree) -> list[Path]:
-    """Write `figures/<key>.{csv,seeds.csv,json,svg,png,pdf}`; returns the paths."""
+def write(figure: spec.Figure, tree: Tree) -> tuple[list[Path], tuple[str, ...]]:
+    """Write `figures/<key>.{csv,seeds.csv,json,svg,png,pdf}`; returns the paths, and what could not be drawn."""
     from records import digests
     from records.files import atomic
     from report.figures import draw, drawing, fill
 
     folder = tree.layout.figures
-    paths = drawing.write(fill.fill(figure, tree), folder)
-    # The picture is drawn from the files, as the page is: what is published is all there is to it.
-    for kind, data in draw.render(drawing.read(figure, folder)).items():
+    drawn = fill.fill(figure, tree)
+    paths = drawing.write(drawn, folder)
+    for kind, data in draw.render(drawn).items():
         paths.append(folder / f"{figure.key}.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(data)
     digests.write_list(tree.layout.sums(f"figures/{figure.key}"), paths)
-    return paths
+    return paths, drawn.notes
 
 
 def main() -> None:
@@ -38,14 +38,9 @@ def main() -> None:
     args = parser.parse_args()
 
     from records.results_tree import open_tree
-    from report.figures import drawing
 
-    tree = open_tree(args.results)
-    figure = spec.figure(args.figure, args.spec)
-    for path in write(figure, tree):
-        print(path)
-    for note in drawing.read(figure, tree.layout.figures).notes:
-        print(f"note: {note}")
+    paths, notes = write(spec.figure(args.figure, args.spec), open_tree(args.results))
+    print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,21 @@
 """`python -m report.show table1 --scale quick`: a table in the terminal; `report.show runs`: how far the runs are, and
 the table of all runs.
-
-`report.show runs --watch` shows the runs in progress with their last figures and refreshes until all is finished.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import textwrap
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from records import errors, lock
-from records.errors import Parser, real, unknown
+from records.errors import Parser, unknown
 from records.files import cells_of, read_growing_csv
 from records.layout import BASE, Run
-from records.results_tree import Tree, open_or_kept, open_tree
+from records.results_tree import Tree, open_or_kept
 from report.tables import render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 
@@ -93,8 +88,6 @@ def _line(texts: list[str], widths: list[int]) -> str:
 # folders while they are being written: run.json (done), state/lock (a process holds the run), the rows of
 # state/curve.csv (how far it is). A run that has begun, is not done and is held by nobody failed or was interrupted.
 
-LIVE = {"reward": "reward", "entropy": "entropy", "grad_norm": "grad norm", "response_tokens": "tokens"}
-
 State = Literal["done", "running", "stopped", "waiting"]
 
 
@@ -107,7 +100,6 @@ class Status:
     rollouts: float | None  # trained, in parts of one
     planned: int | None
     seconds: float | None  # of a running one the wall time left (None: cannot be said yet), of a done one what it took
-    last: tuple[float | None, ...] = ()  # LIVE columns of the last row of a begun run's curve
 
 
 @dataclass(frozen=True)
@@ -158,45 +150,6 @@ def progress_text(scale: str, now: Progress) -> str:
     return "\n".join(lines)
 
 
-def live_text(scale: str, now: Progress, width: int) -> str:
-    """What `--watch` shows: the summary, and a line for each run in progress with its last figures."""
-    first, *rest = progress_text(scale, now).split("\n")
-    begun = [one for state in ("running", "stopped") for one in now.runs if one.state == state]
-    summary = [line for line in rest if not line.startswith(("running ", "stopped "))]
-    lines = [["run", "state", "rollout", *LIVE.values(), "left"]]
-    for one in begun:
-        known = one.last or (None,) * len(LIVE)
-        of = f"{one.rollouts or 0:.0f}" + ("" if one.planned is None else f"/{one.planned}")
-        left = _time(one.seconds) if one.state == "running" and one.seconds is not None else "-"
-        figures = ["-" if value is None else f"{value:.3g}" for value in known]
-        lines.append([one.run.path.as_posix(), one.state, of, *figures, left])
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    table = [_line(line, widths)[:width] for line in lines] if begun else []
-    return "\n".join([first, *summary, *table])
-
-
-def watch(tree: Tree, every: float) -> None:
-    """Print `live_text` again and again until every planned run has ended and is evaluated, or Ctrl-C.
-
-    A terminal that can is cleared before each; elsewhere (a file, a dumb terminal) only what has changed is printed.
-    """
-    clears = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    before = None
-    try:
-        while True:
-            tree = open_tree(tree.root)  # a plan may be written, or another one, while we look
-            now = progress(tree)
-            shown = live_text(tree.root.name, now, shutil.get_terminal_size((200, 24)).columns)
-            if shown != before:
-                print(f"\x1b[H\x1b[2J{shown}" if clears else shown, flush=True)
-            before = shown
-            if now.checkpoints is not None and now.count("done") == len(now.runs) and now.evaluated == now.checkpoints:
-                return
-            time.sleep(every)
-    except KeyboardInterrupt:
-        print()  # the next prompt begins its own line
-
-
 def _status(tree: Tree, run: Run, planned: int | None) -> Status:
     record = tree.record(run)
     if record is not None:
@@ -205,15 +158,13 @@ def _status(tree: Tree, run: Run, planned: int | None) -> Status:
     if not (state / "events.jsonl").is_file():
         return Status(run, "waiting", None, planned, None)
     with cells_of(state / "curve.csv"):
-        rows = read_growing_csv(state / "curve.csv")
-        rollouts, seconds_each = _pace(rows)
-        last = tuple(float(rows[-1][name]) if rows[-1].get(name) else None for name in LIVE) if rows else ()
+        rollouts, seconds_each = _pace(read_growing_csv(state / "curve.csv"))
     if not lock.is_held(state / "lock"):
-        return Status(run, "stopped", rollouts, planned, None, last)
+        return Status(run, "stopped", rollouts, planned, None)
     left = None
     if planned is not None and seconds_each is not None:
         left = max(0.0, planned - rollouts) * seconds_each
-    return Status(run, "running", rollouts, planned, left, last)
+    return Status(run, "running", rollouts, planned, left)
 
 
 def _planned_rollouts(tree: Tree, run: Run) -> int:
@@ -257,21 +208,12 @@ def main() -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--results", type=Path, help="results/<scale>")
     where.add_argument("--scale", help="the same as --results results/SCALE")
-    parser.add_argument("--watch", action="store_true", help="runs: show it again until all is finished or Ctrl-C")
-    parser.add_argument(
-        "--every", type=real(least=0.1, most=3600), default=2.0, help="seconds between two looks (default 2)"
-    )
     args = parser.parse_args()
 
     known = [*(f"table{key}" for key in spec.tables()), RUNS]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
-    if args.watch and args.what != RUNS:
-        raise unknown("command line", "what (with --watch)", args.what, [RUNS])
     tree = open_or_kept(args.results or Path("results") / args.scale)
-    if args.watch:
-        watch(tree, args.every)
-        return
     if args.what == RUNS:
         print(progress_text(tree.root.name, progress(tree)))
         if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it

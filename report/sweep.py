@@ -3,7 +3,7 @@
 sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, rank
                   among the methods there, probability of being best there, regret against the method's own best point,
                   runs that failed
-sweep/fresh.csv   on fresh seeds: every method at its chosen value, and at the scale's own (`report.fresh`)
+sweep/fresh.csv   on fresh seeds: every method at its chosen value, and at the scale's own (`report.sweep_points`)
 sweep/sweep.md    both to read, sweep.tex to set; sweep.svg, .png, .pdf: the figures against the swept value
 sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,91 +19,13 @@ from records import digests, used_code
 from records.errors import Parser
 from records.files import atomic, to_csv, write_text
 from records.results_tree import Tree, open_tree
-from report import fresh
 from report.figures.sweep import draw
-from report.sweep_points import Point, chosen, of_sweep, selecting, words
+from report.sweep_points import CHOICE, COMPARED, FRESH, SELECTION, choice, fresh, of_sweep, selecting, selection
+from report.tables.render import escape_latex, escape_markdown, markdown_table
 from report.tables.tidy import percent
 
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
-HEADER = (
-    "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
-    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "chosen", "edge",
-    "scores_by_seed", "areas_by_seed",
-)  # fmt: skip
-CHOICE = (
-    "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
-    "question",
-)  # fmt: skip
-
-
-def table(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
-    """The rows of sweep.csv. A method without a swept option stands at every point of that axis."""
-    from evals.stats import compare
-
-    sweep = of_sweep(tree)
-    by, best = sweep["by"], chosen(found, sweep["by"])
-    rows = []
-    for model in dict.fromkeys(point.model for point in found):
-        for combination in product(*sweep["axes"].values()):
-            grid = dict(zip(sweep["axes"], combination, strict=True))
-            here = [p for p in found if p.model == model and p.values.items() <= grid.items()]
-            means = {point.row: point.mean(by) or 0.0 for point in here}
-            by_row = {point.row: point.figures(by) for point in here}
-            chances, how = compare.chances_of_being_best(by_row)
-            places = compare.ranks(by_row)
-            for point in here:
-                top = best[model, point.row]
-                row: dict[str, Any] = {
-                    "model": model,
-                    "row": point.row,
-                    "title": point.title,
-                    "method": point.method,
-                    "values": words(grid),
-                    "own": _yes(point.is_own),
-                    "seeds": " ".join(map(str, sorted(point.area))),
-                    "rank": 1 + sum(other > means[point.row] for other in means.values()),
-                    "methods": len(here),
-                    "best": chances.get(point.row),
-                    "best_how": how,
-                    "failed": len(point.failed),
-                    "regret": (top.mean(by) or 0.0) - means[point.row],
-                    "chosen": _yes(top is point),
-                    "edge": _yes(_at_edge(point, sweep["axes"])),
-                    "scores_by_seed": _by_seed(point.score),
-                    "areas_by_seed": _by_seed(point.area),
-                }
-                row |= dict(zip(("rank_low", "rank_high"), places.get(point.row, (None, None)), strict=True))
-                for key, by_seed in (("score", point.score), ("area", point.area)):
-                    estimate = compare.over_seeds(by_seed) if by_seed else None
-                    row |= {key: None, f"{key}_low": None, f"{key}_high": None}
-                    if estimate is not None:
-                        row |= {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}
-                rows.append(row)
-    return rows
-
-
-def choice(tree: Tree) -> list[dict[str, Any]]:
-    """The rows of choice.csv."""
-    sweep, found = of_sweep(tree), selecting(tree)
-    best = chosen(found, sweep["by"])
-    return [
-        {
-            "model": point.model,
-            "row": point.row,
-            "method": point.method,
-            "values": point.words,
-            "by": sweep["by"],
-            "select_seeds": " ".join(map(str, sweep["select_seeds"])),
-            "mean": point.mean(sweep["by"]),
-            "by_seed": _by_seed(point.figures(sweep["by"])),
-            "chosen": _yes(best[point.model, point.row] is point),
-            "edge": _yes(_at_edge(point, sweep["axes"])),
-            "test_seeds": " ".join(map(str, sweep["test_seeds"])),
-            "question": sweep["question"],
-        }
-        for point in found
-    ]
 
 
 @dataclass(frozen=True)
@@ -124,7 +45,7 @@ def sections(
     for model in tree.models:
         selected = [row for row in rows if row["model"] == model["key"]]
         found = []
-        for name in fresh.COMPARED:
+        for name in COMPARED:
             lines = [row for row in compared if (row["model"], row["compared"]) == (model["key"], name)]
             if lines:
                 found.append(_fresh(name, lines, tree))
@@ -134,7 +55,8 @@ def sections(
 
 
 def _fresh(name: str, rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
-    baseline = next((row["title"] for row in rows if row["method"] == _versus(rows)), "the baseline")
+    versus = next((row["versus"] for row in rows if row["versus"]), None)  # None where nothing is compared
+    baseline = next((row["title"] for row in rows if row["method"] == versus), "the baseline")
     scored = any(row["score"] is not None for row in rows)
     heads = ["Method", *(["Value"] if name == "chosen" else []), MEASURES["area"], f"Δ {baseline}", "Rank"]
     heads += ["P(best), %", *(["Regret"] if name == "own" else []), "Final reward"]
@@ -159,12 +81,7 @@ def _fresh(name: str, rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
         note += (
             " Regret: the method's area at its chosen value minus that here, corrected likewise; 0 where they are one."
         )
-    return Section(f"{fresh.COMPARED[name]}, fresh seeds", heads, lines, note)
-
-
-def _versus(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The method that the lines are compared with; None where nothing is."""
-    return next((str(row["versus"]) for row in rows if row["versus"]), None)
+    return Section(f"{COMPARED[name]}, fresh seeds", heads, lines, note)
 
 
 def _selection(rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
@@ -193,22 +110,16 @@ def _selection(rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
 
 
 def markdown(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]]) -> str:
-    from report.tables.render import escape_markdown
-
     lines = [f"# Sweep of {_axes(tree)}", ""]
     for model, parts in tables:
         lines += [f"## {escape_markdown(model['title'])}", ""]
         for part in parts:
-            lines += [f"### {part.title}", "", f"| {' | '.join(part.heads)} |", "|" + "---|" * len(part.heads)]
-            lines += ["| " + " | ".join(map(escape_markdown, cells)) + " |" for cells in part.lines]
-            lines += ["", part.note, ""]
+            lines += [f"### {part.title}", "", *markdown_table(part.heads, part.lines), "", part.note, ""]
     return "\n".join(lines)
 
 
 def latex(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]]) -> str:
     """Fragments for `\\input`; the preamble needs booktabs and graphicx, as for the other tables."""
-    from report.tables.render import escape_latex
-
     lines = [f"% Sweep of {escape_latex(_axes(tree))}. Needs booktabs and graphicx."]
     for model, parts in tables:
         for part in parts:
@@ -225,11 +136,11 @@ def latex(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]])
 def write(tree: Tree) -> list[Path]:
     """Write sweep.csv, fresh.csv, sweep.md, .tex, .svg, .png, .pdf and their hashes; returns the paths."""
     folder, sweep, found = tree.root / FOLDER, of_sweep(tree), selecting(tree)
-    rows, compared = table(tree, found), fresh.rows(tree, found)
+    rows, compared = selection(tree, found), fresh(tree, found)
     tables = list(sections(tree, rows, compared))
     texts = {
-        "sweep.csv": to_csv(HEADER, rows),
-        "fresh.csv": to_csv(fresh.HEADER, compared),
+        "sweep.csv": to_csv(SELECTION, rows),
+        "fresh.csv": to_csv(FRESH, compared),
         "sweep.md": markdown(tree, tables),
         "sweep.tex": latex(tree, tables),
     }
@@ -277,23 +188,6 @@ def _rank(row: Mapping[str, Any]) -> str:
 
 def _failed(row: Mapping[str, Any]) -> str:
     return f"{row['failed']} of {len(row['seeds'].split())}"
-
-
-def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether a better value may lie beyond those tried: smallest or largest of three numbers or more."""
-    for axis, value in point.values.items():
-        tried = axes[axis]
-        if len(tried) > 2 and all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
-            return True
-    return False
-
-
-def _by_seed(values: Mapping[int, float]) -> str:
-    return " ".join(f"{seed}:{values[seed]!r}" for seed in sorted(values))
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def main() -> None:

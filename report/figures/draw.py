@@ -12,7 +12,7 @@ from report.figures.spec import ALONE, GRID, INK, LETTERS, PAPER, SOFT, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
+    from matplotlib.figure import Figure, SubFigure
 
 AXIS = "step (one rollout)"  # the paper says step, and not which: reading R34
 WIDTH = 6.5  # inches: the text width of a letter or A4 page, so that print keeps the sizes below
@@ -60,14 +60,20 @@ def render(drawing: Drawing) -> dict[str, bytes]:
         for part, block in zip(parts, drawing.blocks, strict=True):
             _block(part, block, letters)
         figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-        # matplotlib would write the date and its version: the same data would give other bytes.
-        svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine("none")  # the same places in all three; it would be solved again for each
-        figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
-        with matplotlib.rc_context(IN_TEX):
-            origin = {"CreationDate": None, "Creator": None, "Producer": None}
-            figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
+        return saved(figure)
+
+
+def saved(figure: Figure) -> dict[str, bytes]:
+    """The picture as `svg`, `png` and `pdf` bytes, without matplotlib's date and version."""
+    import matplotlib
+
+    svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
+    figure.set_layout_engine("none")  # the same places in all three; it would be solved again for each
+    figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
+    with matplotlib.rc_context(IN_TEX):
+        origin = {"CreationDate": None, "Creator": None, "Producer": None}
+        figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
     return {"svg": svg.getvalue(), "png": png.getvalue(), "pdf": pdf.getvalue()}
 
 

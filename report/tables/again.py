@@ -38,7 +38,8 @@ def arms(tree: Tree) -> list[Arm]:
             seeds = {
                 run.seed for run in tree.runs if (run.model, run.method) == (model, key) and not tree.is_fresh(run)
             }
-            found.append(Arm(model, again, spec.Row(id=key, label=label, method=key, numbers=tuple(sorted(seeds)))))
+            id = f"{ID} {model} {key}"
+            found.append(Arm(model, again, spec.Row(id=id, label=label, method=key, numbers=tuple(sorted(seeds)))))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from records.layout import BASE, Results
 from records.provenance import ROOT
 from report import captions
 from report.tables import again
-from report.tables.spec import BEST, DELTA
+from report.tables.spec import ALPHA, BEST, DELTA
 from report.tables.tidy import NOT_COMPARED, NOT_RUN, WIDE, Cell, Row, Table, percent
 
 if TYPE_CHECKING:
@@ -90,14 +90,17 @@ def mark(cell: Cell) -> str:
     """
     if cell.versus is None:
         return ""
-    if cell.inside_noise is None or cell.versus_low is None or cell.versus_high is None:
-        return "?"
-    excludes_0 = not cell.versus_low <= 0 <= cell.versus_high
-    if excludes_0:
-        sign = ("↑" if cell.versus > 0 else "↓") + ("?" if cell.inside_noise else "")
-    else:
-        sign = "?" if _wide(cell.versus_low, cell.versus_high) else "≈"
+    sign = arrow(cell.versus, cell.versus_low, cell.versus_high, cell.versus_p_holm)
     return sign if cell.versus_level == "seed" or sign == "?" else f"({sign})"
+
+
+def arrow(difference: float | None, low: float | None, high: float | None, p_holm: float | None) -> str:
+    """The mark of a paired difference with its 95 % interval and its corrected p, as in `mark`."""
+    if difference is None or low is None or high is None or p_holm is None:
+        return "?"
+    if low <= 0 <= high:
+        return "?" if _wide(low, high) else "≈"
+    return ("↑" if difference > 0 else "↓") + ("?" if p_holm >= ALPHA else "")
 
 
 def how(cell: Cell) -> str:
@@ -285,6 +288,12 @@ def escape_markdown(value: object) -> str:
     for raw, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("\n", " ")):
         text = text.replace(raw, safe)
     return text
+
+
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], align: str = "---") -> list[str]:
+    """A Markdown table in lines; columns after the first are set as `align`."""
+    rule = "|---|" + f"{align}|" * (len(heads) - 1)
+    return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape_markdown, line))} |" for line in lines)]
 
 
 # What pdflatex cannot set as it is. Symbols are written as mathematics, which needs no further package.

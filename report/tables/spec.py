@@ -26,6 +26,8 @@ AVERAGES = ("avg_pooled", "avg_macro")  # columns that no benchmark fills
 DELTA, BEST = "delta", "best"
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
+ALPHA = 0.05  # level of every comparison, after Holm's correction
+
 Kind = Literal["base", "run", "delta", "mean"]
 Step = int | Literal["long"] | None  # rollouts; long: the scale's second look; None: its table_step
 

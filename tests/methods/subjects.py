@@ -48,11 +48,12 @@ def changes(key: str) -> tuple[str, ...]:
 def corrections() -> tuple[str, ...]:
     """Every rollout correction on a method of token and one of sequence scope, and with each kind of penalty."""
     # the mean over a few noisy tokens never stays within verl's .001 of 1
-    narrow = {"geo-rs": "geo-rs+correction-cap=1.2+correction-floor=0.85"}
+    # and no ratio of our batches reaches icepop's 5
+    narrow = {"geo-rs": "geo-rs+correction-cap=1.2+correction-floor=0.85", "icepop": "icepop+correction-cap=1.5"}
     kinds = [narrow.get(kind, kind) for kind in options.CORRECTION[0].choices[1:]]
     some = [f"{key}+correction={kind}" for key in ("grpo", "gspo") for kind in kinds]
     more = [
-        "icepop+correction-floor=0.6",
+        "icepop+correction-cap=1.4+correction-floor=0.6",
         "tis+correction-floor=0.6",
         "seq-mis+correction-cap=none+correction-floor=0.5",
         "tis+correction-cap=none",

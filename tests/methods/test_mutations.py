@@ -10,7 +10,7 @@ from tests.methods.mutate import table
 from tests.methods.mutations_of_parts import MUTATIONS
 
 CORRECTED = (
-    "grpo+correction=icepop+correction-floor=0.6",
+    "grpo+correction=icepop+correction-cap=1.5+correction-floor=0.6",
     "gspo+correction=seq-tis",
     "kl_cov+correction=tis+correction-on=objective",
     "grpo+correction=geo-rs+correction-cap=1.2+correction-floor=0.85",

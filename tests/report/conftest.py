@@ -76,10 +76,10 @@ def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS))
 
 
-@pytest.fixture
-def planned(key: str, embedded: Tree, readings: Tree) -> Tree:
-    """The tree of the scale that has the table `key`, which is the test's own parameter."""
-    return readings if key == "hot" else embedded
+@pytest.fixture(scope="session")
+def planned(embedded: Tree, readings: Tree) -> Callable[[str], Tree]:
+    """The tree of the scale that has the table `key`."""
+    return lambda key: readings if key == "hot" else embedded
 
 
 @pytest.fixture(scope="session")

@@ -106,10 +106,10 @@ BY_HAND: dict[str, tuple[str, float]] = {
 }
 
 
-@pytest.mark.parametrize("key", MEASURES)
-def test_each_measure_is_its_definition_worked_by_hand(key: str, tree: Tree) -> None:
-    method, expected = BY_HAND[key]
-    assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12)
+def test_each_measure_is_its_definition_worked_by_hand(tree: Tree) -> None:
+    assert BY_HAND.keys() == MEASURES.keys()
+    for key, (method, expected) in BY_HAND.items():
+        assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12), key
 
 
 def test_the_running_mean_needs_three_rollouts_and_one_lucky_one_reaches_nothing() -> None:
@@ -175,16 +175,16 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, tree: Tree) -> None:
-    change, words = BROKEN[case]
+def test_a_broken_curve_is_an_error_naming_file_and_place(tree: Tree, subtests: pytest.Subtests) -> None:
     path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
-    text = path.read_text().replace("\r\n", "\n").replace("0.15000000000000002", "0.15")
-    path.write_text(change(text))
-    with pytest.raises((CorruptInputError, ConfigError)) as error:
-        learning_curves.measures(tree)
-    assert str(error.value).startswith(str(path))
-    assert words in str(error.value)
+    whole = path.read_text().replace("\r\n", "\n").replace("0.15000000000000002", "0.15")
+    for case, (change, words) in BROKEN.items():
+        with subtests.test(case):
+            path.write_text(change(whole))
+            with pytest.raises((CorruptInputError, ConfigError)) as error:
+                learning_curves.measures(tree)
+            assert str(error.value).startswith(str(path))
+            assert words in str(error.value)
 
 
 def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:
@@ -225,17 +225,14 @@ def test_an_unfinished_seed_is_no_pair(tree: Tree) -> None:
     assert learning_curves.compare(tree, "tiny_qwen2", "gspo", "grpo", "area").n == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_unknown_names_are_refused(tree: Tree) -> None:
+    for arguments, words in (
         (("tiny_qwen3", "tepo", "grpo", "area"), "models: unknown value 'tiny_qwen3'"),
         (("tiny_qwen2", "tepoo", "grpo", "area"), "nearest: tepo"),
         (("tiny_qwen2", "tepo", "grpo", "to_90"), "nearest: to_80"),
-    ],
-)
-def test_unknown_names_are_refused(arguments: tuple[str, str, str, str], words: str, tree: Tree) -> None:
-    with pytest.raises(ConfigError, match=words):
-        learning_curves.compare(tree, *arguments)
+    ):
+        with pytest.raises(ConfigError, match=words):
+            learning_curves.compare(tree, *arguments)
 
 
 def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:

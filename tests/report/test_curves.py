@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -116,44 +117,47 @@ def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
     }[quantity]
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(key: str, full: Tree) -> None:
-    for line in filled(key, full).lines:
-        seeds = seeds_of(full, line)
-        assert len(seeds) > 1
-        by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in seeds}
-        assert list(line.by_seed) == seeds
-        assert [point.rollout for point in line.points] == [1, 2, 3, 4]
-        for point in line.points:
-            values = [by_hand(by_seed[seed][point.rollout], line.panel.quantity.key) for seed in seeds]
-            assert [line.by_seed[seed][point.rollout - 1] for seed in seeds] == pytest.approx(values, rel=1e-12)
-            assert point.value == pytest.approx(sum(values) / len(seeds), rel=1e-12)
-            assert (point.low, point.high) == pytest.approx((min(values), max(values)), rel=1e-12)
-            assert point.seeds == len(seeds)
+def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(full: Tree, subtests: pytest.Subtests) -> None:
+    for key in KEYS:
+        with subtests.test(key):
+            for line in filled(key, full).lines:
+                seeds = seeds_of(full, line)
+                assert len(seeds) > 1
+                by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in seeds}
+                assert list(line.by_seed) == seeds
+                assert [point.rollout for point in line.points] == [1, 2, 3, 4]
+                for point in line.points:
+                    values = [by_hand(by_seed[seed][point.rollout], line.panel.quantity.key) for seed in seeds]
+                    assert [line.by_seed[seed][point.rollout - 1] for seed in seeds] == pytest.approx(values, rel=1e-12)
+                    assert point.value == pytest.approx(sum(values) / len(seeds), rel=1e-12)
+                    assert (point.low, point.high) == pytest.approx((min(values), max(values)), rel=1e-12)
+                    assert point.seeds == len(seeds)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(key: str, full: Tree) -> None:
-    made, declared = filled(key, full), spec.figure(key)
-    assert made.notes == ()
-    assert [drawn.panel for drawn in made.panels] == declared.panels
-    assert all(len(drawn.lines) == len(drawn.panel.lines) for drawn in made.panels)
-    assert captions.paragraphs(key)
+def test_the_embedded_matrix_leaves_no_part_of_a_figure_empty(full: Tree, subtests: pytest.Subtests) -> None:
+    for key in KEYS:
+        with subtests.test(key):
+            made, declared = filled(key, full), spec.figure(key)
+            assert made.notes == ()
+            assert [drawn.panel for drawn in made.panels] == declared.panels
+            assert all(len(drawn.lines) == len(drawn.panel.lines) for drawn in made.panels)
+            assert captions.paragraphs(key)
 
 
 IN_THE_PAPER = {"figure2": {"grpo", "tepo"}, "figure3": {"grpo", "tepo"}}  # figure -> the lines that the paper draws
 CALLED = {"GSPO": "gspo", "TEPO without KL": "tepo_nokl"}  # in captions
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_caption_says_which_lines_the_paper_does_not_have(key: str) -> None:
-    said = " ".join(captions.paragraphs(key))
-    if key in IN_THE_PAPER:
-        drawn = {line.name for panel in spec.figure(key).panels for line in panel.lines}
-        (ours,) = re.findall(r"the lines of (.*) are ours", said)
-        assert {CALLED[name] for name in ours.split(" and of ")} == drawn - IN_THE_PAPER[key]
-    else:
-        assert said.endswith("The paper has no such figure: all lines are ours.")
+def test_a_caption_says_which_lines_the_paper_does_not_have(subtests: pytest.Subtests) -> None:
+    for key in KEYS:
+        with subtests.test(key):
+            said = " ".join(captions.paragraphs(key))
+            if key in IN_THE_PAPER:
+                drawn = {line.name for panel in spec.figure(key).panels for line in panel.lines}
+                (ours,) = re.findall(r"the lines of (.*) are ours", said)
+                assert {CALLED[name] for name in ours.split(" and of ")} == drawn - IN_THE_PAPER[key]
+            else:
+                assert said.endswith("The paper has no such figure: all lines are ours.")
 
 
 def test_the_paper_matrix_has_the_papers_figures(tmp_path: Path) -> None:
@@ -168,15 +172,16 @@ def test_the_quick_run_is_offered_what_it_has_something_for(quick: Tree) -> None
     assert keys == ["figure2", "figure3", "entropy", "methods", "methods_clip", "methods_norm"]
 
 
-@pytest.mark.parametrize(
-    ("method", "keys"),
-    [("grpo", ["figure2", "figure3", "entropy"]), ("clip_cov", ["methods", "methods_clip", "methods_norm"])],
-)
-def test_nothing_is_offered_that_would_be_empty(method: str, keys: list[str], tmp_path: Path) -> None:
-    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=[method])
-    offered = spec.offered(tree)
-    assert [one.key for one in offered] == keys
-    assert all(fill.fill(one, tree).lines for one in offered)
+def test_nothing_is_offered_that_would_be_empty(tmp_path: Path) -> None:
+    offered_of = {
+        "grpo": ["figure2", "figure3", "entropy"],
+        "clip_cov": ["methods", "methods_clip", "methods_norm"],
+    }
+    for method, keys in offered_of.items():
+        tree = write_tree(tmp_path / method, "embedded.yaml", "quick.yaml", methods=[method])
+        offered = spec.offered(tree)
+        assert [one.key for one in offered] == keys, method
+        assert all(fill.fill(one, tree).lines for one in offered), method
 
 
 def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
@@ -187,12 +192,15 @@ def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
     assert Run("tiny_qwen3", "tepo+beta=1", 1) in spec.runs(spec.figure("models"), full)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_what_is_read_back_is_what_was_drawn(key: str, full: Tree, collapsed: Tree, tmp_path: Path) -> None:
-    for name, tree in (("full", full), ("collapsed", collapsed)):
-        drawn = filled(key, tree)
-        drawing.write(drawn, tmp_path / name)
-        assert drawing.read(spec.figure(key), tmp_path / name) == drawn
+def test_what_is_read_back_is_what_was_drawn(
+    full: Tree, collapsed: Tree, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for key in KEYS:
+        with subtests.test(key):
+            for name, tree in (("full", full), ("collapsed", collapsed)):
+                drawn = filled(key, tree)
+                drawing.write(drawn, tmp_path / name)
+                assert drawing.read(spec.figure(key), tmp_path / name) == drawn
 
 
 def cut(path: Path) -> None:
@@ -200,39 +208,19 @@ def cut(path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8")[: -path.stat().st_size // 3].rpartition(",")[0], encoding="utf-8")
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, cut])
-@pytest.mark.parametrize("suffix", [".csv", ".seeds.csv", ".json"])
 def test_a_missing_or_cut_file_is_named_with_its_command(
-    suffix: str, damage: Callable[[Path], None], quick: Tree, tmp_path: Path
+    quick: Tree, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     folder = tmp_path / "quick/figures"
-    drawing.write(filled("2", quick), folder)
-    damage(folder / f"figure2{suffix}")
-    with pytest.raises(BenchError) as error:
-        drawing.read(spec.figure("2"), folder)
-    assert str(error.value).startswith(str(folder / f"figure2{suffix}"))
-    assert f"python -m report.figure --results {folder.parent} --figure figure2" in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_both_csv_files_hold_exactly_what_is_drawn(full: Tree, tmp_path: Path) -> None:
-    made = filled("models", full)
-    drawing.write(made, tmp_path)
-    points, seeds = (
-        list(csv.DictReader((tmp_path / f"models{suffix}").open(newline=""))) for suffix in (".csv", ".seeds.csv")
-    )
-    names = ("panel", "model", "method", "rollout", "value", "low", "high", "seeds")
-    assert [tuple(row[name] for name in names) for row in points] == [
-        (line.panel.id, line.model, line.method, *map(repr, (p.rollout, p.value, p.low, p.high, len(line.by_seed))))
-        for line in made.lines
-        for p in line.points
-    ]
-    assert [(row["panel"], row["method"], row["seed"], row["rollout"], row["value"]) for row in seeds] == [
-        (line.panel.id, line.method, str(seed), str(rollout), repr(value))
-        for line in made.lines
-        for seed, values in line.by_seed.items()
-        for rollout, value in enumerate(values, 1)
-    ]
+    for suffix, damage in product((".csv", ".seeds.csv", ".json"), (Path.unlink, cut)):
+        with subtests.test(f"{suffix} {damage.__name__}"):
+            drawing.write(filled("2", quick), folder)
+            damage(folder / f"figure2{suffix}")
+            with pytest.raises(BenchError) as error:
+                drawing.read(spec.figure("2"), folder)
+            assert str(error.value).startswith(str(folder / f"figure2{suffix}"))
+            assert f"python -m report.figure --results {folder.parent} --figure figure2" in str(error.value)
+            assert "\n" not in str(error.value)
 
 
 def test_one_seed_has_no_band(quick: Tree) -> None:
@@ -240,12 +228,11 @@ def test_one_seed_has_no_band(quick: Tree) -> None:
     assert {(point.low, point.high, point.seeds) for point in points} == {(None, None, 1)}
 
 
-def change_curve(tree: Tree, change: Callable[[list[list[str]]], list[list[str]]]) -> Path:
+def change_curve(tree: Tree, change: Callable[[list[list[str]]], list[list[str]]]) -> None:
     path = tree.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(change(list(csv.reader(path.open(newline="")))))
     path.write_text(out.getvalue())
-    return path
 
 
 def without_column(name: str) -> Callable[[list[list[str]]], list[list[str]]]:
@@ -286,18 +273,17 @@ BROKEN: Mapping[str, tuple[Callable[[list[list[str]]], list[list[str]]], str]] =
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_curve_is_an_error_naming_file_and_place(case: str, mine: Tree) -> None:
-    change, words = BROKEN[case]
-    path = change_curve(mine, change)
-    with pytest.raises(BenchError) as error:
-        filled("3", mine)
-    assert str(error.value).startswith(str(path))
-    assert words in str(error.value)
-
-
-def test_the_curve_of_a_finished_run_must_be_there(mine: Tree) -> None:
+def test_a_broken_curve_is_an_error_naming_file_and_place(mine: Tree, subtests: pytest.Subtests) -> None:
     path = mine.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    whole = path.read_bytes()
+    for case, (change, words) in BROKEN.items():
+        with subtests.test(case):
+            path.write_bytes(whole)
+            change_curve(mine, change)
+            with pytest.raises(BenchError) as error:
+                filled("3", mine)
+            assert str(error.value).startswith(str(path))
+            assert words in str(error.value)
     path.unlink()
     with pytest.raises(BenchError, match=re.escape(f"{path}: the learning curve is missing")):
         filled("2", mine)

@@ -34,9 +34,9 @@ def test_it_is_the_paired_t_test_of_all_their_seeds(trees: list[str]) -> None:
     a, b = (pd.concat([areas(tree, method) for tree in trees]).to_numpy() for method in ("tepo_kl_all", "cispo"))
     test = stats.ttest_rel(a, b)
     interval = test.confidence_interval()
-    assert (line.model, line.measure, line.comparison.n, again) == ("tiny_qwen2", "area", 8 * len(trees), 0)
-    assert list(line.by_tree.values()) == [8] * len(trees)
-    got = [line.comparison.difference, line.comparison.low, line.comparison.high, line.comparison.p]
+    assert (line["model"], line["measure"], line["pairs"], again) == ("tiny_qwen2", "area", 8 * len(trees), 0)
+    assert list(line["by_tree"].values()) == [8] * len(trees)
+    got = [line["difference"], line["low"], line["high"], line["p"]]
     assert got == pytest.approx([(a - b).mean(), interval.low, interval.high, test.pvalue], rel=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_of_a_sweep_each_method_is_taken_at_its_value(compared: str) -> None:
     line = difference.lines(difference.pairs([tree], "tepo", "grpo", compared)[0])[0]
     printed = [row[name] for name in ("difference", "difference_low", "difference_high", "p")]
     assert row["versus"].startswith("grpo")
-    got = [line.comparison.difference, line.comparison.low, line.comparison.high, line.comparison.p]
+    got = [line["difference"], line["low"], line["high"], line["p"]]
     assert got == pytest.approx([float(value) for value in printed], rel=1e-9)
 
 
@@ -89,7 +89,7 @@ def test_curves_say_enough_where_nothing_is_scored_yet(tmp_path: Path) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2)))
     tree.layout.scores.unlink()
     found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
-    assert [line.measure for line in found] == list(difference.CURVE)
+    assert [line["measure"] for line in found] == list(difference.CURVE)
 
 
 def test_each_model_of_a_sweep_has_its_own_value(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_each_model_of_a_sweep_has_its_own_value(tmp_path: Path) -> None:
 def test_scores_are_percent_in_the_table_and_fractions_in_the_csv(tmp_path: Path) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3)))
     found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
-    score = next(line for line in found if line.measure not in difference.CURVE)
-    assert f"| score after {score.measure}, percent | 3 | {100 * score.mean_a:.1f} |" in difference.text(
+    score = next(line for line in found if line["measure"] not in difference.CURVE)
+    assert f"| score after {score['measure']}, percent | 3 | {100 * score['mean_a']:.1f} |" in difference.text(
         "a", "b", found, 0
     )
     rows = list(csv.DictReader(io.StringIO(difference.csv_text("tepo", "grpo", found))))
-    row = next(row for row in rows if row["measure"] == f"score after {score.measure}")
-    assert float(row["difference"]) == pytest.approx(score.mean_a - score.mean_b)
+    row = next(row for row in rows if row["measure"] == f"score after {score['measure']}")
+    assert float(row["difference"]) == pytest.approx(score["mean_a"] - score["mean_b"])
     assert row["by_tree"] == f"{tree.root}: 3"

@@ -85,17 +85,18 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_figure_is_refused_with_the_place_in_the_error(case: str, tmp_path: Path) -> None:
-    old, new, *words = BROKEN[case]
-    assert old in FIGURE
-    path = write(tmp_path, FIGURE.replace(old, new, 1))
-    with pytest.raises(BenchError) as error:
-        spec.figures(path)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
-    for word in words:
-        assert word in str(error.value)
+def test_a_broken_figure_is_refused_with_the_place_in_the_error(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for case in BROKEN:
+        with subtests.test(case):
+            old, new, *words = BROKEN[case]
+            assert old in FIGURE
+            path = write(tmp_path, FIGURE.replace(old, new, 1))
+            with pytest.raises(BenchError) as error:
+                spec.figures(path)
+            assert str(path) in str(error.value)
+            assert "\n" not in str(error.value)
+            for word in words:
+                assert word in str(error.value)
 
 
 def test_an_unknown_figure_is_named() -> None:
@@ -103,9 +104,9 @@ def test_an_unknown_figure_is_named() -> None:
         spec.figure("figur2")
 
 
-@pytest.mark.parametrize("name", ["2", "figure2", "3", "figure3", "entropy"])
-def test_figures_are_found_by_key_and_by_number(name: str) -> None:
-    assert spec.figure(name).key in {f"figure{name}", name}
+def test_figures_are_found_by_key_and_by_number() -> None:
+    for name in ("2", "figure2", "3", "figure3", "entropy"):
+        assert spec.figure(name).key in {f"figure{name}", name}
 
 
 def test_the_papers_figures_have_its_two_methods_and_its_panels() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return tree
 
 
+def copied(finished: Tree, folder: Path) -> Path:
+    """The root of a copy to break, with its inputs beside it."""
+    return Path(shutil.copytree(finished.root.parent, folder / "results")) / "quick"
+
+
 @pytest.fixture
 def broken(finished: Tree, tmp_path: Path) -> Path:
-    """The root of a copy to break."""
-    shutil.copytree(finished.root.parent, tmp_path / "results")
-    return tmp_path / "results/quick"
+    return copied(finished, tmp_path)
 
 
 def flip_a_byte(root: Path) -> None:
@@ -116,14 +120,17 @@ def test_a_finished_tree_stands(finished: Tree, command: Command) -> None:
     assert out.rstrip().endswith("everything stands (92 files, 4 checkpoints, 14 input files listed)")
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_what_was_done_to_a_tree_is_named(case: str, broken: Path, command: Command) -> None:
-    act, expected = BROKEN[case]
-    act(broken)
-    code, out, err = command(verify.main, "--results", broken)
-    assert (code, err) == (1, "")
-    for words in expected:
-        assert any(words in line for line in out.splitlines()), f"{words!r} not in:\n{out}"
+def test_what_was_done_to_a_tree_is_named(
+    finished: Tree, tmp_path: Path, command: Command, subtests: pytest.Subtests
+) -> None:
+    for case, (act, expected) in BROKEN.items():
+        with subtests.test(case):
+            root = copied(finished, tmp_path / case)
+            act(root)
+            code, out, err = command(verify.main, "--results", root)
+            assert (code, err) == (1, "")
+            for words in expected:
+                assert any(words in line for line in out.splitlines()), f"{words!r} not in:\n{out}"
 
 
 def unlisted(root: Path) -> list[Path]:
@@ -132,23 +139,29 @@ def unlisted(root: Path) -> list[Path]:
     return sorted([*cache, *(path for path in root.glob("runs/*/*/*/checkpoints/**/*") if path.is_file())])
 
 
-@pytest.mark.parametrize("how", ["a bit flipped", "emptied", "gone"])
 def test_damage_of_any_input_or_checkpoint_is_named_by_default(
-    how: str, broken: Path, monkeypatch: pytest.MonkeyPatch
+    broken: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
     monkeypatch.setattr(manifest, "_check_scores", lambda *_: iter(()))  # slow, and looks at none of them
     paths = unlisted(broken)
     assert {path.name for path in paths} >= {"tokenizer.json", "SHA256SUMS", "syn_as3.jsonl", "p.jsonl", "base.json"}
-    for path in paths:
+    damages: dict[str, Callable[[Path], object]] = {
+        "a bit flipped": lambda path: flip(path, 0.4),
+        "emptied": lambda path: path.write_bytes(b""),
+        "gone": Path.unlink,
+    }
+    for (how, damage), path in product(damages.items(), paths):
         if how == "gone" and path.suffix == ".sha256":
             continue  # a file from elsewhere has none either
-        content = path.read_bytes()
-        flip(path, 0.4) if how == "a bit flipped" else path.write_bytes(b"") if how == "emptied" else path.unlink()
-        lines = verify.problems(Tree(broken))
-        folder = path.parent if path.parent.name.startswith("step") else path
-        assert any(folder.relative_to(broken.parent).as_posix().removeprefix("quick/") in line for line in lines), path
-        assert all("\n" not in line for line in lines)
-        path.write_bytes(content)
+        with subtests.test(f"{path.name} {how}"):
+            content = path.read_bytes()
+            damage(path)
+            lines = verify.problems(Tree(broken))
+            path.write_bytes(content)
+            folder = path.parent if path.parent.name.startswith("step") else path
+            name = folder.relative_to(broken.parent).as_posix().removeprefix("quick/")
+            assert any(name in line for line in lines)
+            assert all("\n" not in line for line in lines)
     assert verify.problems(Tree(broken)) == []
 
 
@@ -226,16 +239,19 @@ UNCHAINED = {
 }
 
 
-@pytest.mark.parametrize("case", UNCHAINED)
-def test_no_manifest_is_written_over_a_broken_chain(case: str, broken: Path, command: Command) -> None:
-    act, expected = UNCHAINED[case]
-    act(broken)
-    before = (broken / manifest.NAME).read_text()
-    code, out, _ = command(manifest.main, "--results", broken)
-    assert code == 1
-    assert "no manifest written" in out
-    assert re.search(expected, out), out
-    assert (broken / manifest.NAME).read_text() == before
+def test_no_manifest_is_written_over_a_broken_chain(
+    finished: Tree, tmp_path: Path, command: Command, subtests: pytest.Subtests
+) -> None:
+    for case, (act, expected) in UNCHAINED.items():
+        with subtests.test(case):
+            root = copied(finished, tmp_path / case)
+            act(root)
+            before = (root / manifest.NAME).read_text()
+            code, out, _ = command(manifest.main, "--results", root)
+            assert code == 1
+            assert "no manifest written" in out
+            assert re.search(expected, out), out
+            assert (root / manifest.NAME).read_text() == before
 
 
 def test_equal_trees_give_equal_manifests(finished: Tree) -> None:

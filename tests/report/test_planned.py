@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,14 @@ SLOTS = {
 }
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-@pytest.mark.parametrize("scale", ["embedded", "paper"])
-def test_every_row_of_the_four_tables_is_measured(key: str, scale: str, request: pytest.FixtureRequest) -> None:
-    filled = fill(request.getfixturevalue(scale), key)
-    assert {c.state for c in filled.cells} == {"measured"}
-    printed = {row.id for row in read().values() if row.table == key}
-    assert printed <= {row.id for row in filled.rows}
-    assert not [note for note in filled.notes if note.startswith(("Missing", "Rows of", "Column"))]
+def test_every_row_of_the_four_tables_is_measured(embedded: Tree, paper: Tree, subtests: pytest.Subtests) -> None:
+    for key, tree in product("1234", (embedded, paper)):
+        with subtests.test(f"{tree.scale} {key}"):
+            filled = fill(tree, key)
+            assert {c.state for c in filled.cells} == {"measured"}
+            printed = {row.id for row in read().values() if row.table == key}
+            assert printed <= {row.id for row in filled.rows}
+            assert not [note for note in filled.notes if note.startswith(("Missing", "Rows of", "Column"))]
 
 
 def test_printed_rows_of_one_run_are_one_checkpoint_here(embedded: Tree) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,12 @@ def source(whole: Tree, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole.root.parent, tmp_path / "results")) / "quick"
 
 
-@pytest.fixture
-def made(whole: Tree, tmp_path: Path) -> Path:
-    reference.make(whole, tmp_path / "reference/quick")
-    return tmp_path / "reference/quick"
+@pytest.fixture(scope="module")
+def made(whole: Tree, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reference that no test changes."""
+    out = tmp_path_factory.mktemp("made") / "reference/quick"
+    reference.make(whole, out)
+    return out
 
 
 def anew(root: Path) -> Tree:
@@ -171,25 +174,24 @@ def other_content(path: Path) -> None:
     (root / manifest.NAME).write_text(json.dumps(content), "utf-8")
 
 
-@pytest.mark.parametrize("damage", [other_byte, other_content])
-@pytest.mark.parametrize(
-    "name", [f"runs/{packed.RECORDS}", f"runs/{packed.CURVES}", "responses.parquet", f"{ORIGINS}.gz"]
-)
 def test_damage_to_a_file_of_many_parts_is_named(
-    name: str, damage: Callable[[Path], None], made: Path, command: Command
+    made: Path, tmp_path: Path, command: Command, subtests: pytest.Subtests
 ) -> None:
-    read = {
-        f"runs/{packed.RECORDS}": lambda: Tree(made).record(Run("tiny_qwen2", "tepo", 1)),
-        f"runs/{packed.CURVES}": lambda: learning_curves.measures(Tree(made)),
-        "responses.parquet": lambda: build.build(made),
-        f"{ORIGINS}.gz": lambda: manifest.read(made),
+    read: dict[str, Callable[[Path], object]] = {
+        f"runs/{packed.RECORDS}": lambda root: Tree(root).record(Run("tiny_qwen2", "tepo", 1)),
+        f"runs/{packed.CURVES}": lambda root: learning_curves.measures(Tree(root)),
+        "responses.parquet": build.build,
+        f"{ORIGINS}.gz": manifest.read,
     }
-    damage(made / name)
-    with pytest.raises(CorruptInputError, match=re.escape(f"{made / name.removesuffix('.gz')}")):
-        read[name]()
-    code, out, err = command(verify.main, "--results", made)
-    assert code != 0
-    assert name.removesuffix(".gz") in out + err
+    for name, damage in product(read, (other_byte, other_content)):
+        with subtests.test(f"{name} {damage.__name__}"):
+            root = Path(shutil.copytree(made, tmp_path / damage.__name__ / name / "quick"))
+            damage(root / name)
+            with pytest.raises(CorruptInputError, match=re.escape(f"{root / name.removesuffix('.gz')}")):
+                read[name](root)
+            code, out, err = command(verify.main, "--results", root)
+            assert code != 0
+            assert name.removesuffix(".gz") in out + err
 
 
 def test_a_curve_that_would_not_come_back_as_it_is_keeps_its_own_file(source: Path, tmp_path: Path) -> None:
@@ -226,7 +228,11 @@ def test_without_a_sample_it_says_so(whole: Tree, tmp_path: Path, monkeypatch: p
     assert "not even the smallest sample fits" in (tmp_path / "reference/quick/README.md").read_text()
 
 
-def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(made: Path, command: Command) -> None:
+def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(
+    whole: Tree, tmp_path: Path, command: Command
+) -> None:
+    made = tmp_path / "reference/quick"
+    reference.make(whole, made)
     content = manifest.read(made)
     assert set(content["left_out"]) == {"weights", "inputs", "samples", "samples record", "grades", "grades record"}
     assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]["sha256"]
@@ -246,20 +252,17 @@ def test_its_readme_says_what_when_on_what_and_how_to_compare(made: Path) -> Non
     assert "Not a complete run" not in text
 
 
-COMMANDS = {
-    "show": (show.main, ("table1", "--results", "{}")),
-    "table": (table.main, ("--table", "1", "--results", "{}")),
-    "figure": (figure.main, ("--figure", "2", "--results", "{}")),
-    "build": (build.main, ("--results", "{}")),
-    "compare": (compare.main, ("{}", "{whole}")),
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_commands_read_it_like_any_results(name: str, whole: Tree, made: Path, command: Command) -> None:
-    main, arguments = COMMANDS[name]
-    code, out, err = command(main, *(word.format(made, whole=whole.root) for word in arguments))
-    assert (code, err) == (0, ""), out
+def test_the_commands_read_it_like_any_results(whole: Tree, made: Path, tmp_path: Path, command: Command) -> None:
+    root = shutil.copytree(made, tmp_path / "quick")
+    for main, arguments in (
+        (show.main, ("table1", "--results", root)),
+        (table.main, ("--table", "1", "--results", root)),
+        (figure.main, ("--figure", "2", "--results", root)),
+        (build.main, ("--results", root)),
+        (compare.main, (root, whole.root)),
+    ):
+        code, out, err = command(main, *arguments)
+        assert (code, err) == (0, ""), (arguments, out)
 
 
 TYPED = {"show": show.main, "build": build.main, "compare": compare.main, "verify": verify.main}
@@ -296,21 +299,22 @@ def unfinished(root: Path) -> None:
     replace(root / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", "")
 
 
-@pytest.mark.parametrize(
-    ("act", "words"),
-    [(dirty, "made with uncommitted changes"), (unfinished, "1 checkpoints missing, first tiny_qwen2/tepo/seed1")],
-)
-def test_doubtful_trees_only_when_told_to(
-    act: Callable[[Path], None], words: str, source: Path, tmp_path: Path, command: Command
-) -> None:
-    act(source)
-    anew(source)
-    arguments = "--results", source, "--out", tmp_path / "reference/quick"
-    code, _, err = command(reference.main, *arguments)
-    assert (code, words in err, (tmp_path / "reference/quick").exists()) == (2, True, False), err
-    code, out, _ = command(reference.main, *arguments, "--partial")
-    assert (code, "bytes in " in out) == (0, True)
-    assert f"**Not a complete run of committed code: {words}" in (tmp_path / "reference/quick/README.md").read_text()
+def test_doubtful_trees_only_when_told_to(whole: Tree, tmp_path: Path, command: Command) -> None:
+    doubts: dict[str, Callable[[Path], None]] = {
+        "made with uncommitted changes": dirty,
+        "1 checkpoints missing, first tiny_qwen2/tepo/seed1": unfinished,
+    }
+    for words, act in doubts.items():
+        source = Path(shutil.copytree(whole.root.parent, tmp_path / act.__name__ / "results")) / "quick"
+        out = tmp_path / act.__name__ / "reference/quick"
+        act(source)
+        anew(source)
+        arguments = "--results", source, "--out", out
+        code, _, err = command(reference.main, *arguments)
+        assert (code, words in err, out.exists()) == (2, True, False), err
+        code, printed, _ = command(reference.main, *arguments, "--partial")
+        assert (code, "bytes in " in printed) == (0, True)
+        assert f"**Not a complete run of committed code: {words}" in (out / "README.md").read_text()
 
 
 def machine_path(root: Path) -> None:
@@ -328,13 +332,17 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_should_not_be_published_is_refused(case: str, source: Path, tmp_path: Path, command: Command) -> None:
-    act, words = REFUSED[case]
-    act(source)
-    code, _, err = command(reference.main, "--results", source, "--out", tmp_path / "reference/quick", "--partial")
-    assert (code, words in err) == (2, True), err
-    assert not (tmp_path / "reference").exists() or not any((tmp_path / "reference").iterdir())
+def test_what_should_not_be_published_is_refused(
+    whole: Tree, tmp_path: Path, command: Command, subtests: pytest.Subtests
+) -> None:
+    for case, (act, words) in REFUSED.items():
+        with subtests.test(case):
+            source = Path(shutil.copytree(whole.root.parent, tmp_path / case / "results")) / "quick"
+            out = tmp_path / case / "reference"
+            act(source)
+            code, _, err = command(reference.main, "--results", source, "--out", out / "quick", "--partial")
+            assert (code, words in err) == (2, True), err
+            assert not out.exists() or not any(out.iterdir())
 
 
 def test_what_does_not_fit_is_left_out_in_order_then_refused(
@@ -385,16 +393,16 @@ def link(out: Path, whole: Tree) -> None:
     out.symlink_to("elsewhere")
 
 
-@pytest.mark.parametrize("change", [foreign, foreign_link, no_manifest, results_tree, link])
-def test_it_replaces_nothing_else(change: Callable[[Path, Tree], None], whole: Tree, tmp_path: Path) -> None:
-    out = tmp_path / "reference/quick"
-    reference.make(whole, out)
-    change(out, whole)
-    before = sorted(out.parent.rglob("*"))
-    with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
-        reference.make(whole, out)
-    assert "\n" not in str(error.value)
-    assert sorted(out.parent.rglob("*")) == before
+def test_it_replaces_nothing_else(whole: Tree, made: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for change in (foreign, foreign_link, no_manifest, results_tree, link):
+        with subtests.test(change.__name__):
+            out = Path(shutil.copytree(made, tmp_path / change.__name__ / "quick"))
+            change(out, whole)
+            before = sorted(out.parent.rglob("*"))
+            with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
+                reference.make(whole, out)
+            assert "\n" not in str(error.value)
+            assert sorted(out.parent.rglob("*")) == before
 
 
 def test_git_takes_it_and_no_other_results() -> None:

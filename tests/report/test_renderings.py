@@ -7,7 +7,7 @@ import io
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -54,26 +54,6 @@ def named(filled: Table, name: str) -> Table:
     )
 
 
-@pytest.mark.parametrize("key", TABLES)
-def test_the_tidy_table_holds_every_cell_with_its_comparison(key: str, planned: Tree) -> None:
-    filled = fill(planned, key)
-    lines = {(line["row"], line["column"]): line for line in tidy(filled)}
-    assert len(lines) == len(filled.cells)
-    for cell in filled.cells:
-        line = lines[cell.row, cell.column]
-        assert float(line["value"]) == cell.value
-        assert line["inside_noise"] == ("" if cell.inside_noise is None else str(cell.inside_noise))
-        assert line["printed"] == ("" if cell.printed is None else str(cell.printed))
-        assert line["comparable"] == ("" if cell.printed is None else str(cell.comparable))
-        assert line["runs"] == " ".join(cell.runs)
-        if cell.versus is None:
-            assert {line[name] for name in line if name.startswith("versus")} | {line["baseline"]} == {""}
-        else:
-            assert line["baseline"] == cell.baseline
-            assert float(line["versus"]) == cell.versus
-            assert int(line["versus_n"]) == cell.versus_n
-
-
 def test_the_tidy_table_says_which_seed_collapsed_and_when(embedded: Tree) -> None:
     said = {line["row"]: line["collapsed"] for line in tidy(fill(embedded, "3")) if line["collapsed"]}
     assert said == {"T3.2": f"seed2:6/{embedded.matrix['training']['rollouts']}"}
@@ -95,34 +75,38 @@ def csv_rows(filled: Table) -> list[list[str]]:
     return list(csv.reader(io.StringIO(render.csv_table(filled))))[1:-1]
 
 
-@pytest.mark.parametrize("key", TABLES)
-def test_every_rendering_has_the_same_numbers_in_the_same_order(key: str, planned: Tree) -> None:
-    filled = fill(planned, key)
-    plain = [text for line in csv_rows(filled) for text in line[2:]]
-    assert [number.lstrip("+") for number in numbers(filled)] == plain
-    for text in (render.markdown(filled), render.latex(filled), render.html(filled)):
-        text = text.replace("$-$", "-").replace("−", "-")
-        found = re.findall(r"(?:\*\*|\\textbf\{|<b>|[>|&] ?)([+-]?\d+\.\d\d)\b", text)
-        assert found == numbers(filled)
+def test_every_rendering_has_the_same_numbers_in_the_same_order(
+    planned: Callable[[str], Tree], subtests: pytest.Subtests
+) -> None:
+    for key in TABLES:
+        with subtests.test(key):
+            filled = fill(planned(key), key)
+            plain = [text for line in csv_rows(filled) for text in line[2:]]
+            assert [number.lstrip("+") for number in numbers(filled)] == plain
+            for text in (render.markdown(filled), render.latex(filled), render.html(filled)):
+                text = text.replace("$-$", "-").replace("−", "-")
+                found = re.findall(r"(?:\*\*|\\textbf\{|<b>|[>|&] ?)([+-]?\d+\.\d\d)\b", text)
+                assert found == numbers(filled)
 
 
-@pytest.mark.parametrize("key", TABLES)
-def test_best_and_mark_stand_in_every_rendering(key: str, planned: Tree) -> None:
-    filled = fill(planned, key)
-    # The highest of each row: of invented scores few are outside noise.
-    vars(filled)["best"] = {
-        (row.id, max(row.cells.values(), key=lambda cell: cell.value or 0.0).column)
-        for row in filled.rows
-        if row.measured and row.declared.delta is None
-    }
-    best, marked = (sum(bool(cell[what]) for cell in words(filled)) for what in ("best", "mark"))
-    assert best > 0
-    assert marked > 0
-    body = render.markdown(filled).split("Percent of responses")[0]
-    assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
-    assert len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", body)) == marked
-    assert render.latex(filled).count(r"\textbf{") == best
-    assert render.html(filled).count('<small class="mark">') == marked
+def test_best_and_mark_stand_in_every_rendering(planned: Callable[[str], Tree], subtests: pytest.Subtests) -> None:
+    for key in TABLES:
+        with subtests.test(key):
+            filled = fill(planned(key), key)
+            # The highest of each row: of invented scores few are outside noise.
+            vars(filled)["best"] = {
+                (row.id, max(row.cells.values(), key=lambda cell: cell.value or 0.0).column)
+                for row in filled.rows
+                if row.measured and row.declared.delta is None
+            }
+            best, marked = (sum(bool(cell[what]) for cell in words(filled)) for what in ("best", "mark"))
+            assert best > 0
+            assert marked > 0
+            body = render.markdown(filled).split("Percent of responses")[0]
+            assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
+            assert len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", body)) == marked
+            assert render.latex(filled).count(r"\textbf{") == best
+            assert render.html(filled).count('<small class="mark">') == marked
 
 
 def test_the_papers_number_stands_beside_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
@@ -199,13 +183,16 @@ def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("key", TABLES)
-@pytest.mark.parametrize("scale", ["planned", "scored"])
-def test_latex_compiles(key: str, scale: str, pdflatex: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    log = compile_latex(pdflatex, tmp_path, render.latex(fill(request.getfixturevalue(scale), key)))
-    assert "undefined references" not in log
-    assert "Overfull" not in log
-    assert "Missing character" not in log
+def test_latex_compiles(
+    pdflatex: str, tmp_path: Path, planned: Callable[[str], Tree], scored: Tree, subtests: pytest.Subtests
+) -> None:
+    for key in TABLES:
+        for tree in (planned(key), scored):
+            with subtests.test(f"{tree.scale} {key}"):
+                log = compile_latex(pdflatex, tmp_path, render.latex(fill(tree, key)))
+                assert "undefined references" not in log
+                assert "Overfull" not in log
+                assert "Missing character" not in log
 
 
 def test_latex_takes_any_text_as_text(embedded: Tree, pdflatex: str, tmp_path: Path) -> None:
@@ -243,16 +230,19 @@ class Elements(HTMLParser):
         return (value for _, attributes in self.tags if (value := attributes.get(name)) is not None)
 
 
-@pytest.mark.parametrize("key", TABLES)
-def test_the_html_fragment_stands_alone(key: str, planned: Tree) -> None:
-    parsed = Elements(render.html(fill(planned, key)))
-    assert {tag for tag, _ in parsed.tags} <= {
-        "style", "div", "section", "h2", "table", "caption", "thead", "tbody", "tr", "th", "td", "b", "small", "a", "p"
-    }  # fmt: skip
-    ids = list(parsed.attributes("id"))
-    assert len(ids) == len(set(ids))
-    for link in parsed.attributes("href"):
-        assert link == f"table{key}.tidy.csv" or (planned.layout.tables / link).resolve().is_file(), link
+def test_the_html_fragment_stands_alone(planned: Callable[[str], Tree], subtests: pytest.Subtests) -> None:
+    for key in TABLES:
+        with subtests.test(key):
+            parsed = Elements(render.html(fill(planned(key), key)))
+            assert {tag for tag, _ in parsed.tags} <= {
+                "style", "div", "section", "h2", "table", "caption", "thead", "tbody", "tr", "th", "td", "b", "small",
+                "a", "p",
+            }  # fmt: skip
+            ids = list(parsed.attributes("id"))
+            assert len(ids) == len(set(ids))
+            for link in parsed.attributes("href"):
+                there = planned(key).layout.tables / link
+                assert link == f"table{key}.tidy.csv" or there.resolve().is_file(), link
 
 
 def test_html_keeps_outside_text_as_text(embedded: Tree) -> None:

@@ -82,17 +82,20 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_table_is_refused_with_the_place_in_the_error(case: str, spec_file: Callable[[str], Path]) -> None:
-    old, new, *words = BROKEN[case]
-    assert old in TABLE
-    path = spec_file(TABLE.replace(old, new, 1))
-    with pytest.raises(BenchError) as error:
-        check.check(spec.table("mine", path))
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
-    for word in words:
-        assert word in str(error.value)
+def test_a_broken_table_is_refused_with_the_place_in_the_error(
+    spec_file: Callable[[str], Path], subtests: pytest.Subtests
+) -> None:
+    for case in BROKEN:
+        with subtests.test(case):
+            old, new, *words = BROKEN[case]
+            assert old in TABLE
+            path = spec_file(TABLE.replace(old, new, 1))
+            with pytest.raises(BenchError) as error:
+                check.check(spec.table("mine", path))
+            assert str(path) in str(error.value)
+            assert "\n" not in str(error.value)
+            for word in words:
+                assert word in str(error.value)
 
 
 TWINS = {  # rows that claim to be printed ones
@@ -108,13 +111,14 @@ TWINS = {  # rows that claim to be printed ones
 }
 
 
-@pytest.mark.parametrize("case", TWINS)
-def test_a_row_with_a_printed_id_must_be_that_run(case: str, spec_file: Callable[[str], Path]) -> None:
-    row, *words = TWINS[case]
-    path = spec_file(TABLE.replace("{id: c, label: gain, delta: [b, a]}", row))
-    with pytest.raises(ConfigError) as error:
-        check.check(spec.table("mine", path))
-    assert all(word in str(error.value) for word in (str(path), *words)), error.value
+def test_a_row_with_a_printed_id_must_be_that_run(spec_file: Callable[[str], Path], subtests: pytest.Subtests) -> None:
+    for case in TWINS:
+        with subtests.test(case):
+            row, *words = TWINS[case]
+            path = spec_file(TABLE.replace("{id: c, label: gain, delta: [b, a]}", row))
+            with pytest.raises(ConfigError) as error:
+                check.check(spec.table("mine", path))
+            assert all(word in str(error.value) for word in (str(path), *words)), error.value
 
 
 def test_the_shipped_tables_name_methods_of_the_catalog_and_printed_rows_as_they_are() -> None:
@@ -139,10 +143,11 @@ def test_table_1_has_the_papers_rows_in_the_papers_order() -> None:
         assert (tepo.label, grpo.label) == ("TEPO" if tepo.method == "tepo" else "TEPO (beta 1)", "w. GRPO/DAPO")
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-def test_every_printed_row_is_declared_once_in_printed_order(key: str) -> None:
-    declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
-    assert declared == [row.id for row in read().values() if row.table == key]
+def test_every_printed_row_is_declared_once_in_printed_order(subtests: pytest.Subtests) -> None:
+    for key in "1234":
+        with subtests.test(key):
+            declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
+            assert declared == [row.id for row in read().values() if row.table == key]
 
 
 def test_panels_hold_the_rows_that_the_paper_puts_there() -> None:
@@ -163,7 +168,8 @@ def test_panel_titles_are_printed_so() -> None:
 BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "T3.15": "T3.13", "T4.9": "T4.7"}
 
 
-@pytest.mark.parametrize("row", BASELINES)
-def test_rows_are_held_against_what_the_paper_compares_them_with(row: str) -> None:
-    blocks = [block for key in "1234" for block in spec.table(key).blocks if row in {r.id for r in block.rows}]
-    assert [block.baseline for block in blocks] == [BASELINES[row]]
+def test_rows_are_held_against_what_the_paper_compares_them_with(subtests: pytest.Subtests) -> None:
+    for row in BASELINES:
+        with subtests.test(row):
+            blocks = [block for key in "1234" for block in spec.table(key).blocks if row in {r.id for r in block.rows}]
+            assert [block.baseline for block in blocks] == [BASELINES[row]]

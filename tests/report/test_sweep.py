@@ -12,10 +12,10 @@ import pytest
 from evals import learning_curves
 from records.layout import Checkpoint, Run
 from records.results_tree import Tree
-from report import convergence, fresh, sweep
+from report import convergence, sweep
 from report.figures import spec as figures
 from report.figures import sweep as drawing
-from report.sweep_points import Point, measured, selecting
+from report.sweep_points import Point, choice, fresh, measured, selecting, selection
 from report.tables import runs, spec, tidy
 from report.tables.again import arms
 from tests.report import synthetic
@@ -73,7 +73,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
-    rows = {(row["method"], row["values"]): row for row in sweep.table(swept, selecting(swept))}
+    rows = {(row["method"], row["values"]): row for row in selection(swept, selecting(swept))}
     assert len(rows) == 4
     for (method, _), row in rows.items():
         scores = [
@@ -88,9 +88,9 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
         assert row["regret"] == pytest.approx(max(0.0, twin["score"] - row["score"]))
         assert (row["chosen"] == "yes") == (row["regret"] == 0)
     assert {row["method"] for row in rows.values() if row["own"] == "yes"} == {"grpo", "tepo"}
-    chosen = {row["method"] for row in sweep.choice(swept) if row["chosen"] == "yes"}
+    chosen = {row["method"] for row in choice(swept) if row["chosen"] == "yes"}
     assert chosen == {row["method"] for row in rows.values() if row["chosen"] == "yes"}
-    assert {row["select_seeds"] for row in sweep.choice(swept)} == {"1 2"}
+    assert {row["select_seeds"] for row in choice(swept)} == {"1 2"}
 
 
 def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_value(swept: Tree) -> None:
@@ -213,12 +213,12 @@ def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
 
 
 def compared(tree: Tree) -> dict[str, dict[str, object]]:
-    return {str(row["row"]): row for row in fresh.rows(tree, selecting(tree)) if row["compared"] == "chosen"}
+    return {str(row["row"]): row for row in fresh(tree, selecting(tree)) if row["compared"] == "chosen"}
 
 
 def test_methods_at_their_own_values_are_compared_on_fresh_seeds_alone(swept: Tree) -> None:
     rows = compared(swept)
-    best = {row["row"]: row["method"] for row in sweep.choice(swept) if row["chosen"] == "yes"}
+    best = {row["row"]: row["method"] for row in choice(swept) if row["chosen"] == "yes"}
     areas = {}
     for name, row in rows.items():
         assert (row["method"], row["seeds"]) == (best[name], " ".join(map(str, TEST)))
@@ -234,14 +234,14 @@ def test_methods_at_their_own_values_are_compared_on_fresh_seeds_alone(swept: Tr
 
 def test_regret_is_measured_where_nothing_was_chosen(swept: Tree) -> None:
     """With the scale's own value on the fresh seeds too, and without it."""
-    assert [row["compared"] for row in fresh.rows(swept, selecting(swept))] == ["chosen", "chosen"]
-    point = {row["row"]: row for row in fresh.rows(swept, selecting(swept))}
+    assert [row["compared"] for row in fresh(swept, selecting(swept))] == ["chosen", "chosen"]
+    point = {row["row"]: row for row in fresh(swept, selecting(swept))}
     assert all(row["regret"] is None for row in point.values())
     tree = Tree(swept.root)
     # the own values' runs are those of the selection seeds here: they take the place of the second round's
     tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"test_seeds": list(SELECT)}}
-    rows = [row for row in fresh.rows(tree, selecting(tree)) if row["compared"] == "own"]
-    chosen = {row["row"]: row for row in fresh.rows(tree, selecting(tree)) if row["compared"] == "chosen"}
+    rows = [row for row in fresh(tree, selecting(tree)) if row["compared"] == "own"]
+    chosen = {row["row"]: row for row in fresh(tree, selecting(tree)) if row["compared"] == "chosen"}
     assert {row["method"] for row in rows} == {"grpo", "tepo"}
     for row in rows:
         assert row["regret"] == pytest.approx(chosen[row["row"]]["area"] - row["area"])
@@ -257,7 +257,7 @@ def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) ->
     tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"axes": {"beta": [1, 2]}, "by": "area"}}
     steady, failing = curve_point({1: 0.6, 2: 0.7}), curve_point({1: 0.6, 2: 0.1}, failed=(2,))
     points = [steady, replace(failing, method="tepo+beta=2", values={"beta": 2})]
-    rows = sweep.table(tree, points)
+    rows = selection(tree, points)
     assert [row["failed"] for row in rows] == [0, 1]
     text = sweep.markdown(tree, list(sweep.sections(tree, rows, [])))
     assert "| 1 of 2 fail |" in text
@@ -311,27 +311,8 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
         assert {row["seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
 
 
-@pytest.mark.parametrize(
-    ("values", "log"),
-    [((5e-5, 1e-4, 2e-4), True), ((1, 2, 3), False), ((0.001, 0.1), True), ((1, 2), False), ((0, 1, 10), False)],
-)
-def test_the_axis_is_logarithmic_where_the_values_are_spaced_so(values: tuple[float, ...], log: bool) -> None:
-    assert drawing.is_geometric(values) is log
-
-
 def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
     from records.errors import MissingInputError
 
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         sweep.write(scored)
-
-
-@pytest.mark.parametrize("log", [True, False])
-def test_no_point_lies_outside_its_panel(log: bool) -> None:
-    places = [2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4]
-    low, high = drawing.limits(places, log)
-    for share in (-0.5, 0.5):
-        moved = drawing.dodged(places, share, log)
-        assert low < min(moved)
-        assert max(moved) < high
-        assert moved == sorted(moved)
