@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "Snakefile", "config", "profiles", "environment.yml", "workflow", "records", "methods", "evals", "models", "paper",
-    "report", "docs/atlas.md", "docs/sampler.md", "docs/sampler.svg",
+    "report", "docs/atlas.md", "docs/readings.md", "docs/sampler.md", "docs/sampler.svg",
 )  # fmt: skip
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 
