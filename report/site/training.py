@@ -200,8 +200,11 @@ def pictures(tree: Tree) -> dict[str, Path]:
 
 
 def picture(name: str, title: str) -> str:
-    """An `<img>` of the companion file."""
+    """An `<img>` of the companion file, in a box that scrolls by itself on a narrow screen."""
     from markupsafe import Markup
 
     address = f"{assets.FOLDER}/figures/{name}.svg"
-    return Markup('<img class="picture" src="{}" alt="{}">').format(address, title)
+    box = Markup(
+        '<div class="wide" tabindex="0" role="region" aria-label="{}"><img class="picture" src="{}" alt="{}"></div>'
+    )
+    return box.format(title, address, title)
