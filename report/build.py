@@ -7,9 +7,9 @@ here: every number is read from a file that another command wrote, and a file th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from records import used_code
 from records.errors import Parser
@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
     ("overview", "Overview"),
-    ("all", "All runs"),
-    ("tables", "Tables"),
-    ("figures", "Figures"),
-    ("dynamics", "Training"),
+    ("results", "Results"),
+    ("training", "Training"),
     ("runs", "Runs"),
     ("samples", "Responses"),
-    ("claims", "Claims"),
-    ("readings", "Readings"),
-    ("audit", "Audit"),
-    ("losses", "Losses"),
-    ("about", "Provenance"),
+    ("paper", "Paper"),
 )
 
 
@@ -42,62 +36,49 @@ def build(root: Path) -> str:
     that writes it.
     """
     # Imported here and in `main`: `--help` and a mistyped option answer without loading pyarrow and jinja2.
-    from markupsafe import Markup
-
     from records.files import stored
     from records.layout import SNAKEMAKE_REPORT
     from records.results_tree import open_tree
     from report import captions
-    from report.site import assets, dynamics, figures, overview, paper, runs, samples, tables
-    from report.tables.render import environment
+    from report.site import overview, paper, runs, samples, tables, training
 
     tree = open_tree(root)
     if not tree.runs:
         return of_evaluation(tree)
     filled = tables.read(tree)
     summaries = runs.summaries(tree)
-    figure_views, chart_numbers = figures.views(tree)
-    browser = samples.view(tree)
-    script = assets.script()
-    # A tree of the paper's rows begins with what they say to the paper, any other with all that was trained.
     claims = paper.claims(tree)
+    # A tree of the paper's rows begins with what they show of the paper, any other with all that was trained.
     papers = tables.is_papers(tree, filled, claims["judged"])
-    views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "all")
+    views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "results")
+    shown = filled if papers else sorted(filled, key=lambda table: not table.declared.generated)
     declared = [table for table in filled if not table.declared.generated]
-    all_runs = filled[-1] if len(filled) > len(declared) else None
-    data = {
-        "start": views[0][0],
-        "figures": chart_numbers,
-        "dynamics": dynamics.view(tree, summaries),
-        **browser.pop("data"),
-    }
-    page = environment(assets.HTML, autoescape=True).get_template("page.html.j2")
-    return page.render(
+    browser = samples.view(tree)
+    sentences: dict[str, int] = {}
+    table_views = [tables.view(table, tree, sentences) for table in shown]
+    data = {"start": views[0][0], "dynamics": training.view(tree), **browser.pop("data"), "behind": list(sentences)}
+    return _page(
+        "page.html.j2",
+        data,
         {
-            "policy": assets.policy(assets.BEFORE, script),
-            "style": Markup(assets.style()),
-            "before": Markup(assets.BEFORE),
-            "script": Markup(script),
-            "data": Markup(assets.data(data)),
             "views": views,
+            "papers": papers,
             "matrix": tree.matrix,
             "scale": tree.scale,
             "lead": captions.lead(tree.matrix),
             "facts": overview.facts(tree, summaries),
             "warnings": overview.warnings(tree, filled, summaries),
             "claims": claims,
-            "readings": paper.readings(tree),
+            "effects": paper.effects(tree),
+            "documents": paper.documents(),
             "glance": tables.glance(declared[0]),
-            "glance_all": tables.glance(all_runs) if all_runs else [],
-            "all_runs": tables.view(all_runs, tree) if all_runs else None,
-            "sweep": Markup(tables.sweep(tree)),
-            "tables": [tables.view(table, tree) for table in declared],
+            "glance_all": [block for table in filled if table.declared.generated for block in tables.glance(table)],
+            "sweep": tables.sweep(tree),
+            "tables": table_views,
             "reading": tables.how_to_read(filled),
             "rows": tables.row_pages(filled, tree),
-            "figures": figure_views,
+            "figures": training.figures(tree),
             "runs": runs.views(tree, summaries),
-            "audit": Markup(paper.audit()),
-            "losses": [Markup(text) for text in paper.losses()],
             "benchmarks": overview.benchmarks(tree, filled),
             "provenance": overview.provenance(summaries),
             "native": SNAKEMAKE_REPORT,
@@ -105,18 +86,34 @@ def build(root: Path) -> str:
             # a reference has some of the files compressed
             "stored": lambda name: f"{name}.gz" if stored(root / name) == root / f"{name}.gz" else name,
             **browser,
+        },
+    )
+
+
+def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) -> str:
+    """The template with our style and scripts, and what the scripts read."""
+    from markupsafe import Markup
+
+    from report.site import assets
+    from report.tables.render import environment
+
+    script = assets.script()
+    parts = {"style": assets.style(), "before": assets.BEFORE, "script": script, "data": assets.data(data)}
+    page = environment(assets.HTML, autoescape=True).get_template(template)
+    return page.render(
+        {
+            "policy": assets.policy(assets.BEFORE, script),
+            **{name: Markup(text) for name, text in parts.items()},
+            **context,
         }
     )
 
 
 def of_evaluation(tree: Tree) -> str:
     """The page of a tree without runs, as `evals.run` leaves it: scores and responses."""
-    from markupsafe import Markup
-
     from records.layout import BASE
     from records.scores import MACRO, POOLED
-    from report.site import assets, links, samples
-    from report.tables.render import environment
+    from report.site import links, samples
 
     def cell(score: Score | None) -> str:
         if score is None or score.value is None:
@@ -137,21 +134,9 @@ def of_evaluation(tree: Tree) -> str:
         for checkpoint in tree.checkpoints
     ]
     browser = samples.view(tree)
-    script = assets.script()
-    page = environment(assets.HTML, autoescape=True).get_template("evaluation.html.j2")
-    return page.render(
-        {
-            "policy": assets.policy(assets.BEFORE, script),
-            "style": Markup(assets.style()),
-            "before": Markup(assets.BEFORE),
-            "script": Markup(script),
-            "data": Markup(assets.data({"start": "overview", "figures": {}, **browser.pop("data")})),
-            "matrix": tree.matrix,
-            "columns": list(columns.values()),
-            "rows": rows,
-            **browser,
-        }
-    )
+    data = {"start": "overview", **browser.pop("data")}
+    columns_shown = list(columns.values())
+    return _page("evaluation.html.j2", data, {"matrix": tree.matrix, "columns": columns_shown, "rows": rows, **browser})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

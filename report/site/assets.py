@@ -15,6 +15,7 @@ from records.provenance import ROOT, sha256_bytes
 
 DATA = ("report/html", "report/vendor")
 HTML, VENDOR = (ROOT / folder for folder in DATA)
+FOLDER = "report.data"  # of the page's companion files, beside it
 SCRIPTS = ("bench", "charts", "tables", "pairs", "typeset", "samples", "views")  # each needs those before it
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before anything is drawn
 # In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that no browser needs any more.
@@ -43,7 +44,7 @@ def policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
-        "font-src data:; img-src data:; base-uri 'none'; form-action 'none'"
+        "font-src data:; img-src 'self' file:; base-uri 'none'; form-action 'none'"
     )
 
 

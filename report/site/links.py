@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import urlencode
 
-from records.layout import BASE, REFERENCE, Checkpoint, Run
+from records.layout import BASE, REFERENCE, Checkpoint, Run, split
 from records.results_tree import Tree
 
 
@@ -20,6 +21,16 @@ def responses(checkpoint: Checkpoint, benchmark: str | None = None) -> str:
     """The sample browser with this checkpoint on the left; the page knows what to set beside it."""
     query = {"left": checkpoint.path.as_posix()} | ({"benchmark": benchmark} if benchmark else {})
     return "samples?" + urlencode(query, safe="/=@")
+
+
+def curves(methods: Iterable[tuple[str, str]], seed: int | None = None) -> str:
+    """The view of training with these (model, method), of one seed or of all."""
+    query: list[tuple[str, object]] = []
+    for model, method in methods:
+        key, variant = split(method)
+        query += [("model", model), ("method", key), ("variant", variant or "")]
+    chosen = list(dict.fromkeys(query)) + ([] if seed is None else [("seed", seed)])
+    return "dynamics?" + urlencode(chosen, safe="/=@")
 
 
 def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:

@@ -1,4 +1,4 @@
-"""The first and the last view of the page: warnings, what was run with which code, benchmarks, versions and hashes."""
+"""The first view of the page: warnings, what was run with which code, benchmarks, versions."""
 
 from __future__ import annotations
 
@@ -145,22 +145,16 @@ def benchmarks(tree: Tree, tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def provenance(runs: Sequence[Summary]) -> dict[str, Any]:
-    """Versions and hashes; where runs differ, all of them."""
-    finished = [(s, s.record) for s in runs if s.record is not None]
+    """Versions, and hashes of the inputs that runs share; where runs differ, all of them."""
+    finished = [(summary.environment, summary.record) for summary in runs if summary.record is not None]
     packages: dict[str, set[str]] = {}
-    for summary, _ in finished:
-        for name, version in (summary.environment.get("packages") or {}).items():
+    for environment, _ in finished:
+        for name, version in (environment.get("packages") or {}).items():
             if version is not None:
                 packages.setdefault(str(name), set()).add(str(version))
-    pythons = dict.fromkeys(str(summary.environment.get("python") or UNKNOWN) for summary, _ in finished)
     inputs = [record.get("inputs") or {} for _, record in finished]
     return {
         "packages": [(name, ", ".join(sorted(versions))) for name, versions in sorted(packages.items())],
-        "python": "; ".join(pythons) or UNKNOWN,
+        "python": "; ".join(dict.fromkeys(str(one.get("python") or UNKNOWN) for one, _ in finished)) or UNKNOWN,
         "inputs": sorted({(key, str(one[key])) for one in inputs for key in SHARED if key in one}),
-        "outputs": [
-            (summary.run.path.as_posix(), str(name), str(digest))
-            for summary, record in finished
-            for name, digest in sorted((record.get("outputs") or {}).items())
-        ],
     }

@@ -1,8 +1,9 @@
-"""Every response of every evaluated checkpoint as companion files of the page.
+"""Every response of every evaluated checkpoint as companion files of the page, and the pictures beside them.
 
     problems/<benchmark>                    {items: [[id, problem, gold]]}
     samples/<checkpoint>/<benchmark>        index: one entry per response without its text, and where the texts begin
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
+    figures/<name>.svg                      figures as `report.figure` wrote them
 
 Two methods on one problem need two index files and two text files, whatever the size of the results.
 
@@ -32,17 +33,17 @@ from evals import benchmark as registry
 from evals import store
 from records import digests, packed
 from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.files import read_jsonl, stored
+from records.files import content, read_jsonl, stored
 from records.layout import BASE, Checkpoint
 from records.provenance import sha256_bytes
 from records.results_tree import Tree
-from report.site import assets, links
+from report.site import assets, links, training
+from report.site.assets import FOLDER
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER = "report.data"
-MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside problems/ and samples/
+MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside of folders
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
@@ -118,6 +119,10 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
             known = _explained(benchmark, _problems(benchmark, data) or _known(tree, checkpoints, benchmark))
             _put(fresh, f"problems/{benchmark}", {"items": known})
+        (fresh / "figures").mkdir()
+        for name, path in training.pictures(tree).items():
+            if stored(path):
+                (fresh / f"figures/{name}.svg").write_bytes(content(path))
         # KaTeX, which the page loads when the first response is shown.
         katex = [assets.vendored("katex/katex.min.js"), assets.vendored("katex/auto-render.min.js")]
         (fresh / "math.js").write_text("\n".join(katex) + "\n", encoding="utf-8")
@@ -140,9 +145,8 @@ def _refuse_others_files(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         # Names decide, not what is in the files: a damaged one of ours is to be replaced.
-        ours = name.as_posix() in (*MATH, SNAKEMAKE_MARK) or (
-            name.parts[0] in ("problems", "samples") and name.suffix == ".js"
-        )
+        kind = {"problems": ".js", "samples": ".js", "figures": ".svg"}.get(name.parts[0])
+        ours = name.as_posix() in (*MATH, SNAKEMAKE_MARK) or name.suffix == kind
         if path.is_symlink() or not (ours or path.is_dir()):
             raise ConfigError(f"{path}: is no companion file of the page; move it away")
 

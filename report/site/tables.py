@@ -1,23 +1,21 @@
-"""Tables on the page: numbers that lead to their runs, a page per row of several checkpoints, Table 1 at a glance."""
+"""Tables on the page: numbers that lead to their runs, a page per row of several checkpoints, averages as dots."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from records.errors import written_by
 from records.files import read_text, stored
-from records.layout import BASE
+from records.layout import BASE, Checkpoint
 from records.results_tree import Tree
 from report import captions
-from report.figures.spec import css_colours
-from report.site import assets, links, runs
-from report.site.figures import inline
+from report.site import assets, links, runs, training
 from report.tables import render
 from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
 
-AVERAGE = "avg_pooled"  # the column that the first view draws
+AVERAGE = "avg_pooled"  # the column that is drawn as dots
 MARGIN = 0.04  # of the drawn range, left and right
 
 
@@ -30,10 +28,14 @@ def read(tree: Tree) -> list[Table]:
     return [checked_table(tree, key) for key in keys]
 
 
-def view(table: Table, tree: Tree) -> dict[str, Any]:
-    """A table for the template: where each row leads, and for each cell its value and the words behind it."""
+def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
+    """A table for the template: where each row leads, and for each cell the sentences behind it.
+
+    sentences: of all tables, each with its number, which stands at the cells: most hold for a whole row.
+    """
     file = tree.layout.tables / f"table{table.key}.tidy.csv"
     context = render.context(table, (stored(file) or file).relative_to(tree.root).as_posix(), "")
+    context["generated"] = table.declared.generated
     context["caption"] = captions.paragraphs(f"table{table.key}")
     labels = {row.id: row.label for row in table.rows}
     for block, rows in zip(context["blocks"], table.blocks, strict=True):
@@ -42,8 +44,8 @@ def view(table: Table, tree: Tree) -> dict[str, Any]:
             line["href"] = _address(row, table)
             for words, column in zip(line["cells"], table.columns, strict=True):
                 cell = row.cells[column.slot]
-                words["value"] = "" if cell.value is None else f"{cell.value:.6f}"  # what sorting goes by
-                words["behind"] = _behind(cell, labels)
+                behind = _behind(cell, labels)
+                words["behind"] = " ".join(str(sentences.setdefault(one, len(sentences))) for one in behind)
     return context
 
 
@@ -62,7 +64,7 @@ def sweep(tree: Tree) -> str:
     with written_by(f"python -m report.sweep --results {tree.root}"):
         tree.check_written("sweep/sweep", "sweep/sweep.md", "sweep/sweep.svg")
         text = read_text(tree.root / "sweep/sweep.md", "the sweep's table")
-        picture = inline(tree.root / "sweep/sweep.svg", "sweep", "The methods against the swept value", css_colours())
+        picture = training.picture("sweep", "The methods against the swept value")
     # one level down: the view has a heading of its own
     return assets.html(re.sub(r"^#", "##", text, flags=re.MULTILINE)) + picture
 
@@ -103,104 +105,93 @@ def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
 
 def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
     """A page for each row that has checkpoints and is not a single run: its checkpoints, one line each."""
-    pages = []
-    for table in tables:
-        for row in table.rows:
-            address = links.row(table.key, row.id)
-            if not row.checkpoints or _address(row, table) != address:
-                continue
-            pages.append(
-                {
-                    "id": address,
-                    "label": row.label,
-                    "table": table.key,
-                    "model": row.model_title,
-                    "kind": row.kind,
-                    "columns": [column.heading for column in table.columns],
-                    "cells": [render.shown(row.cells[column.slot], table) for column in table.columns],
-                    "lines": [
-                        {
-                            "title": links.title(checkpoint, tree),
-                            "href": None if checkpoint.run.method == BASE else links.run(checkpoint.run),
-                            "scores": runs.scores(
-                                checkpoint, tree, [column.benchmark or "" for column in table.columns]
-                            ),
-                        }
-                        for checkpoint in row.checkpoints
-                    ],
-                }
-            )
-    return pages
+    return [
+        {
+            "id": links.row(table.key, row.id),
+            "label": row.label,
+            "table": table.key,
+            "model": row.model_title,
+            "kind": row.kind,
+            "columns": [column.heading for column in table.columns],
+            "cells": [render.shown(row.cells[column.slot], table) for column in table.columns],
+            "lines": [_checkpoint(checkpoint, table, tree) for checkpoint in row.checkpoints],
+        }
+        for table in tables
+        for row in table.rows
+        if row.checkpoints and _address(row, table) == links.row(table.key, row.id)
+    ]
 
 
-# The first view: Table 1's averages as dots with their intervals, one picture per model.
+def _checkpoint(checkpoint: Checkpoint, table: Table, tree: Tree) -> dict[str, Any]:
+    """One line of a row's page. It leads to the run, whose page has intervals and the way to each response; a base
+    model has no run, and leads to its responses."""
+    found = runs.scores(checkpoint, tree, [column.benchmark or "" for column in table.columns])
+    is_base = checkpoint.run.method == BASE
+    answers = next((score["href"] for score in found if score["href"]), None)
+    return {
+        "title": links.title(checkpoint, tree),
+        "href": (answers and links.responses(checkpoint)) if is_base else links.run(checkpoint.run),
+        "scores": found,
+    }
+
+
+# Averages as dots with their intervals, one picture per model.
 
 
 def glance(table: Table) -> list[dict[str, Any]]:
     """One entry per block of the table that has a measured average."""
-    pictures = []
-    for block in table.blocks:
-        rows = [row for row in block if row.kind != "delta" and row.cells[AVERAGE].value is not None]
-        if rows:
-            pictures.append(_picture(rows, table))
-    return pictures
+    blocks = [[row for row in b if row.kind != "delta" and row.cells[AVERAGE].value is not None] for b in table.blocks]
+    return [_picture(rows, table) for rows in blocks if rows]
 
 
-def _ends(cell: Cell) -> list[float | None]:
-    """What a line of the picture reaches to."""
-    if render.few_seeds(cell):
-        return [cell.value, *cell.seed_values.values()]
-    return [cell.low, cell.value, cell.high]
+def axis(ends: Iterable[float | None]) -> tuple[float, float]:
+    """Lowest and highest value of a small picture that shows `ends`, with room at both sides."""
+    known = [end for end in ends if end is not None]
+    low, high = min(known), max(known)
+    room = MARGIN * (high - low) or MARGIN  # all numbers equal: any room will do
+    return low - room, high + room
+
+
+def place(value: float, low: float, high: float) -> float:
+    """Where a value is in a small picture, in percent of its width."""
+    return round(100 * (value - low) / (high - low), 2)
+
+
+def _dots(cell: Cell) -> list[float]:
+    """Two seeds with a wide interval, each of which is a dot of its own: a line would reach from end to end."""
+    return list(cell.seed_values.values()) if render.few_seeds(cell) else []
 
 
 def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
     cells = [row.cells[AVERAGE] for row in rows]
-    ends = [end for cell in cells for end in _ends(cell) if end is not None]
-    room = MARGIN * (max(ends) - min(ends)) or MARGIN  # all numbers equal: any room will do
-    low, high = max(0.0, min(ends) - room), min(1.0, max(ends) + room)
-
-    def place(value: float) -> float:
-        return round(100 * (value - low) / (high - low), 2)
-
+    low, high = axis(end for cell in cells for end in (cell.value, *(_dots(cell) or (cell.low, cell.high))))
+    ends = max(0.0, low), min(1.0, high)
     lines = []
     for row, cell in zip(rows, cells, strict=True):
-        words = render.shown(cell, table)
         whisker = None
-        if cell.low is not None and cell.high is not None and not render.few_seeds(cell):
-            whisker = (place(cell.low), round(place(cell.high) - place(cell.low), 2))
+        if not _dots(cell) and cell.low is not None and cell.high is not None:
+            left = place(cell.low, *ends)
+            whisker = left, round(place(cell.high, *ends) - left, 2)
         lines.append(
             {
+                **render.shown(cell, table),
                 "label": row.label,
                 "href": _address(row, table),
-                "text": words["text"],
-                # Of two seeds with a wide interval each is a dot of its own: a line would reach from end to end.
-                "seeds": [place(value) for value in cell.seed_values.values()] if render.few_seeds(cell) else [],
-                "mark": words["mark"],
-                "interval": words["interval"],
+                "seeds": [place(value, *ends) for value in _dots(cell)],
                 "printed": "" if table.declared.generated else percent(cell.printed) or "–",
                 "reference": row.id == row.block.baseline,
-                "dot": place(cell.value or 0.0),
+                "dot": place(cell.value or 0.0, *ends),
                 "whisker": whisker,
             }
         )
     paper_model = rows[0].stands_for
-    baseline = next((row.label for row in rows if row.id == row.block.baseline), None)
-    note = (
-        "Avg. (pooled): percent of all responses that are correct; its 95 % interval, or a dot for each of two seeds"
-        " where that is wider than 50 points."
-    )
-    if baseline is not None:
-        note += f" Marks compare with {baseline} (hollow dot): ↑ ↓ the difference's interval excludes 0, also after"
-        note += " Holm's correction; ↑? ↓? only before it; ≈ it includes 0; ? cannot be said; in brackets: of two"
-        note += " checkpoints only."
-    if paper_model:
-        note += f" In grey: what the paper prints for {paper_model} on its own benchmarks, which is not comparable."
     return {
         "id": rows[0].id,
         "title": render.head(list(rows)) if table.declared.generated else render.model(rows[0]),
-        "note": note,
+        "baseline": next((row.label for row in rows if row.id == row.block.baseline), None),
+        "paper_model": paper_model,
         "printed": "" if table.declared.generated else paper_model or "the paper",
-        "low": f"{100 * low:.0f} %",
-        "high": f"{100 * high:.0f} %",
+        "low": f"{100 * ends[0]:.0f} %",
+        "high": f"{100 * ends[1]:.0f} %",
         "rows": lines,
     }

@@ -9,13 +9,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from report import build
 from tests.browser import invented
-from tests.report.conftest import ROOT, make
+from tests.report.conftest import make
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -34,6 +35,9 @@ class Watched:
     page: Page
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+
+
+Visit = Callable[..., Watched]
 
 
 # For a file and not the session: as long as Playwright runs, its event loop runs in this process, for tests of other
@@ -104,10 +108,5 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"file://{root / 'report.html'}"
 
 
-@pytest.fixture(scope="session")
-def demo() -> str:
-    """The report that `make demo` built."""
-    path = ROOT / "results/quick/report.html"
-    if not path.is_file():
-        pytest.skip(f"{path} is missing: run `make demo` first")
-    return f"file://{path}"
+def folder(report: str) -> Path:
+    return Path(report.removeprefix("file://")).parent

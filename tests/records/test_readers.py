@@ -35,7 +35,7 @@ from report import convergence, show
 from report import figure as figure_command
 from report.figures import drawing
 from report.figures import spec as figure_spec
-from report.site import dynamics, overview, runs
+from report.site import overview, runs, training
 from report.tables import spec as table_spec
 from report.tables.tidy import read_table
 from tests.report import synthetic, tables
@@ -100,9 +100,8 @@ def page_of_runs(path: Path) -> None:
     for run in found.runs:
         record = found.record(run)
         if record is not None:
-            summary = runs.Summary(run, "", (), None, None, None, None, None, record, {})
-            runs.line(summary, found)
-            runs._settings(record, found), runs._facts(summary)
+            summary = runs.Summary(run, "", (), None, None, None, None, None, record)
+            runs.line(summary), runs._record(summary, found)
             overview.facts(found, [summary]), overview.provenance([summary]), overview._unequal_runs(found, [summary])
 
 
@@ -146,8 +145,8 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures/figure2.seeds.csv": figure,
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
-    "figures/convergence_curves.csv": lambda path: runs.summaries(Tree(path.parents[1])),
-    "figures/convergence_dynamics.csv": lambda path: dynamics.view(tree := Tree(path.parents[1]), runs.summaries(tree)),
+    "figures/convergence_curves.csv": lambda path: training.view(Tree(path.parents[1])),
+    "figures/convergence_dynamics.csv": lambda path: training.view(Tree(path.parents[1])),
     "tables/table1.tidy.csv": lambda path: read_table(Tree(path.parents[1]), "1"),
 }
 

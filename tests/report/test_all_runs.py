@@ -143,7 +143,7 @@ def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
     tree = Tree(tmp_path / "mine")
     write_files(tree)
     own, papers = build.build(tree.root), build.build(one_seed.root)
-    assert '"start":"all"' in own.replace(" ", "")
+    assert '"start":"results"' in own.replace(" ", "")
     assert '"start":"overview"' in papers.replace(" ", "")
     section = own[own.index('id="tableruns"') :]
     section = section[: section.index("</section>")]

@@ -1,4 +1,4 @@
-// Curves one can point at: the figures of the paper, and the view of training with any lines. The printed figure stays for paper.
+// The view of training: curves of any methods, which the reader chooses and points at.
 "use strict";
 
 const curves = (() => {
@@ -27,10 +27,9 @@ const curves = (() => {
     return found;
   }
 
-  // Lowest and highest value that the panels of one quantity show: they share an axis. From 0 unless something is below.
-  function range(panels, hidden, log) {
-    const shown = panels.flatMap(({ lines }) => lines.filter((line) => !hidden.has(line.title)));
-    const values = shown.flatMap((line) => Object.values(line.seeds).flat()).filter((value) => value !== null && !(log && value <= 0));
+  // Lowest and highest value of the axis for these lines. From 0 unless something is below.
+  function range(lines, log) {
+    const values = lines.flatMap((line) => Object.values(line.seeds).flat()).filter((value) => value !== null && !(log && value <= 0));
     if (values.length === 0) return log ? [0.1, 1] : [0, 1];
     const [low, high] = values.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
     if (log) return [low / 1.1, high * 1.1];
@@ -57,7 +56,6 @@ const curves = (() => {
 
 {
   const { data, el } = bench;
-  const NARROW = 160;
   const HIGH = 240;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const plain = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());
@@ -81,17 +79,17 @@ const curves = (() => {
     return svg;
   }
 
-  // One plot. `group` holds the plots that share its crosshair; `at` is told the rollout under it, or null.
-  function panel({ letter, title, label, bands: ranges, log, lines }, scale, options, hidden, group, at = () => {}) {
-    const shown = lines.filter((line) => !hidden.has(line.title));
+  // One plot. `group` holds the plots that share its crosshair; `at` gets the rollout under it, or null.
+  function panel({ letter, title, label, lines }, scale, options, group, at) {
+    const { log } = options;
     const rollouts = Math.max(1, ...lines.map((line) => line.mean.length));
     const table = [Array.from({ length: rollouts }, (_, n) => n + 1)];
     const series = [{}];
     const bands = [];
     const value = (number) => (number === null || number === undefined || (log && number <= 0) ? null : number);
-    for (const line of shown) {
+    for (const line of lines) {
       const stroke = colour(line.colour);
-      for (const { values, role } of curves.columns(line, { ...options, single: options.single || !ranges })) {
+      for (const { values, role } of curves.columns(line, options)) {
         table.push(Array.from({ length: rollouts }, (_, n) => value(values[n])));
         const edge = role === "low" || role === "high";
         series.push({
@@ -103,8 +101,8 @@ const curves = (() => {
         if (role === "high") bands.push({ series: [series.length - 1, series.length - 2], fill: faded(stroke, 0.15) });
       }
     }
-    const names = shown.map((line) => line.title).join(", ") || "no line chosen";
-    const heading = `${letter ? `(${letter}) ` : ""}${title}`;
+    const names = lines.map((line) => line.title).join(", ") || "no line chosen";
+    const heading = `(${letter}) ${title}`;
     const box = el("div", { class: "plot", tabindex: "0", role: "img", "aria-label": `${heading}, ${label}, by rollout: ${names}. Left and right arrow read values, Escape ends.` });
     const spoken = el("output", { class: "spoken" }); // for who reads with the keyboard; the pointer would make it speak at every pixel
     const tip = el("div", { class: "tip", hidden: true });
@@ -119,9 +117,9 @@ const curves = (() => {
     };
     function say(place) {
       at(place);
-      tip.hidden = place === null || !active || shown.length === 0;
+      tip.hidden = place === null || !active || lines.length === 0;
       if (tip.hidden) return;
-      const rows = shown.map((line) => el("tr", {}, el("th", { scope: "row" }, swatch(line), ` ${line.title}`), el("td", {}, words(line, place)), el("td", {}, count(line))));
+      const rows = lines.map((line) => el("tr", {}, el("th", { scope: "row" }, swatch(line), ` ${line.title}`), el("td", {}, words(line, place)), el("td", {}, count(line))));
       tip.replaceChildren(el("b", {}, `rollout ${place + 1}`), el("small", {}, ` ${label}${options.width > 1 ? `, mean of last ${options.width}` : ""}`), el("table", {}, el("tbody", {}, ...rows)));
       const left = chart.valToPos(place + 1, "x") + chart.bbox.left / devicePixelRatio;
       const [begins, ends] = [-box.getBoundingClientRect().left, document.documentElement.clientWidth - box.getBoundingClientRect().left - tip.offsetWidth];
@@ -132,7 +130,7 @@ const curves = (() => {
       chart = new uPlot(
         {
           width: Math.max(240, box.clientWidth),
-          height: box.closest(".many") ? NARROW : HIGH,
+          height: HIGH,
           legend: { show: false },
           cursor: { y: false, drag: { x: true, y: false }, points: { size: 6 }, sync: { key: group.key, setSeries: false, scales: ["x", null] } },
           scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: () => scale } },
@@ -153,7 +151,7 @@ const curves = (() => {
     const read = (place) => {
       reading = place;
       for (const other of group.plots) other.point(place);
-      spoken.textContent = place < 0 ? "" : `rollout ${place + 1}: ${shown.map((line) => `${line.title} ${words(line, place)}, ${count(line)}`).join("; ")}`;
+      spoken.textContent = place < 0 ? "" : `rollout ${place + 1}: ${lines.map((line) => `${line.title} ${words(line, place)}, ${count(line)}`).join("; ")}`;
     };
     const point = (place) => chart?.setCursor(place < 0 ? { left: -10, top: -10 } : { left: chart.valToPos(place + 1, "x"), top: 10 }, true, false);
     box.addEventListener("mouseenter", () => (active = true));
@@ -185,77 +183,30 @@ const curves = (() => {
     return el("div", { class: "panel" }, el("h3", {}, heading), box, spoken);
   }
 
-  // Plots that share a crosshair; `renew` ends the old ones.
-  let groups = 0;
-  const together = () => {
-    groups += 1;
-    return { key: `plots${groups}`, plots: [], renew() { for (const plot of this.plots.splice(0)) plot.end(); } };
+  // The plots that are drawn; they share a crosshair.
+  const group = {
+    key: "plots",
+    plots: [],
+    renew() {
+      for (const plot of this.plots.splice(0)) plot.end();
+    },
   };
+  let redraw = () => {};
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
 
-  const choice = (label, values, set) => {
-    const select = el("select", { onchange: () => set(select.value) }, ...values.map(([value, text]) => el("option", { value }, text)));
+  const choice = (label, values, set, now = values[0][0]) => {
+    const options = values.map(([value, text]) => el("option", { value, selected: value === now }, text));
+    const select = el("select", { onchange: () => set(select.value) }, ...options);
     return el("label", {}, label, select);
   };
 
-  const SEEDS = [["", "mean and range"], ["1", "one line each"]];
   const SMOOTHING = [["1", "none"], ["3", "mean of last 3"], ["5", "mean of last 5"]];
 
   const pressed = (button, on) => button.setAttribute("aria-pressed", String(on));
 
-  function figure(place) {
-    const content = data.figures[place.dataset.figure];
-    for (const line of content.panels.flatMap((one) => one.lines)) line.mean ??= Object.values(line.seeds)[0];
-    const hidden = new Set();
-    const options = { single: false, width: 1 };
-    const group = together();
-    const grid = el("div", { class: content.panels.length > 4 ? "panels many" : "panels" });
-    const draw = () => {
-      group.renew();
-      grid.replaceChildren(...content.panels.map((one) => {
-        const alike = content.panels.filter((other) => other.quantity === one.quantity);
-        return panel(one, curves.range(alike, hidden, one.log), options, hidden, group);
-      }));
-    };
-    const lines = content.panels.flatMap((one) => one.lines);
-    const names = new Map(lines.filter((line) => !line.alone).map((line) => [line.title, line]));
-    const several = content.panels.some((one) => one.bands) && lines.some((line) => Object.keys(line.seeds).length > 1);
-    const toggles = [...names.values()].map((line) => {
-      const button = el("button", { type: "button", class: "line", "aria-pressed": "true" }, swatch(line), line.title);
-      button.addEventListener("click", () => {
-        const off = hidden.delete(line.title) === false;
-        if (off) hidden.add(line.title);
-        pressed(button, !off);
-        draw();
-      });
-      return button;
-    });
-    const alone = lines.find((line) => line.alone);
-    if (alone) toggles.push(el("span", { class: "line" }, swatch(alone), "the method named above a panel"));
-    const set = (changes) => {
-      Object.assign(options, changes);
-      draw();
-    };
-    const bar = el(
-      "div",
-      { class: "bar" },
-      el("div", { class: "lines", role: "group", "aria-label": "Lines shown" }, ...toggles),
-      several ? choice("Seeds", SEEDS, (value) => set({ single: value === "1" })) : null,
-      choice("Smoothing", SMOOTHING, (value) => set({ width: Number(value) })),
-    );
-    draw();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-    place.replaceChildren(bar, grid);
-    place.hidden = false;
-  }
-
-  for (const place of document.querySelectorAll(".chart[data-figure]")) {
-    const view = place.closest(".view");
-    view.addEventListener("shown", () => place.childElementCount || figure(place));
-  }
-
-  // The view of training: every method of every model under every settings; the reader chooses, the address remembers.
+  // Every method of every model under every settings; the reader chooses, and the address keeps the choice.
   function dashboard(place, query) {
-    const { panels, lines, models, variants, start, looks: all } = data.dynamics;
+    const { panels, lines, models, variants, start, looks } = data.dynamics;
     const key = (line) => `${line.model} ${line.method} ${line.variant}`;
     const methods = [...new Map(lines.map((line) => [line.method, line])).values()].map((line) => [line.method, (lines.find((other) => other.method === line.method && !other.variant) ?? line).title]);
     const has = { model: models.filter(([name]) => lines.some((line) => line.model === name)), method: methods, variant: variants.filter(([name]) => lines.some((line) => line.variant === name)) };
@@ -268,8 +219,9 @@ const curves = (() => {
       const given = query.has(kind) ? query.getAll(kind).filter((name) => has[kind].some(([known]) => known === name)) : usual[kind].map(([name]) => name);
       chosen[kind] = new Set(given);
     }
-    const options = { single: false, width: 1, log: false };
-    const group = together();
+    const all = [...new Set(lines.flatMap((line) => Object.keys(line.runs)))].sort((a, b) => a - b);
+    const seed = all.includes(query.get("seed")) ? query.get("seed") : ""; // that seed alone
+    const options = { seed, single: false, width: 1, log: false };
     const grid = el("div", { class: "panels dashboard" });
     const legend = el("ul", { class: "legend", "aria-label": "Lines drawn" });
     const values = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Values at the crosshair" });
@@ -279,10 +231,13 @@ const curves = (() => {
       const shown = lines.filter((line) => chosen.model.has(line.model) && chosen.method.has(line.method) && chosen.variant.has(line.variant));
       given = curves.looks(shown.map(key), new Map(shown.map((line) => [key(line), line.look])), given);
       const name = (line) => [line.title, chosen.model.size > 1 && models.find(([model]) => model === line.model)[1], chosen.variant.size > 1 && line.variant && variants.find(([variant]) => variant === line.variant)[1]].filter(Boolean).join(", ");
-      const drawn = shown.map((line) => ({ ...line, ...all[given.get(key(line)) % all.length], title: name(line) }));
+      const drawn = shown.map((line) => ({ ...line, ...looks[given.get(key(line)) % looks.length], title: name(line) }));
       const of = (line, id) => {
         const numbers = line.values[id];
-        return numbers && { ...line, ...numbers, mean: numbers.mean ?? Object.values(numbers.seeds)[0] };
+        if (!numbers) return null;
+        if (!options.seed) return { ...line, ...numbers, mean: numbers.mean ?? Object.values(numbers.seeds)[0] };
+        const own = numbers.seeds[options.seed];
+        return own ? { ...line, seeds: { [options.seed]: own }, mean: own } : null;
       };
       const last = Math.max(0, ...drawn.flatMap((line) => Object.values(line.values).map((one) => (one.mean ?? Object.values(one.seeds)[0]).length))) - 1;
       let told = null;
@@ -295,11 +250,12 @@ const curves = (() => {
             const numbers = of(line, one.id);
             cells[n][m].textContent = numbers ? `${plain(numbers.mean[at])}${spread(numbers, at)}` : "none";
           }
-        caption.textContent = `Rollout ${at + 1}${rollout === null ? " (the last)" : ""}: mean over seeds, in brackets the smallest and the largest seed.`;
+        const what = options.seed ? `seed ${options.seed}.` : "mean over seeds, in brackets the smallest and the largest seed.";
+        caption.textContent = `Rollout ${at + 1}${rollout === null ? " (the last)" : ""}: ${what}`;
       };
       const cells = drawn.map(() => panels.map(() => el("td", {})));
       const caption = el("caption", {});
-      const seeds = (line) => Object.entries(line.runs).flatMap(([seed, run], n) => [n ? ", " : "", el("a", { href: `#${run}` }, seed), line.ended[seed] ? ` (collapsed at ${line.ended[seed]})` : ""]);
+      const seeds = (line) => Object.entries(line.runs).filter(([seed]) => !options.seed || seed === options.seed).flatMap(([seed, run], n) => [n ? ", " : "", el("a", { href: `#${run}` }, seed), line.ended[seed] ? ` (collapsed at ${line.ended[seed]})` : ""]);
       const rows = drawn.map((line, n) => el("tr", {}, el("th", { scope: "row" }, swatch(line), ` ${line.title}`), el("td", {}, ...seeds(line)), ...cells[n]));
       const heads = panels.map(({ title, label }) => el("th", { scope: "col" }, title, el("small", {}, label)));
       values.replaceChildren(el("table", { class: "values" }, caption, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Line"), el("th", { scope: "col" }, "Seeds"), ...heads)), el("tbody", {}, ...rows)));
@@ -307,12 +263,13 @@ const curves = (() => {
       legend.replaceChildren(...drawn.map((line) => el("li", {}, swatch(line), line.title)));
       group.renew();
       grid.replaceChildren(...panels.map((one, n) => {
-        const content = { ...one, letter: "abcdefghijklmnopqrstuvwxyz"[n], bands: true, log: options.log, lines: drawn.map((line) => of(line, one.id)).filter(Boolean) };
-        return panel(content, curves.range([content], new Set(), options.log), options, new Set(), group, tell);
+        const content = { ...one, letter: "abcdefghijklmnopqrstuvwxyz"[n], lines: drawn.map((line) => of(line, one.id)).filter(Boolean) };
+        return panel(content, curves.range(content.lines, options.log), options, group, tell);
       }));
       tell(null);
       const address = new URLSearchParams(Object.entries(chosen).flatMap(([kind, names]) => [...names].map((each) => [kind, each])));
       for (const kind of Object.keys(chosen)) if (chosen[kind].size === 0) address.append(kind, "-");
+      if (options.seed) address.append("seed", options.seed);
       history.replaceState(null, "", `#dynamics?${address}`);
     }
 
@@ -332,7 +289,7 @@ const curves = (() => {
       Object.assign(options, changes);
       draw();
     };
-    const several = lines.some((line) => Object.keys(line.runs).length > 1);
+    const seeds = [["", "mean and range"], ["each", "one line each"], ...all.map((name) => [name, `seed ${name} alone`])];
     place.replaceChildren(
       chooser("model", "Models"),
       chooser("method", "Methods"),
@@ -340,7 +297,7 @@ const curves = (() => {
       el(
         "div",
         { class: "bar" },
-        several ? choice("Seeds", SEEDS, (value) => set({ single: value === "1" })) : null,
+        all.length > 1 ? choice("Seeds", seeds, (value) => set({ single: value === "each", seed: value === "each" ? "" : value }), seed) : null,
         choice("Smoothing", SMOOTHING, (value) => set({ width: Number(value) })),
         choice("Axes", [["", "linear"], ["1", "logarithmic"]], (value) => set({ log: value === "1" })),
         el("span", { class: "note" }, "Drag over a plot to enlarge a part of it; a double click ends that."),
@@ -352,9 +309,11 @@ const curves = (() => {
     );
     place.hidden = false;
     draw();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    redraw = draw;
   }
 
   const place = document.getElementById("dashboard");
-  place?.closest(".view").addEventListener("shown", ({ detail }) => place.childElementCount || dashboard(place, detail));
+  place?.closest(".view").addEventListener("shown", ({ detail }) => {
+    if (place.childElementCount === 0 || String(detail)) dashboard(place, detail);
+  });
 }

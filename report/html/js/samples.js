@@ -16,6 +16,9 @@
   let length = PAGE;
   let turn = 0; // only the last request may write
 
+  // The right side has the left one's choices, after "nothing": once in the file.
+  controls.elements.right.append(...[...controls.elements.left.children].map((group) => group.cloneNode(true)));
+
   const field = (name) => controls.elements[name];
   const number = (text) => (text === "" || Number.isNaN(Number(text)) ? null : Number(text));
   const percent = (right, all) => `${((100 * right) / all).toFixed(2)} %`;

@@ -2,10 +2,10 @@
 "use strict";
 
 const sorting = (() => {
-  // A cell's value: the number it carries, else its text; nothing measured comes last either way.
+  // A cell's value: its number without the interval and mark, else its text; nothing measured comes last either way.
   function value(cell) {
-    if (cell?.dataset.value !== undefined) return cell.dataset.value === "" ? null : Number(cell.dataset.value);
-    const text = (cell?.textContent ?? "").trim();
+    if (cell?.classList.contains("none")) return null;
+    const text = ((cell?.querySelector("a") ?? cell)?.textContent ?? "").trim();
     const number = Number(text.replace("−", "-").replace(/[%,]/g, ""));
     return text === "" || text === "–" ? null : Number.isNaN(number) ? text : number;
   }
@@ -20,7 +20,7 @@ const sorting = (() => {
 })();
 
 {
-  const { el } = bench;
+  const { data, el } = bench;
 
   for (const table of document.querySelectorAll("table.sortable")) {
     const body = table.tBodies[0];
@@ -47,10 +47,9 @@ const sorting = (() => {
   document.body.append(panel);
 
   function show(link) {
-    const text = document.getElementById(link.getAttribute("aria-describedby"));
-    if (!text) return;
-    panel.replaceChildren(...[...text.children].map((child) => child.cloneNode(true)));
+    panel.replaceChildren(...link.dataset.behind.split(" ").map((number) => el("span", {}, data.behind[number])));
     panel.hidden = false;
+    link.setAttribute("aria-describedby", panel.id);
     const [spot, size] = [link.getBoundingClientRect(), panel.getBoundingClientRect()];
     const above = spot.bottom + size.height + 12 > innerHeight && spot.top > size.height + 12;
     panel.style.left = `${Math.max(8, Math.min(spot.left, document.documentElement.clientWidth - size.width - 8))}px`;
@@ -61,7 +60,7 @@ const sorting = (() => {
     panel.hidden = true;
   }
 
-  const link = (event) => event.target.closest?.("a[aria-describedby]");
+  const link = (event) => event.target.closest?.("a[data-behind]");
   document.addEventListener("pointerover", (event) => (link(event) ? show(link(event)) : hide()));
   document.addEventListener("focusin", (event) => (link(event) ? show(link(event)) : hide()));
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());

@@ -46,13 +46,3 @@ const typeset = (() => {
 
   return { fill, visible };
 })();
-
-// Quotes of the paper hold formulas. They are set where KaTeX lies beside the page, and stand as written elsewhere.
-document.getElementById("claims")?.addEventListener(
-  "shown",
-  () => {
-    if (!bench.data.samples.start) return;
-    for (const quote of document.querySelectorAll("#claims q")) typeset.fill(quote, quote.textContent, true);
-  },
-  { once: true },
-);

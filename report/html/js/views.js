@@ -25,7 +25,7 @@
     const heading = view.querySelector("h1, h2");
     document.title = view.id === data.start ? title : `${heading.firstChild.textContent.trim()} · ${title}`;
     view.dispatchEvent(new CustomEvent("shown", { detail: query }));
-    if (target.tagName === "DETAILS") target.open = true;
+    for (let box = target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
     if (!moved) return;
     if (target === view) scrollTo(0, 0);
     else target.scrollIntoView();

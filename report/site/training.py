@@ -1,0 +1,210 @@
+"""Training on one screen: the curves of every method of every model, for the reader to choose from, and the figures.
+
+The numbers are those of `report.convergence`: mean and range over seeds from convergence_dynamics.csv, single seeds
+from convergence_curves.csv. Figures are the files of `report.figure`, as images: nothing in an image runs or loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from records.errors import CorruptInputError, written_by
+from records.files import cells_of, read_csv, read_json
+from records.layout import Run, split
+from records.provenance import ROOT
+from records.results_tree import Tree
+from report import captions
+from report.figures.drawing import number
+from report.figures.spec import css_colours, looks, offered, preferred
+from report.site import assets, links
+
+DATA = ("docs/notebook/sampler.svg",)
+SAMPLER = ROOT / DATA[0]
+MEANS = "figures/convergence_dynamics.csv"
+COLUMNS = ("model", "method", "quantity", "value", "low", "high")
+DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
+DASH = 3  # pixels on the screen per unit of the printed pattern
+START = 6  # methods shown at first; more can be told apart, but not read at a glance
+
+Series = list[float | None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    column: str  # of convergence_curves.csv
+    unit: str
+    scale: float = 1.0  # 100 turns a fraction into percent
+
+
+PANELS = (
+    Panel("Reward", "reward", "% right", 100),
+    Panel("Entropy", "entropy", "nats per token"),
+    Panel("Clipped tokens", "clip_fraction_tokens", "%", 100),
+    Panel("KL to the old policy", "kl_old", "nats per token"),
+    Panel("Gradient norm", "grad_norm", "before clipping"),
+    Panel("Response length", "response_tokens", "tokens"),
+    Panel("Time", "seconds", "seconds per rollout"),
+    Panel("Tokens under the mask", "mask_fraction", "%", 100),
+)
+
+
+def view(tree: Tree) -> dict[str, Any]:
+    """What the page's scripts draw: panels, looks to give away, and lines with their numbers by panel.
+
+    A line is a method (with its variant) of a model. `seeds` of a line: seed -> {column: values by rollout}.
+    """
+    means = _means(tree)
+    seeds: dict[tuple[str, str], dict[Run, dict[str, Series]]] = {}
+    for run, curve in _curves(tree).items():
+        if run in tree.runs and not tree.is_fresh(run):
+            seeds.setdefault((run.model, run.method), {})[run] = curve
+    lost = [key for key in seeds if key not in means]
+    if lost:
+        raise CorruptInputError(f"{tree.root / MEANS}: no row for {lost[0][1]} of {lost[0][0]}, which has curves")
+    planned = dict.fromkeys((run.model, run.method) for run in tree.runs)
+    lines = [_line(*key, seeds[key], means[key], tree) for key in planned if key in seeds]
+    return {
+        "panels": [
+            {"id": panel.column, "title": panel.title, "label": panel.unit}
+            for panel in PANELS
+            if any(panel.column in line["values"] for line in lines)
+        ],
+        "looks": [
+            {"colour": css_colours()[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
+            for colour, dashes, width in looks()
+        ],
+        "lines": lines,
+        "models": [[str(model["key"]), str(model["title"])] for model in tree.models],
+        "variants": [["", "the scale's own settings"], *_variants(tree)],
+        "start": START,
+    }
+
+
+def _variants(tree: Tree) -> list[list[str]]:
+    trained = {run.variant for run in tree.runs}
+    return [[name, str(body["title"])] for name, body in tree.matrix.get("variants", {}).items() if name in trained]
+
+
+def _rounded(value: float | None, scale: float) -> float | None:
+    return None if value is None else float(f"{value * scale:.{DIGITS}g}")
+
+
+def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
+    """Of each run that has a curve: column -> value by rollout."""
+    path = tree.layout.figures / "convergence_curves.csv"
+    needed = ("model", "method", "seed", *(panel.column for panel in PANELS))
+    found: dict[Run, dict[str, Series]] = {}
+    with written_by(f"python -m report.convergence --results {tree.root}"):
+        tree.check_written("figures/convergence", "figures/convergence_curves.csv")
+        rows = read_csv(path, "the curves by rollout", needed, allow_empty=True)
+        with cells_of(path):
+            for row in rows:
+                run = Run(row["model"], row["method"], int(row["seed"]))
+                curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
+                for column, values in curve.items():
+                    values.append(number(row[column]))
+    return found
+
+
+def _means(tree: Tree) -> dict[tuple[str, str], dict[str, dict[str, Series]]]:
+    """(model, method) -> column -> value, low, high by rollout."""
+    found: dict[tuple[str, str], dict[str, dict[str, Series]]] = {}
+    with written_by(f"python -m report.convergence --results {tree.root}"):
+        tree.check_written("figures/convergence", MEANS)
+        rows = read_csv(tree.root / MEANS, "the curves of each method", COLUMNS, allow_empty=True)
+        with cells_of(tree.root / MEANS):
+            for row in rows:
+                columns = found.setdefault((row["model"], row["method"]), {})
+                series = columns.setdefault(row["quantity"], {"value": [], "low": [], "high": []})
+                for key, values in series.items():
+                    values.append(number(row[key]))
+    return found
+
+
+def _line(
+    model: str,
+    method: str,
+    seeds: Mapping[Run, Mapping[str, Series]],
+    means: Mapping[str, Mapping[str, Series]],
+    tree: Tree,
+) -> dict[str, Any]:
+    key, variant = split(method)
+    values: dict[str, Any] = {}
+    for panel in PANELS:
+        if panel.column not in means:
+            continue
+        mean = means[panel.column]
+        numbers: dict[str, Any] = {
+            "seeds": {
+                str(r.seed): [_rounded(v, panel.scale) for v in curve[panel.column]] for r, curve in seeds.items()
+            }
+        }
+        if len(seeds) > 1:
+            words = {"mean": "value", "low": "low", "high": "high"}
+            numbers |= {word: [_rounded(v, panel.scale) for v in mean[name]] for word, name in words.items()}
+        values[panel.column] = numbers
+    title = str(tree.methods[method]["title"])
+    setting = str(tree.matrix["variants"][variant]["title"]) if variant else ""
+    collapsed = {str(run.seed): (tree.record(run) or {}).get("collapsed_at") for run in seeds}
+    return {
+        "model": model,
+        "method": key,
+        "variant": variant or "",
+        # The chooser names model and settings, so the method's own title does not repeat them.
+        "title": title.removesuffix(f", {setting}") if setting else title,
+        "look": preferred(key),
+        "runs": {str(run.seed): links.run(run) for run in seeds},
+        "ended": {seed: rollout for seed, rollout in collapsed.items() if rollout is not None},
+        "values": values,
+    }
+
+
+# Figures, as their files show them.
+
+
+def figures(tree: Tree) -> list[dict[str, Any]]:
+    """Every figure that the plan offers, for the template."""
+    views = []
+    for figure in offered(tree):
+        key = figure.key
+        with written_by(f"python -m report.figure --results {tree.root} --figure {key}"):
+            needed = (f"figures/{key}{suffix}" for suffix in (".csv", ".seeds.csv", ".json", ".svg"))
+            tree.check_written(f"figures/{key}", *needed)
+            path = tree.layout.figures / f"{key}.csv"
+            rows = read_csv(path, "the numbers of the figure", ("model", "method"), allow_empty=True)
+            notes = read_json(path.with_suffix(".json"), "the notes of the figure")["notes"]
+        name = key.removeprefix("figure")
+        views.append(
+            {
+                "key": key,
+                "title": f"Figure {name}: {figure.title}" if name != key else figure.title,
+                "picture": picture(key, figure.title),
+                "caption": captions.paragraphs(key),
+                "notes": notes,
+                "curves": links.curves([(row["model"], row["method"]) for row in rows]),
+            }
+        )
+    return views
+
+
+def pictures(tree: Tree) -> dict[str, Path]:
+    """The SVG files that the page shows, by the name of the companion file that each becomes."""
+    found = {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in offered(tree)}
+    if tree.matrix.get("sweep"):
+        found["sweep"] = tree.root / "sweep/sweep.svg"
+    return found | ({SAMPLER.stem: SAMPLER} if tree.runs else {})
+
+
+def picture(name: str, title: str) -> str:
+    """An `<img>` of the companion file, in a box that scrolls by itself on a narrow screen."""
+    from markupsafe import Markup
+
+    address = f"{assets.FOLDER}/figures/{name}.svg"
+    box = Markup(
+        '<div class="wide" tabindex="0" role="region" aria-label="{}"><img class="picture" src="{}" alt="{}"></div>'
+    )
+    return box.format(title, address, title)
