@@ -1,6 +1,6 @@
 """How often the grader is right, beside math-verify: on the hand-written cases, and on responses that carry a label.
 
-    python benchmarks/grading_accuracy.py                    the cases of evals/grading/cases, by set
+    python benchmarks/grading_accuracy.py                    the cases of tests/evals/grading/cases, by set
     python benchmarks/grading_accuracy.py --responses FILE   also FILE: JSONL with gold, output, label (true: right)
 
 math-verify is called as its documentation says: parse the boxed gold, parse the response, verify; its own limits (5 s
@@ -22,8 +22,13 @@ from benchmarks.grading_speed import by_math_verify
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
-from evals.selfcheck import accuracy, cases, grade, percent
 from records.files import read_jsonl
+from tests.evals.grading.cases import accuracy, cases, grade
+
+
+def percent(part: int, whole: int) -> str:
+    """`97/99 98.0%`."""
+    return f"{part}/{whole} {100 * part / whole:.1f}%"
 
 
 def confusion(labels: Sequence[bool], verdicts: Sequence[bool]) -> str:
@@ -43,7 +48,7 @@ def main() -> int:
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # one warning per text that it cannot parse
     found = cases()
     with Grader() as grader:
-        ours = accuracy(found, grade(found, grader, label="cases"))
+        ours = accuracy(found, grade(found, grader))
         theirs = accuracy(found, [by_math_verify(case.gold, case.response) for case in found])
         print("| set | equivalents accepted | near misses rejected | math-verify: accepted | math-verify: rejected |")
         print("|---|---|---|---|---|")
