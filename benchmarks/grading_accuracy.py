@@ -23,12 +23,7 @@ from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
 from records.files import read_jsonl
-from tests.evals.grading.cases import accuracy, cases, grade
-
-
-def percent(part: int, whole: int) -> str:
-    """`97/99 98.0%`."""
-    return f"{part}/{whole} {100 * part / whole:.1f}%"
+from tests.evals.grading.cases import accuracy, cases, grade, percent
 
 
 def confusion(labels: Sequence[bool], verdicts: Sequence[bool]) -> str:

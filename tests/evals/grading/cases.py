@@ -102,3 +102,8 @@ def accuracy(found: Sequence[Case], verdicts: Sequence[bool]) -> dict[str, tuple
         )
         for name in order
     }
+
+
+def percent(part: int, whole: int) -> str:
+    """`97/99 98.0%`."""
+    return f"{part}/{whole} {100 * part / whole:.1f}%"
