@@ -28,7 +28,7 @@ from evals.benchmark import Item, select
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
-from evals.selfcheck import accuracy, cases, grade, percent
+from tests.evals.grading.cases import accuracy, cases, grade, percent
 from records import errors
 from records.errors import Parser, whole
 from records.files import read_jsonl
@@ -58,7 +58,7 @@ def confusion(labels: Sequence[bool], verdicts: Sequence[bool]) -> str:
 def print_accuracy(grader: Grader, labelled: Path | None) -> None:
     """Print the rates on the hand-written cases, and on a file of labelled responses."""
     found = cases()
-    ours = accuracy(found, grade(found, grader, label="cases"))
+    ours = accuracy(found, grade(found, grader))
     theirs = accuracy(found, [by_math_verify(case.gold, case.response) for case in found])
     print("| set | equivalents accepted | near misses rejected | math-verify: accepted | math-verify: rejected |")
     print("|---|---|---|---|---|")

@@ -438,48 +438,19 @@ def write(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasu
 
 
 def _run_row(run: RunMeasures) -> dict[str, object]:
-    return {
-        "model": run.run.model,
-        "method": run.run.method,
-        "seed": run.run.seed,
-        "title": run.title,
-        "finished": "yes" if run.finished else "no",
-        "planned": run.planned,
-        "rollouts": run.rollouts,
-        "collapsed_at": run.collapsed_at,
-        **run.values,
-        "why": "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else "",
-    }
+    why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
+    facts = {name: getattr(run, name) for name in ("title", "planned", "rollouts", "collapsed_at")}
+    keys = {"model": run.run.model, "method": run.run.method, "seed": run.run.seed}
+    return {**keys, **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
 
 
 def _method_row(row: MethodMeasure) -> dict[str, object]:
-    estimate, versus = row.estimate, row.comparison
-    cells: dict[str, object] = dict.fromkeys(METHOD_HEADER)
-    cells |= {
-        "model": row.model,
-        "method": row.method,
-        "title": row.title,
-        "measure": row.measure.key,
-        "unit": row.measure.unit,
-        "seeds": estimate.n,
-        "planned_seeds": row.planned_seeds,
-        "collapsed": row.collapsed,
-        "value": estimate.value,
-        "se": estimate.se,
-        "low": estimate.low,
-        "high": estimate.high,
-        "how": estimate.how,
-        "p_holm": row.p_holm,
-    }
-    if versus is not None:
-        cells |= {
-            "versus": reference(row.method),
-            "difference": versus.difference,
-            "difference_se": versus.se,
-            "difference_low": versus.low,
-            "difference_high": versus.high,
-            "p": versus.p,
-            "detectable": versus.detectable,
-            "difference_how": versus.how,
-        }
+    facts = ("model", "method", "title", "planned_seeds", "collapsed", "p_holm")
+    cells = dict.fromkeys(METHOD_HEADER) | {name: getattr(row, name) for name in facts}
+    cells |= {"measure": row.measure.key, "unit": row.measure.unit, "seeds": row.estimate.n}
+    cells |= {name: getattr(row.estimate, name) for name in ("value", "se", "low", "high", "how")}
+    if row.comparison is not None:
+        cells |= {"versus": reference(row.method), "difference": row.comparison.difference}
+        cells |= {f"difference_{name}": getattr(row.comparison, name) for name in ("se", "low", "high", "how")}
+        cells |= {"p": row.comparison.p, "detectable": row.comparison.detectable}
     return cells

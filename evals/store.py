@@ -21,10 +21,14 @@ from records.files import atomic
 from records.provenance import sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 STOPS = ("stop", "length", "unknown")
 """Why a response ended: by an end token, at the token limit, or the engine did not say."""
+
+VERDICTS = tuple(verdict.value for verdict in Verdict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,8 @@ def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], versi
     }
 
 
-# Reading. Every reader of samples or grades goes through these three functions.
+# Reading. Every reader of samples or grades goes through `read_table`. What would silently change a score is an error:
+# a changed file, a value of no meaning, a lost or repeated row.
 
 
 class Entry(Recorded):
@@ -163,6 +168,8 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
     return dict(entries[benchmark])
 
 
+_VALUES = {"stop": STOPS, "verdict": VERDICTS}
+_MAY_BE_EMPTY = frozenset(("tokens", "extracted", "normalised"))
 _WHOLE = frozenset(("sample", "tokens", "seed"))  # columns of whole numbers; all others are text
 _WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold what is no UTF-8
 
@@ -170,7 +177,7 @@ _WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised")
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:
     """Some columns of a samples or grades file whose sha256 and row count are those of its entry.
 
-    Raises MissingInputError or CorruptInputError naming the file.
+    Raises MissingInputError or CorruptInputError naming the file, also for empty cells and unknown values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -198,7 +205,39 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
             of = of.value_type
         if not (pa.types.is_integer(of) if name in _WHOLE else pa.types.is_string(of) or pa.types.is_large_string(of)):
             raise CorruptInputError(f"{path}: column {name!r} holds {of}, {kind} is meant")
+        if (empty := table[name].null_count) and name not in _MAY_BE_EMPTY:
+            raise CorruptInputError(f"{path}: column {name!r} is empty in {empty} rows")
+        if name in _VALUES and (strange := sorted(set(table[name].unique().to_pylist()) - set(_VALUES[name]))):
+            raise CorruptInputError(
+                f"{path}: {name}: unknown value {strange[0]!r}; allowed: {', '.join(_VALUES[name])}"
+            )
     return table
+
+
+def grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Sorted items, and the order that sorts the rows by (item, sample); error unless items x samples is complete."""
+    import numpy as np
+
+    names = np.array(table["item_id"].to_pylist(), dtype=object)
+    sample = np.array(table["sample"].to_pylist())
+    items, row_item, count = np.unique(names, return_inverse=True, return_counts=True)
+    order = np.lexsort((sample, row_item))
+    pair = np.stack([row_item[order], sample[order]])
+    twice = np.flatnonzero((pair[:, 1:] == pair[:, :-1]).all(0))
+    if len(twice):
+        row = order[twice[0]]
+        raise CorruptInputError(f"{path}: item {names[row]!r} sample {sample[row]} occurs more than once")
+    k = int(count.max())
+    short = np.flatnonzero(count != k)
+    if len(short):
+        item = items[short[0]]
+        raise CorruptInputError(
+            f"{path}: item {item!r} has {count[short[0]]} samples, others {k}: rows = items x samples"
+        )
+    wrong = np.flatnonzero((sample[order].reshape(-1, k) != np.arange(k)).any(1))
+    if len(wrong):
+        raise CorruptInputError(f"{path}: item {items[wrong[0]]!r}: samples must be 0 to {k - 1}")
+    return tuple(items.tolist()), order
 
 
 def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
@@ -215,20 +254,11 @@ def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
 def read_samples(folder: Path, benchmark: str, entry: Mapping[str, Any]) -> SampleFile:
     """What grading needs of `<folder>/<benchmark>.parquet`.
 
-    Raises MissingInputError or CorruptInputError naming the file: as `read_table`, and for empty cells, unknown stop
-    reasons and a sample that occurs twice.
+    Raises as `read_table` and `grid`.
     """
     path = folder / f"{benchmark}.parquet"
-    columns = ("item_id", "sample", "response", "stop")
-    table = read_table(path, columns, entry)
-    if empty := [name for name in columns if table[name].null_count]:
-        raise CorruptInputError(f"{path}: column {empty[0]!r} is empty in {table[empty[0]].null_count} rows")
-    item_ids, stops = table["item_id"].to_pylist(), table["stop"].to_pylist()
-    samples = [int(sample) for sample in table["sample"].to_pylist()]
-    if unknown := sorted(set(stops) - set(STOPS)):
-        raise CorruptInputError(f"{path}: stop: unknown value {unknown[0]!r}; allowed: {', '.join(STOPS)}")
-    keys = Counter(zip(item_ids, samples, strict=True))
-    if twice := [key for key, count in keys.items() if count > 1]:
-        raise CorruptInputError(f"{path}: item {twice[0][0]!r} sample {twice[0][1]} occurs more than once")
+    table = read_table(path, ("item_id", "sample", "response", "stop"), entry)
+    grid(table, path)
+    item_ids, samples, stops = (tuple(table[name].to_pylist()) for name in ("item_id", "sample", "stop"))
     responses = tuple(str(text) for text in texts(table["response"]))
-    return SampleFile(path, str(entry["sha256"]), tuple(item_ids), tuple(samples), responses, tuple(stops))
+    return SampleFile(path, str(entry["sha256"]), item_ids, samples, responses, stops)

@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-RECIPE = "recipe.json"  # in a model's folder; without its record it is then known as ours, and may be replaced
-MADE = "made.json"  # in the folder of an unfinished build: no other may be removed
+RECIPE = "recipe.json"  # the first file of a build: a folder that holds it and no record may be replaced
 SCHEMA = 2
 
 
@@ -200,46 +199,76 @@ def _check_recipe(path: Path, theirs: str, ours: Recipe | Start) -> None:
 
 def _place(out: Path, record: str, made_by: Recipe | Start, train: Callable[[Path], CleanRecord | BaseRecord]) -> None:
     """Have `train` fill a folder, and move it to `out` with its record."""
-    # Snakemake removes the declared output, the record, before it runs a job again, and leaves the other files. Such a
-    # folder may be replaced; any other may hold somebody's work.
-    if out.exists() and not (out / RECIPE).is_file() and (not out.is_dir() or any(out.iterdir())):
+    # Snakemake removes the declared output, the record, before it runs a job again, and leaves the other files.
+    if not _replaceable(out):
         raise ConfigError(f"{out}: is not empty and holds no {record}; give another --out or remove it")
     used = used_code.start(code(), inputs=[out])
-    with _workplace(out) as work:
-        ready = work / "ready"
-        ready.mkdir()
-        write_json(ready / RECIPE, made_by.model_dump(mode="json"))
-        made = train(ready)
+    with _workplace(out, made_by) as work:
+        made = train(work)
         used.check()
-        write_json(ready / record, made.model_dump(mode="json", by_alias=True))  # last: its presence means finished
-        digests.write_folder(ready)
+        write_json(work / record, made.model_dump(mode="json", by_alias=True))  # last: its presence means finished
+        digests.write_folder(work)
         if out.exists():  # empty, or a model without its record
-            names = {path.relative_to(ready) for path in ready.rglob("*")}
+            names = {path.relative_to(work) for path in work.rglob("*")}
             for path in sorted(out.rglob("*")):
                 if path.relative_to(out) not in names:
                     raise ConfigError(f"{path}: is no file of a base; move it away")
             shutil.rmtree(out)
-        ready.rename(out)
+        work.rename(out)
 
 
-class _Clock:
-    """Threads, wall and CPU time, and environment for a record."""
+def _replaceable(folder: Path) -> bool:
+    """Whether nothing is there, an empty folder, or what a build left; anything else may be somebody's work."""
+    if folder.is_dir() and not folder.is_symlink():
+        return (folder / RECIPE).is_file() or not any(folder.iterdir())
+    return not os.path.lexists(folder)
 
-    def __init__(self, threads: int):
-        self.wall, self.cpu, self.threads = time.monotonic(), time.process_time(), threads
 
-    def read(self) -> dict[str, Any]:
-        return {
-            "threads": min(self.threads, 2),
-            "wall_seconds": round(time.monotonic() - self.wall, 1),
-            "cpu_seconds": round(time.process_time() - self.cpu, 1),
-            "environment": environment(),
-        }
+@contextmanager
+def _workplace(out: Path, made_by: Recipe | Start) -> Iterator[Path]:
+    """`.<name>.building` beside `out` with nothing but the recipe, locked, and removed in the end."""
+    work = out.parent / f".{out.name}.building"
+    with lock.held(out.parent / f".{out.name}.lock", f"{work}: another process is building this base"):
+        if not _replaceable(work):
+            raise ConfigError(f"{work}: was not made by a build of a base; move it away")
+        shutil.rmtree(work, ignore_errors=True)  # of a build that was killed
+        with tempfile.TemporaryDirectory(dir=out.parent, ignore_cleanup_errors=True) as fresh:
+            write_json(Path(fresh) / "work" / RECIPE, made_by.model_dump(mode="json"))
+            (Path(fresh) / "work").rename(work)  # it never exists without its recipe
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _facts(made_by: Recipe | Start, model: PreTrainedModel, refused: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """Save the model; what both kinds of record hold of it."""
+    _save(model, folder)
+    return {
+        "schema": SCHEMA,
+        "recipe": made_by.model_dump(mode="json"),
+        "recipe_hash": hash_of(made_by),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "attempt": len(refused),
+        "refused": refused,
+        "sha256": digests.of_folder(folder),
+        "environment": environment(),
+    }
+
+
+def _cost(threads: int, began: tuple[float, float]) -> dict[str, Any]:
+    """Threads, wall and CPU seconds since `began`."""
+    wall, cpu = began
+    return {
+        "threads": min(threads, 2),
+        "wall_seconds": round(time.monotonic() - wall, 1),
+        "cpu_seconds": round(time.process_time() - cpu, 1),
+    }
 
 
 def _train_clean(start: Start, ready: Path, threads: int) -> CleanRecord:
     """Phase 1, leaving the model's files in `ready`; returns the record."""
-    clock = _Clock(threads)
+    began = time.monotonic(), time.process_time()
     letters = tokenizer.tokenizer()
 
     def attempt(number: int) -> tuple[PreTrainedModel, Gate]:
@@ -248,18 +277,7 @@ def _train_clean(start: Start, ready: Path, threads: int) -> CleanRecord:
         return model, train_clean(model, letters, start, attempt=number, threads=threads)
 
     (model, gate), refused = _first_accepted(attempt, start.clean.attempts, start.where)
-    _save(model, ready)
-    return CleanRecord(
-        schema=SCHEMA,
-        recipe=start.model_dump(mode="json"),
-        recipe_hash=hash_of(start),
-        parameters=sum(p.numel() for p in model.parameters()),
-        figures=asdict(gate),
-        attempt=len(refused),
-        refused=refused,
-        sha256=digests.of_folder(ready),
-        **clock.read(),
-    )
+    return CleanRecord(**_facts(start, model, refused, ready), figures=asdict(gate), **_cost(threads, began))
 
 
 def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> BaseRecord:
@@ -267,7 +285,7 @@ def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> Base
     import torch
     from transformers import AutoModelForCausalLM
 
-    clock, start = _Clock(threads), recipe.start
+    began, start = (time.monotonic(), time.process_time()), recipe.start
     letters = tokenizer.tokenizer()
     continued = clean_record(clean)
 
@@ -290,22 +308,15 @@ def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> Base
         return model, figures
 
     (model, figures), refused = _first_accepted(attempt, recipe.noisy.attempts, recipe.where)
-    _save(model, ready)
     return BaseRecord(
-        schema=SCHEMA,
+        **_facts(recipe, model, refused, ready),
         model=recipe.model,
         ladder=start.ladder,
         seed=recipe.seed,
-        recipe=recipe.model_dump(mode="json"),
-        recipe_hash=hash_of(recipe),
         clean=clean.name,
         clean_sha256=continued.sha256[WEIGHTS],
-        parameters=continued.parameters,
         figures={"gate": continued.figures, "base": figures.json()},
-        attempt=len(refused),
-        refused=refused,
-        sha256=digests.of_folder(ready),
-        **clock.read(),
+        **_cost(threads, began),
     )
 
 
@@ -341,26 +352,6 @@ def _save(model: Any, folder: Path) -> None:
     """An ordinary Hugging Face folder: config, generation config, safetensors, tokenizer."""
     model.save_pretrained(str(folder), safe_serialization=True)
     tokenizer.save(folder)
-
-
-@contextmanager
-def _workplace(out: Path) -> Iterator[Path]:
-    """`.<name>.building` beside `out`, empty but for its mark, locked, and removed in the end."""
-    work = out.parent / f".{out.name}.building"
-    mark = work / MADE
-    # Beside the folder, not in it: the folder is removed while the lock is still held.
-    with lock.held(out.parent / f".{out.name}.lock", f"{work}: another process is building this base"):
-        if work.is_symlink() or (work.exists() and not mark.is_file()):
-            raise ConfigError(f"{work}: was not made by a build of a base; move it away")
-        if not work.exists():
-            with tempfile.TemporaryDirectory(dir=out.parent, ignore_cleanup_errors=True) as fresh:
-                write_json(Path(fresh) / "work" / MADE, {"base": str(out)})
-                (Path(fresh) / "work").rename(work)  # it never exists without its mark
-        shutil.rmtree(work / "ready", ignore_errors=True)  # of a build that was killed
-        try:
-            yield work
-        finally:
-            shutil.rmtree(work)
 
 
 def load() -> None:

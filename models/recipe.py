@@ -225,43 +225,37 @@ CLEAN_RECORD = "clean.json"
 WEIGHTS = "model.safetensors"
 
 
-class CleanRecord(Declared):
-    """`clean.json` of a clean model."""
+class Built(Declared):
+    """What the records of both kinds of models have in common."""
 
     version: int = Field(alias="schema")
-    recipe: dict[str, Any]  # the whole Start
+    recipe: dict[str, Any]  # the whole Start or Recipe
     recipe_hash: str
     parameters: int
-    figures: dict[str, int | float]  # how phase 1 went: models.build.Gate
-    attempt: int  # which initialisation it is, from 0
+    attempt: int  # which initialisation (clean) or random stream of phase 2 (base) it is, from 0
     refused: Tuple[str]  # why each one before it was not taken
     sha256: dict[str, str]  # of every file but this one
     threads: int
-    wall_seconds: float
+    wall_seconds: float  # of this model's own phase
     cpu_seconds: float
     environment: dict[str, Any]
 
 
-class BaseRecord(Declared):
+class CleanRecord(Built):
+    """`clean.json` of a clean model."""
+
+    figures: dict[str, int | float]  # how phase 1 went: models.build.Gate
+
+
+class BaseRecord(Built):
     """`base.json` of a base made here."""
 
-    version: int = Field(alias="schema")
     model: str
     ladder: str
     seed: int
-    recipe: dict[str, Any]  # the whole Recipe
-    recipe_hash: str
     clean: str  # name of the clean model's folder, beside this one
     clean_sha256: str  # of its weights
-    parameters: int
     figures: dict[str, dict[str, int | float]]  # "gate": of the clean model; "base": models.measure.Figures
-    attempt: int  # which random stream of phase 2 it is, from 0
-    refused: Tuple[str]  # why each one before it was not taken
-    sha256: dict[str, str]  # of every file but this one
-    threads: int
-    wall_seconds: float  # of phase 2
-    cpu_seconds: float
-    environment: dict[str, Any]
 
 
 def hash_of(recipe: Recipe | Start) -> str:

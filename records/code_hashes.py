@@ -4,7 +4,7 @@
 functions a command calls is not known before it runs. Comments, docstrings and formatting are left out, unless a file
 reads documentation or source as data. `records.used_code` compares what a command did use with what was hashed here.
 
-A module depends on what it imports anywhere in the file, on a module that it names in a text ("evals.grading.worker"),
+A module depends on what it imports anywhere in the file, on a module that it names in a text ("evals.grading.pool"),
 and on the data files of its `DATA`: a tuple of files and folders, from the root. Two kinds are not followed:
 
 - modules that declare `DECIDES_NO_NUMBER = "<reason>"`, such as the run lock;

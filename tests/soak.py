@@ -168,7 +168,7 @@ FAULTS: dict[str, Callable[[World], bool]] = {
     "a bit of a checkpoint flipped before its run's end": damaged("checkpoints/*/*", at_rest.flip),
     "kill -9 generation": send(signal.SIGKILL, "-m evals.generate"),
     "kill -9 grading": send(signal.SIGKILL, "-m evals.grade "),
-    "kill -9 grader worker": send(signal.SIGKILL, "evals.grading.worker"),
+    "kill -9 grader worker": send(signal.SIGKILL, "evals.grading.pool"),
     "time of a file jumps": jump,
 }
 

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evals.grading.verdict import Verdict
-from evals.store import entry_of, read_record, read_table
+from evals.store import VERDICTS, entry_of, grid, read_record, read_table
 from records.errors import ConfigError, CorruptInputError
 from records.layout import Checkpoint, Results
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: one
 # copy stays, the one whose id sorts first. keep: every row counts everywhere.
@@ -131,10 +128,7 @@ def same_problems(a: Samples, b: Samples) -> None:
         raise CorruptInputError("a paired comparison needs the same problems: copies are grouped differently")
 
 
-# Reading one checkpoint's grades and samples. Everything that would silently change a score is checked: a changed file,
-# grades of other samples, a lost or repeated row.
-
-VERDICTS = tuple(verdict.value for verdict in Verdict)
+# One checkpoint's grades and samples, from its files.
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +155,7 @@ class Graded:
 def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str]) -> dict[str, Graded]:
     """Grades and samples of a checkpoint. Raises MissingInputError or CorruptInputError naming the file at fault.
 
-    Checked: both JSON files name every benchmark; the parquets' sha256 are the recorded ones and the graded samples are
-    the samples at hand; columns, verdicts and row counts; keys (item, sample) unique, complete, and equal in both.
+    Checked: what `read_table` and `grid` check, and that the graded samples are the samples at hand.
     """
     grades, samples = results.grades(checkpoint), results.samples(checkpoint)
     grade_entries = read_record(grades / "grades.json")
@@ -186,56 +179,24 @@ def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[
             f"{grades}: graded other samples than {samples} (samples_sha256 {str(grade.get('samples_sha256'))[:12]}, "
             f"now {sample['sha256'][:12]}); grade again"
         )
-    items, grade_order = _grid(graded, grades)
-    sampled_items, sample_order = _grid(sampled, samples)
+    items, grade_order = grid(graded, grades)
+    sampled_items, sample_order = grid(sampled, samples)
     if items != sampled_items or sampled.num_rows != graded.num_rows:
         one_sided = sorted(set(items) ^ set(sampled_items))
         raise CorruptInputError(
             f"{grades}: {graded.num_rows} rows of {len(items)} items, but {samples} has {sampled.num_rows} of "
             f"{len(sampled_items)}" + (f"; first item on one side only: {one_sided[0]!r}" if one_sided else "")
         )
-    code = {name: index for index, name in enumerate(VERDICTS)}
-    verdicts = graded["verdict"].to_pylist()
-    for row, word in enumerate(verdicts):
-        if word not in code:
-            raise CorruptInputError(f"{grades}: row {row}: verdict {word!r}; allowed: {', '.join(VERDICTS)}")
-    shape_IK = len(items), graded.num_rows // len(items)
-    verdict_IK = np.array([code[word] for word in verdicts])[grade_order].reshape(shape_IK)
-    answer_IK = np.array(graded["normalised"].to_pylist(), dtype=object)[grade_order].reshape(shape_IK)
-    lengths = [np.nan if length is None else float(length) for length in sampled["tokens"].to_pylist()]
-    tokens_IK = np.array(lengths)[sample_order].reshape(shape_IK)
-    prompt_IK = np.array(sampled["prompt_sha256"].to_pylist(), dtype=object)[sample_order].reshape(shape_IK)
-    if (prompt_IK != prompt_IK[:, :1]).any():
-        row = int(np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1))[0])
-        raise CorruptInputError(f"{samples}: item {items[row]!r} was asked with several prompts")
-    prompt_I = prompt_IK[:, 0]
-    if any(not isinstance(prompt, str) or not prompt for prompt in prompt_I):
-        raise CorruptInputError(f"{samples}: prompt_sha256 is empty in some rows")
-    right_IK = verdict_IK == code[Verdict.CORRECT.value]
-    return Graded(Samples(items, right_IK, tuple(prompt_I)), verdict_IK, answer_IK, tokens_IK)
 
+    def by_item(values: Sequence[Any], order: NDArray[np.intp], kind: type) -> NDArray[Any]:
+        return np.array(values, dtype=kind)[order].reshape(len(items), -1)
 
-def _grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:
-    """Sorted items, and the order that sorts the rows by (item, sample); error unless items x samples is complete."""
-    if table["item_id"].null_count or table["sample"].null_count:
-        raise CorruptInputError(f"{path}: empty item_id or sample")
-    names = np.array(table["item_id"].to_pylist(), dtype=object)
-    sample = np.array(table["sample"].to_pylist())
-    items, row_item, count = np.unique(names, return_inverse=True, return_counts=True)
-    order = np.lexsort((sample, row_item))
-    pair = np.stack([row_item[order], sample[order]])
-    twice = np.flatnonzero((pair[:, 1:] == pair[:, :-1]).all(0))
-    if len(twice):
-        row = order[twice[0]]
-        raise CorruptInputError(f"{path}: item {names[row]!r} sample {sample[row]} occurs more than once")
-    k = int(count.max())
-    short = np.flatnonzero(count != k)
-    if len(short):
-        item = items[short[0]]
-        raise CorruptInputError(
-            f"{path}: item {item!r} has {count[short[0]]} samples, others {k}: rows = items x samples"
-        )
-    wrong = np.flatnonzero((sample[order].reshape(-1, k) != np.arange(k)).any(1))
-    if len(wrong):
-        raise CorruptInputError(f"{path}: item {items[wrong[0]]!r}: samples must be 0 to {k - 1}")
-    return tuple(items.tolist()), order
+    verdict_IK = by_item([VERDICTS.index(word) for word in graded["verdict"].to_pylist()], grade_order, int)
+    answer_IK = by_item(graded["normalised"].to_pylist(), grade_order, object)
+    lengths = [np.nan if length is None else length for length in sampled["tokens"].to_pylist()]
+    tokens_IK = by_item(lengths, sample_order, float)
+    prompt_IK = by_item(sampled["prompt_sha256"].to_pylist(), sample_order, object)
+    if several := np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1)).tolist():
+        raise CorruptInputError(f"{samples}: item {items[several[0]]!r} was asked with several prompts")
+    right_IK = verdict_IK == VERDICTS.index(Verdict.CORRECT)
+    return Graded(Samples(items, right_IK, tuple(prompt_IK[:, 0])), verdict_IK, answer_IK, tokens_IK)

@@ -1,1 +1,1 @@
-"""One file per benchmark; it is registered by being here. How to add one: docs/add-a-benchmark.md."""
+"""Benchmarks: a file is registered by being here. How to add one: docs/add-a-benchmark.md."""

@@ -7,7 +7,7 @@ that of the set it is taken from: problem "Find $1+1$.", answer "2".
 from dataclasses import replace
 
 from evals.benchmark import Benchmark
-from evals.tasks import aime24, aime25, amc, math500
+from evals.tasks.paper import AIME24, AIME25, AMC, MATH500
 
 # Responses of small models that are longer than this are nearly all repetitions without an end. Training stops at 1024.
 MAX_TOKENS = 2048
@@ -26,8 +26,8 @@ def _fewer(benchmark: Benchmark, samples: int) -> Benchmark:
 
 
 BENCHMARKS = [
-    _fewer(aime24.BENCHMARK, 8),
-    _fewer(aime25.BENCHMARK, 8),
-    _fewer(amc.BENCHMARK, 8),
-    _fewer(math500.BENCHMARK, 1),
+    _fewer(AIME24, 8),
+    _fewer(AIME25, 8),
+    _fewer(AMC, 8),
+    _fewer(MATH500, 1),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, reduce
 
@@ -81,131 +82,109 @@ def drawn(family: str, k: int, count: int = 200) -> list[Problem]:
     return [arithmetic.problem(rng, family, k) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("family", "k", "prompt", "worked"), EXAMPLES)
-def test_documented_examples(family: str, k: int, prompt: str, worked: str) -> None:
-    problem = arithmetic.read(prompt, family, k)
-    assert arithmetic.solution(problem) == worked
-    assert (
-        arithmetic.solution(problem, "direct") == arithmetic.box(problem.answer) == "\\boxed" + worked.split("boxed")[1]
-    )
-    steps = worked.split("\\")[0].split(";")[:-1]
-    doubled = "".join(f"{step};{step};" for step in steps)
-    assert arithmetic.solution(problem, "check") == doubled + arithmetic.box(problem.answer)
+def test_documented_examples() -> None:
+    for family, k, prompt, worked in EXAMPLES:
+        problem = arithmetic.read(prompt, family, k)
+        direct = arithmetic.solution(problem, "direct")
+        assert arithmetic.solution(problem) == worked
+        assert direct == arithmetic.box(problem.answer) == "\\boxed" + worked.split("boxed")[1]
+        steps = worked.split("\\")[0].split(";")[:-1]
+        doubled = "".join(f"{step};{step};" for step in steps)
+        assert arithmetic.solution(problem, "check") == doubled + arithmetic.box(problem.answer)
 
 
-@pytest.mark.parametrize(("family", "k"), CELLS)
-def test_answers_agree_with_an_independent_evaluator(family: str, k: int) -> None:
-    for problem in drawn(family, k):
-        assert problem.answer == recompute(problem.prompt, family), problem
+def test_answers_agree_with_an_independent_evaluator_and_every_written_step_is_true() -> None:
+    for family, k in CELLS:
+        for problem in drawn(family, k):
+            assert problem.answer == recompute(problem.prompt, family), problem
+            *steps, box = arithmetic.solution(problem).split(";")
+            assert box == arithmetic.box(problem.answer)
+            written = [step.split("=") for step in steps]
+            if family in PREFIXES:  # each step is the answer to the prompt that ends there
+                assert written == [[*PREFIXES[family](problem.prompt, number)] for number in range(1, k + 1)], problem
+                continue
+            for left, right in written:
+                value = fold(left)
+                assert int(right) == (value if family == "add2" else value % 10), problem
 
 
-@pytest.mark.parametrize(("family", "k"), CELLS)
-def test_every_written_step_is_true_and_the_box_repeats_the_answer(family: str, k: int) -> None:
-    for problem in drawn(family, k):
-        *steps, box = arithmetic.solution(problem).split(";")
-        assert box == arithmetic.box(problem.answer)
-        written = [step.split("=") for step in steps]
-        if family in PREFIXES:  # each step is the answer to the prompt that ends there
-            assert written == [[*PREFIXES[family](problem.prompt, number)] for number in range(1, k + 1)]
-            continue
-        for left, right in written:
-            value = fold(left)
-            assert int(right) == (value if family == "add2" else value % 10), (left, right)
+SPACES = {  # family and difficulty -> prompts, those held out
+    ("as", 2): (3240, 639), ("as", 3): (58320, 11595), ("mul", 3): (243, 40), ("mul", 4): (729, 135),
+    ("mul", 5): (2187, 430), ("mul", 6): (6561, 1381), ("mix", 2): (4410, 890), ("mix", 3): (92610, 18610),
+    ("add2", 2): (1600, 312), ("seq", 1): (810, 159), ("seq", 2): (810, 194), ("inv", 2): (3240, 635),
+    ("swap", 2): (500, 93), ("swap", 3): (5000, 990), ("sort", 2): (81, 16), ("sort", 3): (729, 146),
+    ("sort", 4): (6561, 1296), ("iter", 1): (4320, 849), ("iter", 3): (4320, 894),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("family", "k", "size", "test"),
-    [
-        ("as", 2, 3240, 639),
-        ("as", 3, 58320, 11595),
-        ("mul", 3, 243, 40),
-        ("mul", 4, 729, 135),
-        ("mul", 5, 2187, 430),
-        ("mul", 6, 6561, 1381),
-        ("mix", 2, 4410, 890),
-        ("mix", 3, 92610, 18610),
-        ("add2", 2, 1600, 312),
-        ("seq", 1, 810, 159),
-        ("seq", 2, 810, 194),
-        ("inv", 2, 3240, 635),
-        ("swap", 2, 500, 93),
-        ("swap", 3, 5000, 990),
-        ("sort", 2, 81, 16),
-        ("sort", 3, 729, 146),
-        ("sort", 4, 6561, 1296),
-        ("iter", 1, 4320, 849),
-        ("iter", 3, 4320, 894),
-    ],
-)
-def test_prompt_spaces(family: str, k: int, size: int, test: int) -> None:
-    listed = list(arithmetic.prompts(family, k))
-    assert len(listed) == len(set(listed)) == arithmetic.space(family, k) == size
-    assert sum(map(arithmetic.is_test, listed)) == test
-    assert len(arithmetic.held_out(family, k, test, seed=0)) == test
+def test_prompt_spaces() -> None:
+    for (family, k), (size, test) in SPACES.items():
+        listed = list(arithmetic.prompts(family, k))
+        assert len(listed) == len(set(listed)) == arithmetic.space(family, k) == size, (family, k)
+        assert sum(map(arithmetic.is_test, listed)) == test, (family, k)
+        assert len(arithmetic.held_out(family, k, test, seed=0)) == test
 
 
-@pytest.mark.parametrize(("family", "k"), [cell for cell in LISTED if arithmetic.space(*cell) < 10_000])
-def test_no_constant_answer_pays(family: str, k: int) -> None:
+def test_no_constant_answer_pays() -> None:
     """Zero absorbing under free multiplication would give a constant answer half of the problems."""
-    counts: dict[str, int] = {}
-    for prompt in arithmetic.prompts(family, k):
-        answer = arithmetic.read(prompt, family, k).answer
-        counts[answer] = counts.get(answer, 0) + 1
-    assert set(counts) <= set(arithmetic.family(family, k).answers(k))
-    limit = {"add2": 0.03, "swap": 0.205, "sort": 0.03, "iter": 0.172}.get(family, 0.115)
-    assert max(counts.values()) / sum(counts.values()) <= limit
+    for family, k in (cell for cell in LISTED if arithmetic.space(*cell) < 10_000):
+        counts = Counter(arithmetic.read(prompt, family, k).answer for prompt in arithmetic.prompts(family, k))
+        assert set(counts) <= set(arithmetic.family(family, k).answers(k))
+        limit = {"add2": 0.03, "swap": 0.205, "sort": 0.03, "iter": 0.172}.get(family, 0.115)
+        assert max(counts.values()) / sum(counts.values()) <= limit, (family, k)
 
 
-@pytest.mark.parametrize("ladder", LADDERS)
-def test_training_never_draws_a_held_out_prompt_of_any_family(ladder: str) -> None:
-    seen = {problem.prompt for problem in arithmetic.training_prompts(ladder, 20_000, seed=1)}
+def test_training_never_draws_a_held_out_prompt_of_any_family() -> None:
     held = {prompt for cell in LISTED for prompt in arithmetic.prompts(*cell) if arithmetic.is_test(prompt)}
     assert len(held) > 30_000
-    assert not seen & held
-    assert not any(arithmetic.is_test(prompt) for prompt in seen)
+    for ladder in LADDERS:
+        seen = {problem.prompt for problem in arithmetic.training_prompts(ladder, 20_000, seed=1)}
+        assert not seen & held, ladder
+        assert not any(arithmetic.is_test(prompt) for prompt in seen), ladder
 
 
-@pytest.mark.parametrize(("family", "k", "n"), [("mul", 3, 40), ("seq", 2, 150), ("mix", 6, 30), ("as", 4, 400)])
-def test_held_out_problems_are_test_different_and_repeatable(family: str, k: int, n: int) -> None:
-    problems = arithmetic.held_out(family, k, n, seed=7)
-    texts = [problem.prompt for problem in problems]
-    assert len(set(texts)) == n
-    assert all(arithmetic.is_test(text) for text in texts)
-    assert problems == arithmetic.held_out(family, k, n, seed=7)
-    assert set(texts) != {p.prompt for p in arithmetic.held_out(family, k, n, seed=8)} or n == 40
+def test_held_out_problems_are_test_different_and_repeatable() -> None:
+    for family, k, n in (("mul", 3, 40), ("seq", 2, 150), ("mix", 6, 30), ("as", 4, 400)):
+        problems = arithmetic.held_out(family, k, n, seed=7)
+        texts = [problem.prompt for problem in problems]
+        assert len(set(texts)) == n
+        assert all(arithmetic.is_test(text) for text in texts)
+        assert problems == arithmetic.held_out(family, k, n, seed=7)
+        assert set(texts) != {p.prompt for p in arithmetic.held_out(family, k, n, seed=8)} or n == 40
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: arithmetic.held_out("mul", 3, 41, seed=0), r"n: mul k=3 has 40 held-out problems, asked for 41"),
-        (lambda: arithmetic.held_out("as", 4, 200_000, seed=0), r"n: as k=4 has 1049760 prompts, asked for 200000"),
-        (lambda: arithmetic.family("mull", 3), r"family: unknown value 'mull'.*nearest: mul"),
-        (lambda: arithmetic.family("add2", 3), r"k: family add2 has no difficulty 3; allowed: 2"),
-        (lambda: arithmetic.family("as", 0), r"k: family as has no difficulty 0; allowed: 1 and more"),
-        (lambda: arithmetic.training_prompts("quik", 1, 0), r"ladder: unknown value 'quik'.*nearest: quick"),
-        (lambda: arithmetic.solution(drawn("as", 2)[0], "work"), r"style: unknown value 'work'.*nearest: worked"),
-        (lambda: arithmetic.solution(drawn("as", 2)[0], noise=0.1), r"noise: needs `rng`"),
-    ],
-)
-def test_errors_name_what_is_wrong(call: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        call()  # type: ignore[operator]
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: arithmetic.held_out("mul", 3, 41, seed=0), r"n: mul k=3 has 40 held-out problems, asked for 41"),
+    (lambda: arithmetic.held_out("as", 4, 200_000, seed=0), r"n: as k=4 has 1049760 prompts, asked for 200000"),
+    (lambda: arithmetic.family("mull", 3), r"family: unknown value 'mull'.*nearest: mul"),
+    (lambda: arithmetic.family("add2", 3), r"k: family add2 has no difficulty 3; allowed: 2"),
+    (lambda: arithmetic.family("as", 0), r"k: family as has no difficulty 0; allowed: 1 and more"),
+    (lambda: arithmetic.training_prompts("quik", 1, 0), r"ladder: unknown value 'quik'.*nearest: quick"),
+    (lambda: arithmetic.solution(drawn("as", 2)[0], "work"), r"style: unknown value 'work'.*nearest: worked"),
+    (lambda: arithmetic.solution(drawn("as", 2)[0], noise=0.1), r"noise: needs `rng`"),
+]
 
 
-@pytest.mark.parametrize("ladder", LADDERS)
-def test_a_longer_prompt_list_begins_with_the_shorter(ladder: str) -> None:
-    assert arithmetic.training_prompts(ladder, 50, seed=3) == arithmetic.training_prompts(ladder, 80, seed=3)[:50]
-    assert arithmetic.training_prompts(ladder, 50, seed=3) != arithmetic.training_prompts(ladder, 50, seed=4)
+def test_errors_name_what_is_wrong() -> None:
+    for call, message in WRONG:
+        with pytest.raises(ConfigError, match=message):
+            call()
 
 
-@pytest.mark.parametrize("ladder", LADDERS)
-def test_cells_of_a_ladder_are_equally_likely(ladder: str) -> None:
-    problems = arithmetic.training_prompts(ladder, 9000, seed=0)
-    for cell in set(LADDERS[ladder]):
-        share = LADDERS[ladder].count(cell) / len(LADDERS[ladder])
-        found = sum((p.family, p.k) == cell for p in problems) / len(problems)
-        assert abs(found - share) < 5 * (share * (1 - share) / len(problems)) ** 0.5
+def test_a_longer_prompt_list_begins_with_the_shorter() -> None:
+    for ladder in LADDERS:
+        short = arithmetic.training_prompts(ladder, 50, seed=3)
+        assert short == arithmetic.training_prompts(ladder, 80, seed=3)[:50]
+        assert short != arithmetic.training_prompts(ladder, 50, seed=4)
+
+
+def test_cells_of_a_ladder_are_equally_likely() -> None:
+    for ladder, cells in LADDERS.items():
+        problems = arithmetic.training_prompts(ladder, 9000, seed=0)
+        for cell in set(cells):
+            share = cells.count(cell) / len(cells)
+            found = sum((p.family, p.k) == cell for p in problems) / len(problems)
+            assert abs(found - share) < 5 * (share * (1 - share) / len(problems)) ** 0.5, (ladder, cell)
 
 
 def test_slips_are_carried_and_as_frequent_as_asked() -> None:
@@ -223,9 +202,8 @@ def test_slips_are_carried_and_as_frequent_as_asked() -> None:
     assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_no_noise_means_right_whatever_the_generator(style: str) -> None:
-    for problem in drawn("mix", 3):
+def test_no_noise_means_right_whatever_the_generator() -> None:
+    for style, problem in itertools.product(STYLES, drawn("mix", 3)):
         assert arithmetic.solution(problem, style, 0.0, random.Random(1)) == arithmetic.solution(problem, style)
 
 
@@ -236,41 +214,41 @@ def test_a_direct_slip_is_a_random_answer_of_the_family() -> None:
     assert len(answers) > 60
 
 
-@pytest.mark.parametrize(("family", "k"), LISTED)
-def test_the_answers_of_a_family_are_those_that_its_problems_have(family: str, k: int) -> None:
+def test_the_answers_of_a_family_are_those_that_its_problems_have() -> None:
     """None is missing, which a slip could then never be, and none is impossible: complete for every difficulty."""
-    possible = set(arithmetic.family(family, k).answers(k))
-    found: set[str] = set()
-    for prompt in arithmetic.prompts(family, k):
-        if found == possible:
-            break
-        found.add(recompute(prompt, family))
-    assert found == possible
+    for family, k in LISTED:
+        possible = set(arithmetic.family(family, k).answers(k))
+        found: set[str] = set()
+        for prompt in arithmetic.prompts(family, k):
+            if found == possible:
+                break
+            found.add(recompute(prompt, family))
+        assert found == possible, (family, k)
 
 
-@pytest.mark.parametrize(("family", "k", "wrong"), [("swap", 4, 0.8), ("iter", 3, 5 / 6), ("sort", 4, None)])
-def test_slips_of_other_families_are_possible_results(family: str, k: int, wrong: float | None) -> None:
-    rng = random.Random(6)
-    slips = steps = 0
-    for problem in drawn(family, k, 2000):
-        *lines, box = arithmetic.solution(problem, "worked", 0.3, rng).split(";")
-        written = [line.split("=") for line in lines]
-        before = problem.prompt[1] if family == "swap" else ""
-        for left, result in written:
-            if family == "swap":
-                assert result in "12345"
-                slips += result != recompute(f"w{before}:{left}?", "swap")
-            elif family == "iter":
-                assert result in "123456"
-                slips += result != problem.prompt[int(left)]
-            else:  # the digit stands somewhere in what was written before
-                assert before in {result[:at] + result[at + 1 :] for at in range(len(result)) if result[at] == left}
-            before = result
-            steps += 1
-        assert box == arithmetic.box(written[-1][1])
-    if wrong is not None:
-        expected = 0.3 * wrong
-        assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
+def test_slips_of_other_families_are_possible_results() -> None:
+    for family, k, wrong in (("swap", 4, 0.8), ("iter", 3, 5 / 6), ("sort", 4, None)):
+        rng = random.Random(6)
+        slips = steps = 0
+        for problem in drawn(family, k, 2000):
+            *lines, box = arithmetic.solution(problem, "worked", 0.3, rng).split(";")
+            written = [line.split("=") for line in lines]
+            before = problem.prompt[1] if family == "swap" else ""
+            for left, result in written:
+                if family == "swap":
+                    assert result in "12345"
+                    slips += result != recompute(f"w{before}:{left}?", "swap")
+                elif family == "iter":
+                    assert result in "123456"
+                    slips += result != problem.prompt[int(left)]
+                else:  # the digit stands somewhere in what was written before
+                    assert before in {result[:at] + result[at + 1 :] for at in range(len(result)) if result[at] == left}
+                before = result
+                steps += 1
+            assert box == arithmetic.box(written[-1][1])
+        if wrong is not None:
+            expected = 0.3 * wrong
+            assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
 
 
 def test_rl_prompts_leave_out_the_untaught_families_only() -> None:

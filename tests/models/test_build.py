@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ from models.tokenizer import fresh
 from records.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 from tests.records.test_digests import flip
 
+CLASSES = ("llama", "mistral", "qwen2", "qwen3")
 ANY = (0.0, 100.0)
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
          "num_key_value_heads": 1, "head_dim": 16}  # fmt: skip
@@ -85,22 +85,22 @@ def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None
     assert not list(folder.parent.glob(".*.building"))
 
 
-@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3"])
-def test_a_base_is_measured_on_the_tokens_that_generate_gives(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
+def test_a_base_is_measured_on_the_tokens_that_generate_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     problems = measure._problems("wide", 24, "prompts") * 2
-    own = measure.sample(model, tokenizer.tokenizer(), problems, tokens=12, seed="draws")
-    monkeypatch.setattr(measure.sampling, "unsupported", lambda *_: "for a test")
-    stock = measure.sample(model, tokenizer.tokenizer(), problems, tokens=12, seed="draws")
-    assert [x.tolist() for x in own] == [x.tolist() for x in stock]
+    for model_type in CLASSES:
+        model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
+        own = measure.sample(model, tokenizer.tokenizer(), problems, tokens=12, seed="draws")
+        with monkeypatch.context() as patch:
+            patch.setattr(measure.sampling, "unsupported", lambda *_: "for a test")
+            stock = measure.sample(model, tokenizer.tokenizer(), problems, tokens=12, seed="draws")
+        assert [x.tolist() for x in own] == [x.tolist() for x in stock], model_type
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, BaseRecord], tmp_path: Path, threads: int) -> None:
+def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
     import torch
 
     torch.manual_seed(999)  # whatever the caller's random state
-    again = builder.build(small(), tmp_path / "again", threads=threads)
+    again = builder.build(small(), tmp_path / "again", threads=2)
     assert again.sha256 == built[1].sha256
     assert again.figures == built[1].figures
 
@@ -112,11 +112,6 @@ def test_another_seed_continues_the_same_clean_model_otherwise(
     other = builder.build(small(seed=2), built[0].with_name("other"))
     assert other.clean_sha256 == built[1].clean_sha256
     assert other.sha256[cache.WEIGHTS] != built[1].sha256[cache.WEIGHTS]
-
-
-def test_clean_models_of_two_numbers_differ(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
-    other = builder.build_clean(replace(small().start, number=1), tmp_path / "other")
-    assert other.sha256[cache.WEIGHTS] != built[1].clean_sha256
 
 
 def test_an_interrupted_build_leaves_the_clean_model_and_no_half_base(
@@ -135,48 +130,61 @@ def test_an_interrupted_build_leaves_the_clean_model_and_no_half_base(
     assert record.sha256 == built[1].sha256
 
 
-def test_what_a_killed_build_left_is_replaced(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+def _copy_clean(built: tuple[Path, BaseRecord], folder: Path) -> Path:
+    """`folder` / base, with the clean model beside it: only phase 2 is left to train."""
+    shutil.copytree(clean_beside(built[0]), clean_beside(folder / "base"))
+    return folder / "base"
+
+
+def test_what_a_killed_build_or_a_workflow_left_is_replaced(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+    """A killed build leaves its workplace. Snakemake makes an empty folder, and removes a record before a job."""
+    out = _copy_clean(built, tmp_path)
     left = tmp_path / ".base.building"
-    (left / "ready").mkdir(parents=True)
-    (left / builder.MADE).write_text("{}")
-    (left / "ready" / cache.WEIGHTS).write_bytes(b"half")
-    assert builder.build(small(), tmp_path / "base").sha256 == built[1].sha256
+    left.mkdir()
+    (left / builder.RECIPE).write_text("{}")
+    (left / cache.WEIGHTS).write_bytes(b"half")
+    out.mkdir()
+    assert builder.build(small(), out).sha256 == built[1].sha256
     assert not left.exists()
+    (out / cache.RECORD).unlink()
+    (out / cache.WEIGHTS).write_bytes(b"stale")
+    assert builder.build(small(), out).sha256 == built[1].sha256
 
 
 def _interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
-def theirs(out: Path) -> Path:
-    """A folder with the name of an unfinished build, but of somebody else."""
-    mine = out.with_name(f".{out.name}.building") / "ready" / "mine.txt"
-    mine.parent.mkdir(parents=True)
-    return mine
+def test_nothing_of_somebody_else_is_removed(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+    def named_like_ours(out: Path) -> Path:
+        out.with_name(".base.building").mkdir()
+        return out.with_name(".base.building") / "mine.txt"
 
+    def linked(out: Path) -> Path:
+        elsewhere = out.with_name("elsewhere")
+        elsewhere.mkdir()
+        (elsewhere / builder.RECIPE).write_text("{}")
+        out.with_name(".base.building").symlink_to("elsewhere")
+        return elsewhere / "mine.txt"
 
-def theirs_linked(out: Path) -> Path:
-    mine = theirs(out)
-    (mine.parents[1] / builder.MADE).write_text("{}")
-    mine.parents[1].rename(out.with_name("elsewhere"))
-    out.with_name(f".{out.name}.building").symlink_to("elsewhere")
-    return mine
+    def in_a_base(out: Path) -> Path:
+        shutil.copytree(built[0], out)
+        (out / cache.RECORD).unlink()  # as Snakemake does
+        return out / "mine.txt"
 
+    def in_the_folder(out: Path) -> Path:
+        out.mkdir()
+        return out / "thesis.tex"
 
-def theirs_in_a_base(out: Path) -> Path:
-    """Snakemake has removed the declared output; a job finds the rest, and a file that no build writes."""
-    builder.build(small(), out)
-    (out / "base.json").unlink()
-    return out / "mine.txt"
-
-
-@pytest.mark.parametrize("place", [theirs, theirs_linked, theirs_in_a_base])
-def test_nothing_of_somebody_else_is_removed(place: Callable[[Path], Path], tmp_path: Path) -> None:
-    mine = place(tmp_path / "base")
-    mine.write_text("mine")
-    with pytest.raises(ConfigError, match="move it away"):
-        builder.build(small(), tmp_path / "base")
-    assert mine.read_text() == "mine"
+    for place in (named_like_ours, linked, in_a_base, in_the_folder):
+        folder = tmp_path / place.__name__
+        folder.mkdir()
+        out = _copy_clean(built, folder)
+        mine = place(out)
+        mine.write_text("mine")
+        with pytest.raises(ConfigError, match=r"move it away|remove it"):
+            builder.build(small(), out)
+        assert mine.read_text() == "mine", place.__name__
 
 
 def test_a_finished_base_is_left_alone(built: tuple[Path, BaseRecord], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,41 +197,20 @@ def test_a_finished_base_is_left_alone(built: tuple[Path, BaseRecord], monkeypat
         builder.build_clean(replace(small().start, number=1), clean_beside(built[0]))
 
 
-def test_an_empty_folder_made_by_the_workflow_is_filled(tmp_path: Path) -> None:
-    (tmp_path / "base").mkdir()
-    builder.build(small(), tmp_path / "base")
-    assert cache.finished(tmp_path / "base")
-
-
-def test_a_base_whose_record_a_workflow_removed_is_built_again(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
-    folder = tmp_path / "base"
-    shutil.copytree(built[0], folder)
-    (folder / cache.RECORD).unlink()
-    (folder / cache.WEIGHTS).write_bytes(b"stale")
-    assert builder.build(small(), folder).sha256 == built[1].sha256
-
-
-def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match=r"is not empty and holds no base\.json"):
-        builder.build(small(), tmp_path)
-    assert (tmp_path / "thesis.tex").read_text() == "years"
-
-
-@pytest.mark.parametrize("damage", ["a bit flipped", "missing"])
-def test_damage_of_any_file_is_found_and_named(built: tuple[Path, BaseRecord], tmp_path: Path, damage: str) -> None:
+def test_damage_of_any_file_is_found_and_named(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
     folder = tmp_path / "base"
     shutil.copytree(built[0], folder)
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     assert {"base.json", "SHA256SUMS", "config.json", "generation_config.json", "tokenizer.json"} < set(names)
     for name in sorted(set(names) - {"base.json"}):  # without base.json it is a base that is not finished
         content = (folder / name).read_bytes()
-        (folder / name).unlink() if damage == "missing" else flip(folder / name, 0.4)
-        if (name, damage) != ("SHA256SUMS", "missing"):  # base.json has the same hashes
-            with pytest.raises((CorruptInputError, MissingInputError)) as caught:
-                cache.record(folder)
-            assert str(folder / name) in str(caught.value)
-        (folder / name).write_bytes(content)
+        for missing in (False, True):
+            (folder / name).unlink() if missing else flip(folder / name, 0.4)
+            if (name, missing) != ("SHA256SUMS", True):  # base.json has the same hashes
+                with pytest.raises((CorruptInputError, MissingInputError)) as caught:
+                    cache.record(folder)
+                assert str(folder / name) in str(caught.value)
+            (folder / name).write_bytes(content)
     assert cache.record(folder) == built[1]
 
 
@@ -237,13 +224,13 @@ def test_missing_the_gate_names_accuracy_and_gate(tmp_path: Path) -> None:
         builder.build(small(cooled_gate=0.85, attempts=2), tmp_path / "base")
 
 
-@pytest.mark.parametrize("name", ["accuracy", "entropy", "mixed_groups", "direct_share", "length", "unfinished"])
-def test_a_figure_outside_its_aim_is_named(name: str) -> None:
-    aims = replace(small().aims, **{name: (0.2, 0.3)})
+def test_a_figure_outside_its_aim_is_named() -> None:
     figures = dict.fromkeys(Aims.model_fields, 0.5)
-    with pytest.raises(builder.RefusedError, match=rf"{name} 0.500 of the finished base lies outside its aim 0.2-0.3"):
-        builder.check_aims(small(aims=aims), figures)
-    builder.check_aims(small(aims=aims), {**figures, name: 0.25})
+    for name in Aims.model_fields:
+        aims = replace(small().aims, **{name: (0.2, 0.3)})
+        with pytest.raises(builder.RefusedError, match=rf"{name} 0.500 of the finished base lies outside its aim 0.2-"):
+            builder.check_aims(small(aims=aims), figures)
+        builder.check_aims(small(aims=aims), {**figures, name: 0.25})
 
 
 def test_a_base_outside_its_aims_is_followed_by_the_next_stream(
@@ -254,22 +241,19 @@ def test_a_base_outside_its_aims_is_followed_by_the_next_stream(
     with pytest.raises(
         ConfigError, match=r"recipe standard, ladder quick, seed 1: attempt 3 of 3: length .* aim 99\.0"
     ):
-        builder.build(small(aims=before), tmp_path / "base")
+        builder.build(small(aims=before), _copy_clean(built, tmp_path))
 
     def refuse_first(recipe: Recipe, figures: dict[str, float]) -> None:
         seen.append(figures)
         if len(seen) == 1:
             raise builder.RefusedError("length 1.0 of the finished base lies outside its aim 2-3")
 
-    made = []
-    for name in ("one", "two"):
-        seen: list[dict[str, float]] = []
-        monkeypatch.setattr(builder, "check_aims", refuse_first)
-        made.append(builder.build(small(), tmp_path / name))
-    assert made[0].sha256 == made[1].sha256
-    assert (made[0].attempt, made[0].refused) == (1, ("length 1.0 of the finished base lies outside its aim 2-3",))
-    assert made[0].sha256[cache.WEIGHTS] != built[1].sha256[cache.WEIGHTS]
-    assert made[0].clean_sha256 == built[1].clean_sha256
+    seen: list[dict[str, float]] = []
+    monkeypatch.setattr(builder, "check_aims", refuse_first)
+    made = builder.build(small(), tmp_path / "base")
+    assert (made.attempt, made.refused) == (1, ("length 1.0 of the finished base lies outside its aim 2-3",))
+    assert made.sha256[cache.WEIGHTS] != built[1].sha256[cache.WEIGHTS]
+    assert made.clean_sha256 == built[1].clean_sha256
 
 
 def test_a_clean_model_that_misses_its_gate_is_followed_by_another_initialisation(
@@ -289,7 +273,10 @@ def test_a_clean_model_that_misses_its_gate_is_followed_by_another_initialisatio
 
 
 def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
-    with builder._workplace(tmp_path / "base"), pytest.raises(BusyError, match="another process is building this base"):
+    with (
+        builder._workplace(tmp_path / "base", small()),
+        pytest.raises(BusyError, match="another process is building this base"),
+    ):
         builder.build(small(), tmp_path / "base")
 
 
@@ -304,13 +291,13 @@ def test_the_hash_follows_recipe_and_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert cache.hash_of(small()) != first
 
 
-@pytest.mark.parametrize("ladder", ["quick", "wide"])
-def test_base_training_reads_no_held_out_prompt(ladder: str) -> None:
-    noisy = replace(recipe("tiny_qwen2", ladder, 1).noisy, batch=4000)
-    pairs = clean_pairs(random.Random(1), ladder, 4000) + noisy_pairs(random.Random(2), ladder, noisy)
-    for prompt, _ in pairs:
-        assert prompt.startswith(arithmetic.BOS)
-        assert not arithmetic.is_test(prompt.removeprefix(arithmetic.BOS))
+def test_base_training_reads_no_held_out_prompt() -> None:
+    for ladder in ("quick", "wide"):
+        noisy = replace(recipe("tiny_qwen2", ladder, 1).noisy, batch=4000)
+        pairs = clean_pairs(random.Random(1), ladder, 4000) + noisy_pairs(random.Random(2), ladder, noisy)
+        for prompt, _ in pairs:
+            assert prompt.startswith(arithmetic.BOS)
+            assert not arithmetic.is_test(prompt.removeprefix(arithmetic.BOS)), (ladder, prompt)
 
 
 def test_targets_are_the_answer_and_its_end_shifted_by_one() -> None:
@@ -325,27 +312,27 @@ def test_targets_are_the_answer_and_its_end_shifted_by_one() -> None:
         assert ids_BT[row][first + 1 :][: int(seen.sum()) - 1].tolist() == target_BT[row][seen].tolist()[:-1]
 
 
-@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
-def test_a_step_learns_from_the_answer_only(model_type: str) -> None:
+def test_a_step_learns_from_the_answer_only() -> None:
     """The loss is the mean over the token losses of each sequence alone: padding and neighbours do not leak in."""
     import torch
 
     letters = tokenizer.tokenizer()
-    model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
     pairs = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
-    losses = []
-    for pair in pairs:
-        ids_BT, target_BT = tensors([pair], letters)
-        logits_BTV = model(input_ids=ids_BT).logits
-        losses.append(
-            torch.nn.functional.cross_entropy(logits_BTV[0], target_BT[0], reduction="none", ignore_index=IGNORED)
-        )
-    count = sum(int((tensors([pair], letters)[1] != IGNORED).sum()) for pair in pairs)
-    expected = torch.cat(losses).sum().item() / count
-    for threads in (1, 2):
-        with gradients(model, letters, threads=threads) as add:
-            model.zero_grad()
-            assert add(pairs) == pytest.approx(expected, rel=1e-5)
+    for model_type in CLASSES:
+        model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
+        losses = []
+        for pair in pairs:
+            ids_BT, target_BT = tensors([pair], letters)
+            logits_TV = model(input_ids=ids_BT).logits[0]
+            losses.append(
+                torch.nn.functional.cross_entropy(logits_TV, target_BT[0], reduction="none", ignore_index=IGNORED)
+            )
+        count = sum(int((tensors([pair], letters)[1] != IGNORED).sum()) for pair in pairs)
+        expected = torch.cat(losses).sum().item() / count
+        for threads in (1, 2):
+            with gradients(model, letters, threads=threads) as add:
+                model.zero_grad()
+                assert add(pairs) == pytest.approx(expected, rel=1e-5), (model_type, threads)
 
 
 def test_parts_hold_all_pairs_and_about_the_same_work() -> None:
@@ -358,16 +345,13 @@ def test_parts_hold_all_pairs_and_about_the_same_work() -> None:
     assert short + long < 0.9 * tensors(pairs, letters)[0].numel()
 
 
-@pytest.mark.parametrize(
-    ("response", "right"),
-    [("1+1=2;\\boxed{2}", True), ("\\boxed{2}", True), ("\\boxed{12}", False), ("2", False), ("\\boxed{2", False)],
-)
-def test_what_counts_as_correct(response: str, right: bool) -> None:
-    assert correct(response, "2") is right
+def test_what_counts_as_correct() -> None:
+    found = {text: correct(text, "2") for text in ("1+1=2;\\boxed{2}", "\\boxed{2}", "\\boxed{12}", "2", "\\boxed{2")}
+    assert list(found.values()) == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize("module", ["models.build", "models.prompts", "models.recipe", "models.registry"])
-def test_commands_start_without_torch(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
+def test_commands_start_without_torch() -> None:
+    modules = "models.build, models.prompts, models.recipe, models.registry"
+    code = f"import sys, {modules}; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

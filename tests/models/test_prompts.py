@@ -1,42 +1,211 @@
-"""The training prompts as a file: what RL reads."""
+"""A data set's problems as training prompts: distinct, a fixed choice, read as evaluation reads its problems."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from transformers import AutoTokenizer
 
 from evals import arithmetic
-from models.prompts import arithmetic_rows
-from records.files import read_jsonl
-from records.provenance import ROOT
+from evals.generation import prompts as evaluation
+from models import prompts, tokenizer, training_data
+from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from records.files import read_json, read_jsonl
+from records.provenance import ROOT, sha256_file
+from tests.models.hub_server import COMMIT, environment, hub
+
+KEY = "dapo_math_17k"
+SOURCE = training_data.source(KEY)
+PROBLEMS = {f"How many corners have ${n}$ triangles that share none?": str(3 * n) for n in range(1, 41)}
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def row(problem: str, answer: str, **changes: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": training_data.DAPO_BEFORE + problem + training_data.DAPO_AFTER}
+    return {
+        "data_source": "math_dapo", "prompt": [message], "ability": "MATH",
+        "reward_model": {"ground_truth": answer, "style": "rule"}, "extra_info": {"index": "1"},
+    } | changes  # fmt: skip
+
+
+def parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each problem three times, one of them spaced otherwise, and one problem with two answers."""
+    rows = [row(problem, answer) for problem, answer in PROBLEMS.items()] * 2
+    rows += [row(problem.replace(" ", "  ") + "\n", answer) for problem, answer in PROBLEMS.items()]
+    return parquet(tmp_path_factory.mktemp("data") / "set.parquet", [*rows, row("Torn?", "1"), row("Torn?", "2")])
+
+
+@pytest.fixture(scope="module")
+def data(file: Path) -> Path:
+    out = file.with_name("problems.jsonl")
+    training_data.write(KEY, out, file=file)
+    return out
+
+
+def test_problems_are_distinct_and_contradictions_left_out_and_counted(data: Path, file: Path) -> None:
+    assert {row["problem"]: row["answer"] for row in read_jsonl(data)} == PROBLEMS
+    record = read_json(data.with_suffix(".json"))
+    assert (record["rows"], record["distinct"], record["contradictory"]) == (122, 40, 1)
+    assert (record["sha256"], record["commit"]) == (sha256_file(file), None)
+
+
+def test_the_choice_depends_on_seed_and_text_alone() -> None:
+    chosen = prompts.choose(PROBLEMS, 12, 0, "here")
+    backwards = dict(reversed(PROBLEMS.items()))
+    assert prompts.choose(backwards, 12, 0, "here") == chosen
+    assert prompts.choose(PROBLEMS, 20, 0, "here")[:12] == chosen
+    assert set(prompts.choose(PROBLEMS, 12, 1, "here")) != set(chosen)
+    with pytest.raises(ConfigError, match=r"here: 40 distinct problems; prompts\.count is 41"):
+        prompts.choose(PROBLEMS, 41, 0, "here")
+
+
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+
+
+def model_folder(path: Path, template: str | None) -> Path:
+    """What making prompts needs of a model: its tokenizer."""
+    path.mkdir()
+    tokenizer.save(path)
+    found = AutoTokenizer.from_pretrained(path)
+    found.chat_template = template
+    found.save_pretrained(path)
+    return path
+
+
+def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path) -> None:
+    for number, template in enumerate((TEMPLATE, None)):
+        model, out = model_folder(tmp_path / f"model{number}", template), tmp_path / "prompts.jsonl"
+        prompts.main(
+            ["--source", KEY, "--data", str(data), "--model", str(model), "--max-tokens", "400", "--count", "7",
+             "--seed", "3", "--out", str(out)]
+        )  # fmt: skip
+        reader = AutoTokenizer.from_pretrained(model)
+        for found, problem in zip(read_jsonl(out), prompts.choose(PROBLEMS, 7, 3, "here"), strict=True):
+            asked = evaluation.build(reader, "system", "auto", problem, 400)
+            assert (found["prompt"], found["answer"], found["cut"]) == (asked.text, PROBLEMS[problem], 0)
+            assert evaluation.INSTRUCTION in found["prompt"]
+            assert ("[assistant]" in found["prompt"]) == (template is not None)
+            assert "Answer:" not in found["prompt"], "the data set's own instruction is replaced"
+
+
+def test_a_long_problem_is_cut_on_the_left_and_counted(tmp_path: Path) -> None:
+    reader = AutoTokenizer.from_pretrained(model_folder(tmp_path / "model", None))
+    long = "Begin. " + "x" * 300 + " end?"
+    (made,) = prompts.hub_rows({long: "1"}, [long], reader, 50)
+    assert made["cut"] > 200
+    assert "Begin" not in str(made["prompt"])
+
+
+BAD = {
+    "other instructions": (
+        [row("Why?", "1", prompt=[{"role": "user", "content": "Why?"}])],
+        "row 1: prompt: not within",
+    ),
+    "two messages": ([row("Why?", "1", prompt=[{"role": "user", "content": "a"}] * 2)], "row 1: must have one message"),
+    "no answer": ([row("Why?", "1"), row("How?", " ")], "row 2: answer: is empty"),
+    "no problem": ([row(" ", "1")], "row 1: problem: is empty"),
+    "no rows": ([row("Why?", "1")][:0], "holds no rows"),
+    "other columns": ([{"question": "Why?"}], "not a readable parquet file|row 1: must have one message"),
+}
+
+
+def test_a_bad_file_is_named_with_its_row(tmp_path: Path) -> None:
+    file, out = tmp_path / "set.parquet", tmp_path / "out.jsonl"
+    schema = pyarrow.Table.from_pylist([row("Why?", "1")]).schema
+    for rows, message in BAD.values():
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=None if rows else schema), file)
+        with pytest.raises(CorruptInputError, match=message) as caught:
+            training_data.write(KEY, out, file=file)
+        assert "\n" not in str(caught.value)
+    file.write_bytes(b"not parquet")
+    with pytest.raises(CorruptInputError, match="not a readable parquet file"):
+        training_data.write(KEY, out, file=file)
+    with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+, prompts\.sha256 says 0+"):
+        training_data.write(KEY, out, file=file, sha256="0" * 64)
+    file.unlink()
+    with pytest.raises(MissingInputError, match="data of dapo_math_17k is missing"):
+        training_data.write(KEY, out, file=file)
+    assert list(tmp_path.iterdir()) == []
+
+
+SOLUTIONS = {
+    r"so it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}",
+    r"first $\boxed{3}$, then $\boxed{\{4\}}$": r"\{4\}",
+    r"is \fbox{7}": "7",
+    r"the sum is $\boxed 2$.": "2",
+    r"the sum is $\boxed -12,$ as said": "-12",
+    "nothing is boxed": None,
+}
+
+
+def test_the_answer_of_math_is_the_last_box_and_few_rows_may_lack_one(tmp_path: Path) -> None:
+    for solution, answer in SOLUTIONS.items():
+        assert training_data.read_math({"problem": " Why? ", "solution": solution}) == ("Why?", answer)
+    out = tmp_path / "out.jsonl"
+    for without in (2, 1):
+        rows = [{"problem": f"What is ${n}$?", "solution": rf"It is $\boxed{{{n}}}$."} for n in range(199 - without)]
+        rows += [{"problem": f"Why ${n}$?", "solution": "Nobody knows."} for n in range(without)]
+        file = parquet(tmp_path / "set.parquet", rows)
+        if without == 2:
+            with pytest.raises(CorruptInputError, match=r"no answer can be read from 2 of 199 rows"):
+                training_data.write("math_train", out, file=file)
+    record = training_data.write("math_train", out, file=file)
+    assert (record["rows"], record["distinct"], record["without_answer"]) == (199, 198, 1)
+    assert {row["problem"]: row["answer"] for row in read_jsonl(out)}["What is $7$?"] == "7"
+
+
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "models.prompts", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-m", *words], cwd=ROOT, env=os.environ | variables,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with hub({f"datasets/{SOURCE.dataset}": {SOURCE.path: file.read_bytes()}}) as (address, _):
+        words = ("models.training_data", "--source", KEY, "--out", str(out))
+        done = command(*words, **environment(address, tmp_path / "home"))
+        assert done.returncode == 0, done.stderr
+        offline = command(*words, **environment(address, tmp_path / "home") | {"HF_HUB_OFFLINE": "1"})
+    assert (offline.returncode, offline.stderr.count("\n")) == (2, 1), offline.stderr
+    record = read_json(out.with_suffix(".json"))
+    assert (record["commit"], record["sha256"]) == (COMMIT, sha256_file(file))
+    assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == list(PROBLEMS.values())
+
+
+def test_options_that_do_not_go_together_are_named() -> None:
+    common = ["--count", "1", "--out", "x"]
+    for words, message in (
+        (["--source", "dapo"], "--source dapo needs --data"),
+        (["--source", KEY, "--ladder", "quick"], "does not take --ladder"),
+        ([], "--source arithmetic needs --ladder"),
+        (["--ladder", "quick", "--model", "m"], "does not take --model"),
+        (["--ladder", "quik"], "nearest: quick"),
+    ):
+        with pytest.raises(BenchError, match=message):
+            prompts.main([*common, *words])
 
 
 def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: Path) -> None:
     out = tmp_path / "prompts.jsonl"
-    done = command("--ladder", "quick", "--count", "60", "--seed", "4", "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    prompts.main(["--ladder", "quick", "--count", "60", "--seed", "4", "--out", str(out)])
     written = read_jsonl(out)
-    assert written == arithmetic_rows("quick", 60, 4)
     for row, problem in zip(written, arithmetic.training_prompts("quick", 60, 4), strict=True):
-        assert row["prompt"] == arithmetic.prompt_string(problem.prompt)
-        assert row["answer"] == problem.answer
+        assert (row["prompt"], row["answer"]) == (arithmetic.prompt_string(problem.prompt), problem.answer)
         assert (row["family"], row["k"]) == (problem.family, problem.k)
         assert not arithmetic.is_test(problem.prompt)
-
-
-def test_errors_are_one_line(tmp_path: Path) -> None:
-    done = command("--ladder", "quik", "--count", "5", "--out", str(tmp_path / "x"))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "nearest: quick" in done.stderr
-    assert (
-        "--count: must be a whole number"
-        in command("--ladder", "quick", "--count", "0", "--out", str(tmp_path / "x")).stderr
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -44,47 +43,31 @@ def test_seeds_differ_between_tiny_models() -> None:
     assert len(set(own)) == len(own) == len(TINY) - 1
 
 
-def test_unknown_model_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"config/models: model: unknown value 'tiny_lama'.*nearest: tiny_llama"):
-        registry.model("tiny_lama")
+WRONG = {  # (a piece of GOOD, what stands in its place) -> the error
+    ("starts: 2", "starts: 0"): r"mine.yaml: made_here\.starts: ",
+    ("seed: 1", "seed: one"): r"mine.yaml: made_here\.seed: must be a whole number, got 'one'",
+    ("recipe: standard", "recipi: standard"): r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe",
+    ("qwen2,", "qwen,"): r"mine.yaml: made_here\.architecture\.model_type: unknown value 'qwen'.*nearest: qwen",
+    (", head_dim: 16", ""): r"mine.yaml: made_here\.architecture\.head_dim: is missing",
+    ("  seed: 1\n", ""): r"mine.yaml: made_here: seed: is missing; only a model that continues",
+    ("  seed: 1", "  seed: 1\n  continues: tiny_qwen2"): r"made_here: seed: is that of tiny_qwen2, whose",
+    ("value_heads: 2", "value_heads: 3"): r"num_key_value_heads: 3 does not divide 4 heads",
+    ("title: mine", "title: mine\nhub: a/b"): r"mine.yaml: exactly one of made_here and hub",
+    ("title: mine", ""): r"mine.yaml: title: is missing",
+    ("seed: 1", "seed: ["): r"mine.yaml: not valid YAML",
+    (GOOD, "title: a\nstands_for: b\nhub: c/d\n"): "revision: is missing; write null",
+}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            "starts: 2",
-            "starts: 0",
-            r"mine.yaml: made_here\.starts: .*greater than or equal to 1|mine.yaml: made_here\.starts: ",
-        ),
-        ("seed: 1", "seed: one", r"mine.yaml: made_here\.seed: must be a whole number, got 'one'"),
-        ("recipe: standard", "recipi: standard", r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe"),
-        ("qwen2,", "qwen,", r"mine.yaml: made_here\.architecture\.model_type: unknown value 'qwen'.*nearest: qwen"),
-        (", head_dim: 16", "", r"mine.yaml: made_here\.architecture\.head_dim: is missing"),
-        ("  seed: 1\n", "", r"mine.yaml: made_here: seed: is missing; only a model that continues"),
-        (
-            "  seed: 1",
-            "  seed: 1\n  continues: tiny_qwen2",
-            r"mine.yaml: made_here: seed: is that of tiny_qwen2, whose",
-        ),
-        ("value_heads: 2", "value_heads: 3", r"num_key_value_heads: 3 does not divide 4 heads"),
-        ("title: mine", "title: mine\nhub: a/b", r"mine.yaml: exactly one of made_here and hub"),
-        ("title: mine", "", r"mine.yaml: title: is missing"),
-        ("seed: 1", "seed: [", r"mine.yaml: not valid YAML"),
-    ],
-)
-def test_a_wrong_file_is_named_with_its_key(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in GOOD
-    (tmp_path / "mine.yaml").write_text(GOOD.replace(old, new))
-    with pytest.raises(BenchError, match=message) as caught:
-        registry.model("mine", tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_hub_entry_says_what_it_does_not_know(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("title: a\nstands_for: b\nhub: c/d\n")
-    with pytest.raises(ConfigError, match="revision: is missing; write null"):
-        registry.model("mine", tmp_path)
+def test_a_wrong_file_is_named_with_its_key(tmp_path: Path) -> None:
+    for number, ((old, new), message) in enumerate(WRONG.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert old in GOOD
+        (folder / "mine.yaml").write_text(GOOD.replace(old, new))
+        with pytest.raises(BenchError, match=message) as caught:
+            registry.model("mine", folder)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_model_of_ones_own_stands_for_nothing(tmp_path: Path) -> None:
@@ -92,61 +75,49 @@ def test_a_model_of_ones_own_stands_for_nothing(tmp_path: Path) -> None:
     assert registry.model("mine", tmp_path).stands_for is None
 
 
-@pytest.mark.parametrize(
-    ("model", "ladder", "seed", "message"),
-    [
-        ("qwen2.5_7b", "quick", 1, "made_here: missing; qwen2.5_7b comes from the hub"),
-        ("tiny_qwen2", "quik", 1, "ladder: unknown value 'quik'.*nearest: quick"),
-        ("tiny_qwen2", "quick", -1, "seed: -1 is not a whole number from 0 on"),
-    ],
-)
-def test_recipe_errors(model: str, ladder: str, seed: int, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        recipe.recipe(model, ladder, seed)
-
-
-@pytest.mark.parametrize("seeds", [range(40), range(17, 24), [2, 3, 5, 7, 11, 13], [10**6, 10**9, 2**31, 2**63]])
-@pytest.mark.parametrize("model", TINY)
-def test_each_seed_has_a_base_of_its_own_from_few_clean_models(model: str, seeds: Sequence[int]) -> None:
-    """Whatever numbers are chosen. As many consecutive ones as there are clean models share none."""
-    made = [recipe.recipe(model, "wide", seed) for seed in seeds]
-    assert len({recipe.hash_of(one) for one in made}) == len(made)
-    made_here = registry.model(model).made_here
-    assert made_here is not None
-    starts = made_here.starts or 4  # the distilled model's are tiny_qwen2's
-    clean = [recipe.name_of_clean(one.start) for one in made]
-    assert len(set(clean)) <= starts
-    if isinstance(seeds, range):
-        assert all(len(set(clean[at : at + starts])) == starts for at in range(len(seeds) - starts))
-    assert {one.start.number for one in made} <= set(range(starts))
-    for one in made:  # the number of a clean model, as a seed, names the same one, whatever model continues it
-        assert recipe.recipe(model, "wide", one.start.number).start == one.start
-        assert recipe.recipe(one.start.model, "wide", one.seed).start == one.start
-
-
-@pytest.mark.parametrize("continues", ["tiny_qwen2_distilled", "qwen2.5_7b"])
-def test_only_clean_models_of_its_own_are_continued(continues: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = registry.Model(title="mine", made_here=registry.MadeHere(recipe="standard", continues=continues))
+def test_recipe_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     known = registry.model
-    monkeypatch.setattr(registry, "model", lambda key: mine if key == "mine" else known(key))
-    with pytest.raises(ConfigError, match=rf"made_here.continues: {continues} has no clean models of its own"):
-        recipe.recipe("mine", "wide", 1)
+    for continues in ("tiny_qwen2_distilled", "qwen2.5_7b"):
+        mine = registry.Model(title="mine", made_here=registry.MadeHere(recipe="standard", continues=continues))
+        with monkeypatch.context() as patch:
+            patch.setattr(registry, "model", lambda key, mine=mine: mine if key == "mine" else known(key))
+            with pytest.raises(ConfigError, match=rf"continues: {continues} has no clean models of its own"):
+                recipe.recipe("mine", "wide", 1)
+    for asked, message in (
+        (("tiny_lama", "quick", 1), r"config/models: model: unknown value 'tiny_lama'.*nearest: tiny_llama"),
+        (("qwen2.5_7b", "quick", 1), "made_here: missing; qwen2.5_7b comes from the hub"),
+        (("tiny_qwen2", "quik", 1), "ladder: unknown value 'quik'.*nearest: quick"),
+        (("tiny_qwen2", "quick", -1), "seed: -1 is not a whole number from 0 on"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            recipe.recipe(*asked)
 
 
-def test_a_distilled_base_continues_the_clean_model_of_the_other_models_seed() -> None:
+def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:
+    """Whatever numbers are chosen. As many consecutive ones as there are clean models share none."""
+    for model in TINY:
+        made_here = registry.model(model).made_here
+        assert made_here is not None
+        starts = made_here.starts or 4  # the distilled model's are tiny_qwen2's
+        for seeds in (range(17, 24), [2, 3, 5, 7, 11, 13], [10**6, 10**9, 2**31, 2**63]):
+            made = [recipe.recipe(model, "wide", seed) for seed in seeds]
+            assert len({recipe.hash_of(one) for one in made}) == len(made)
+            clean = [recipe.name_of_clean(one.start) for one in made]
+            assert len(set(clean)) <= starts
+            if isinstance(seeds, range):
+                assert all(len(set(clean[at : at + starts])) == starts for at in range(len(seeds) - starts))
+            for one in made:  # the number of a clean model, as a seed, names the same one, whatever model continues it
+                assert one.start.number in range(starts)
+                assert recipe.recipe(model, "wide", one.start.number).start == one.start
+                assert recipe.recipe(one.start.model, "wide", one.seed).start == one.start
     distilled, plain = (recipe.recipe(model, "wide", 3) for model in ("tiny_qwen2_distilled", "tiny_qwen2"))
     assert distilled.start == plain.start
     assert recipe.hash_of(distilled) != recipe.hash_of(plain)
-
-
-def test_the_quick_ladder_has_one_clean_model() -> None:
     assert len({recipe.name_of_clean(recipe.recipe("tiny_qwen2", "quick", seed).start) for seed in range(5)}) == 1
 
 
-@pytest.mark.parametrize("model", TINY)
-@pytest.mark.parametrize("ladder", ["quick", "wide"])
-def test_recipes_are_consistent(model: str, ladder: str) -> None:
-    made = recipe.recipe(model, ladder, 1)
-    assert sum(share for _, share in made.noisy.styles) == pytest.approx(1.0)
-    assert made.start.clean.warmup < made.start.clean.limit
-    assert all(low < high for _, (low, high) in made.aims)
+def test_recipes_are_consistent() -> None:
+    for made in (recipe.recipe(model, ladder, 1) for model in TINY for ladder in ("quick", "wide")):
+        assert sum(share for _, share in made.noisy.styles) == pytest.approx(1.0)
+        assert made.start.clean.warmup < made.start.clean.limit
+        assert all(low < high for _, (low, high) in made.aims)

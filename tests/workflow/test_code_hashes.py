@@ -48,7 +48,9 @@ MEASURED = {"benchmarks", "generate", "grade", "recipe", "prompts", *RUNS}  # de
 # What is appended to a file; an edit may also be a pair: old text, new text.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
 METHOD = own_methods.METHOD.format(code="LOW = 0.2")
-BENCHMARK = (ROOT / "evals/tasks/amc.py").read_text().replace('key="amc"', 'key="mine"')
+BENCHMARK = (
+    "from dataclasses import replace\n\nfrom evals.tasks.paper import AMC\n\nBENCHMARK = replace(AMC, key='mine')\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def before(hashes: Callable[[], dict[str, str]]) -> dict[str, str]:
         ("evals/reward.py", CODE, RUNS, set()),
         ("evals/grading/normalise.py", CODE, {"grade"}, set()),
         ("evals/stats/intervals.py", CODE, set(), {"score", "table"}),
-        ("evals/tasks/amc.py", CODE, {"benchmarks", "generate", "grade"}, {"matrix", "score"}),
+        ("evals/tasks/paper.py", CODE, {"benchmarks", "generate", "grade"}, {"matrix", "score"}),
         ("records/errors.py", CODE, set(), set()),
         ("models/batches.py", CODE, {"recipe"}, set()),
         ("report/tables.yaml", COMMENT, set(), {"table", "report"}),

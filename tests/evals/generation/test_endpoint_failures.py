@@ -145,18 +145,29 @@ FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the serv
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
 def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
-    server: Server, quick_data: Path, tmp_path: Path, case: str
+    server: Server, quick_data: Path, tmp_path: Path
 ) -> None:
     """20 of 64 come, then nothing does. The next call may have other limits: they decide no response."""
-    failure, said, times = FAILURES[case]
+    other = tmp_path / "other"
+    rows = drawn(server, quick_data, other, SAMPLED, limit=16)
+    assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 16
+    for case, (failure, said, times) in FAILURES.items():
+        out = tmp_path / case
+        server.asked = []
+        _fail_after_20(server, quick_data, out, failure, said, times)
+        assert (out / f"{SAMPLED}.parquet").read_bytes() == (other / f"{SAMPLED}.parquet").read_bytes(), case
+
+
+def _fail_after_20(
+    server: Server, data: Path, out: Path, failure: Callable[..., Answer], said: str, times: int
+) -> None:
     server.answer = lambda body, number: server.echo(body, number) if number < 20 else failure(body, number)
     with pytest.raises(MissingInputError) as caught:
-        drawn(server, quick_data, tmp_path / "out", SAMPLED, limit=16, more={"max_retries": 3})
+        drawn(server, data, out, SAMPLED, limit=16, more={"max_retries": 3})
     line = str(caught.value)
     assert line.startswith(f"{server.url}/chat/completions: 44 of 64 responses are missing (")
-    assert line.endswith(f"20 are kept in {journals(tmp_path)[0]}; run the same command to go on")
+    assert line.endswith(f"20 are kept in {journals(out)[0]}; run the same command to go on")
     assert said in line
     assert line.isprintable()
     assert KEY not in line
@@ -166,15 +177,10 @@ def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
     kept = server.asked[:20]
 
     server.answer, server.asked = server.echo, []
-    rows = drawn(server, quick_data, tmp_path / "out", SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
+    drawn(server, data, out, SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
     assert len(server.asked) == 44
     assert all(body not in server.asked for body in kept)
-    assert journals(tmp_path) == []
-    assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 16
-    assert rows == drawn(server, quick_data, tmp_path / "other", SAMPLED, limit=16)
-    assert (tmp_path / "out" / f"{SAMPLED}.parquet").read_bytes() == (
-        tmp_path / "other" / f"{SAMPLED}.parquet"
-    ).read_bytes()
+    assert journals(out) == []
 
 
 def test_one_prompt_that_always_fails_costs_no_other_response(server: Server, quick_data: Path, tmp_path: Path) -> None:
@@ -226,38 +232,18 @@ def test_requests_in_flight_are_always_as_many_as_may_be(server: Server, quick_d
     assert len(server.asked) == total
 
 
-def test_responses_of_all_items_and_samples_overlap(server: Server, quick_data: Path, tmp_path: Path) -> None:
-    """4 items x 32 samples of .25 s, 64 in flight: mean in flight over the whole, 4 where each sample is a round."""
-    spans = []
-
-    def answer(body: dict[str, Any], number: int) -> Answer:
-        began = time.monotonic()
-        time.sleep(0.25)
-        spans.append((began, time.monotonic()))
-        return server.echo(body, number)
-
-    server.answer = answer
-    drawn(server, quick_data, tmp_path, few(SAMPLED, 32), limit=4, batch_size=64)
-    busy = sum(end - began for began, end in spans)
-    assert busy / (max(end for _, end in spans) - min(began for began, _ in spans)) > 8
-
-
-EMPTY = {"null": None, "empty": "", "white": " \n"}
-
-
-@pytest.mark.parametrize("content", EMPTY.values(), ids=EMPTY)
 def test_more_than_5_percent_empty_is_an_error(
-    server: Server, quick_data: Path, tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """6 of 100, and before the others are paid for; 5 are counted and shown."""
-    few_empty = [completion(content)] * 5
+    few_empty = [completion(content) for content in (None, "", " \n", None, "")]
     server.answer = lambda body, number: few_empty[number] if number < 5 else server.echo(body, number)
     assert sum(not row.response.strip() for row in drawn(server, quick_data, tmp_path / "5")) == 5
     assert f"{GREEDY}: 5 of 100 responses are empty" in capsys.readouterr().err
     assert json.loads((tmp_path / "5/samples.json").read_text())["benchmarks"][GREEDY]["empty"] == 5
 
     server.asked = []
-    server.answer = lambda body, number: completion(content if number < 10 else "text")
+    server.answer = lambda body, number: completion(None if number < 10 else "text")
     with pytest.raises(MissingInputError, match="6 responses are empty, more than 5%") as caught:
         drawn(server, quick_data, tmp_path / "6", batch_size=1)
     assert str(caught.value).endswith("run the same command to go on; else set --empty-limit to 1")
@@ -286,31 +272,31 @@ def damaged(how: str, data: bytes) -> bytes:
     }[how]
 
 
-@pytest.mark.parametrize(
-    ("how", "missing", "named"),
-    [
-        ("whole", 0, []), ("half a line", 0, []), ("only half a line", 20, []), ("a bit", 1, [2]), ("a hash", 1, [2]),
-        ("two lines joined", 2, [2]), ("another plan's", 1, [2]), ("bytes", 1, [1]), ("empty", 20, []),
-    ],
-)  # fmt: skip
+DAMAGES: dict[str, tuple[int, list[int]]] = {  # how -> responses that are missing, lines that are named
+    "whole": (0, []), "half a line": (0, []), "only half a line": (20, []), "a bit": (1, [2]), "a hash": (1, [2]),
+    "two lines joined": (2, [2]), "another plan's": (1, [2]), "bytes": (1, [1]), "empty": (20, []),
+}  # fmt: skip
+
+
 def test_damage_of_the_journal_is_named_and_repaired(
-    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, missing: int,
-    named: list[int],
-) -> None:  # fmt: skip
-    server.answer = lambda body, number: server.echo(body, number) if number < 20 else (500, {}, b"")
-    with pytest.raises(MissingInputError, match="20 are kept"):
-        drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
-    (path,) = journals(tmp_path)
-    path.write_bytes(damaged(how, path.read_bytes()))
-    capsys.readouterr()
-    with pytest.raises(MissingInputError, match=f"{20 - missing} are kept"):
-        drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("requested again: ")]
-    assert lines == [f"requested again: {path}: line {number}: differs from its sha256" for number in named]
-    server.answer, server.asked = server.echo, []
-    assert len(drawn(server, quick_data, tmp_path, limit=30)) == 30
-    assert "requested again" not in capsys.readouterr().err, "repaired"
-    assert len(server.asked) == 10 + missing
+    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for how, (missing, named) in DAMAGES.items():
+        out, server.asked = tmp_path / how, []
+        server.answer = lambda body, number: server.echo(body, number) if number < 20 else (500, {}, b"")
+        with pytest.raises(MissingInputError, match="20 are kept"):
+            drawn(server, quick_data, out, limit=30, more={"max_retries": 1})
+        (path,) = journals(out)
+        path.write_bytes(damaged(how, path.read_bytes()))
+        capsys.readouterr()
+        with pytest.raises(MissingInputError, match=f"{20 - missing} are kept"):
+            drawn(server, quick_data, out, limit=30, more={"max_retries": 1})
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("requested again: ")]
+        assert lines == [f"requested again: {path}: line {number}: differs from its sha256" for number in named]
+        server.answer, server.asked = server.echo, []
+        assert len(drawn(server, quick_data, out, limit=30)) == 30
+        assert "requested again" not in capsys.readouterr().err, "repaired"
+        assert len(server.asked) == 10 + missing, how
 
 
 def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: Path, tmp_path: Path) -> None:
@@ -362,9 +348,41 @@ def test_a_kill_loses_only_what_is_in_flight(server: Server, quick_data: Path, t
     hold.set()
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+SECRET = "plantedU5z4"
+WITH_SECRET = (
+    f"http://someone:{SECRET}@127.0.0.1:9/v1",
+    f"http://{SECRET}@127.0.0.1:9/v1",
+    f"someone:{SECRET}@127.0.0.1:9/v1",
+    f"http://127.0.0.1:9/v1?api_key={SECRET}",
+    f"http://127.0.0.1:9/v1#{SECRET}",
+    f"http://someone:{SECRET}@[::1/v1",
+    f"http://someone:{SECRET}@127.0.0.1:nine/v1",
+)
+
+
+def refused(match: str, endpoint: str = "http://127.0.0.1:9/v1", **more: Any) -> str:
+    """The error for an endpoint or further arguments of the engine; it holds no secret."""
+    with pytest.raises(ConfigError, match=match) as caught:
+        engine("openai", Settings(NAME, 1, endpoint=endpoint, chat=True, more=more))
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_secret_in_the_wrong_place_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for endpoint in WITH_SECRET:
+        refused(r"^generate: --endpoint: .*OPENAI_API_KEY$", endpoint)
+    for name in ("header", "auth_token", "api_key"):  # they are recorded
+        refused(rf"--engine: {name}: .*OPENAI_API_KEY$", **{name: SECRET})
+    for end in ("\n", "\r\nX: 1", "\u0142"):  # no header can hold these
+        monkeypatch.setenv("OPENAI_API_KEY", SECRET + end)
+        refused("OPENAI_API_KEY: holds")
+
+
+def test_what_is_no_address_or_argument_is_named() -> None:
+    for endpoint in ("localhost:8000/v1", "http:///v1", "http://[::1/v1", "http://h:nine/v1", "ftp://h"):
+        assert repr(endpoint) in refused("not an address like", endpoint)
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"foo": 1}, "foo: unknown key; allowed: max_retries, think_end_token, timeout, verify_certificate"),
         ({"max_retrys": 20}, "nearest: max_retries"),
         ({"batch_size": 2}, "batch_size: unknown key; allowed: "),
@@ -372,22 +390,16 @@ def test_a_kill_loses_only_what_is_in_flight(server: Server, quick_data: Path, t
         ({"max_retries": 0}, "max_retries: "),
         ({"timeout": "soon"}, "timeout: "),
         ({"verify_certificate": 3}, "verify_certificate: "),
-    ],
-    ids=str,
-)
-def test_a_wrong_argument_of_the_engine_is_one_line(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=r"^generate: --engine: ") as caught:
-        engine("openai", Settings(NAME, 1, endpoint="http://127.0.0.1:9/v1", chat=True, more=more))
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]
+    for more, said in cases:
+        assert said in refused("^generate: --engine: ", **more)
 
 
-@pytest.mark.parametrize(("more", "nearest"), [({"device": "cpu"}, "."), ({"foo": 1}, "."), ({"dtyp": "x"}, "dtype")])
-def test_a_wrong_argument_of_hf_is_one_line(tiny: Path, more: dict[str, Any], nearest: str) -> None:
+def test_a_wrong_argument_of_hf_is_one_line(tiny: Path) -> None:
     """An own one, and one that neither lm-eval nor transformers takes; what transformers takes goes through."""
-    with pytest.raises(
-        ConfigError, match=f"^generate: --engine: unknown value '{next(iter(more))}'; allowed: "
-    ) as caught:
-        engine("hf", Settings(str(tiny), 1, device="cpu", more=more)).lm(64)
-    assert "\n" not in str(caught.value)
+    for name in ("device", "foo", "dtyp"):
+        settings = Settings(str(tiny), 1, device="cpu", more={name: "x"})
+        with pytest.raises(ConfigError, match=f"^generate: --engine: unknown value '{name}'; allowed: ") as caught:
+            engine("hf", settings).lm(64)
+        assert "\n" not in str(caught.value)
     engine("hf", Settings(str(tiny), 1, device="cpu", more={"attn_implementation": "eager"})).lm(64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -17,9 +18,9 @@ import pytest
 from evals import benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, HubFile, RepositoryFile, Row
 from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from tests.models.hub_server import COMMIT, environment, hub
 
 ROWS = [{"question": f"What is ${n}+{n}$?", "gold": 2 * n} for n in range(40)]
-COMMIT = "0" * 40
 
 
 def read(row: Row) -> Row:
@@ -84,28 +85,25 @@ def test_a_download_is_written_with_ids(served: Pages, tmp_path: Path) -> None:
     assert data.load(BENCHMARK, tmp_path)[3].item_id == data.item_id("What is $3+3$?")
 
 
-@pytest.mark.parametrize(
-    ("page", "kind", "said"),
-    [
-        ((404, b"", None), MissingInputError, "HTTP Error 404"),
-        ((200, lines(ROWS)[:-30], len(lines(ROWS))), MissingInputError, "connection broke after"),
-        ((200, lines(ROWS[:-1]), None), CorruptInputError, "39 items, doubles has 40"),
-        ((200, lines([*ROWS[:-1], {"question": "What else?", "gold": 1}]), None), CorruptInputError, "content sha256"),
-        ((200, lines([*ROWS[:-1], {"prompt": "renamed"}]), None), CorruptInputError, "row 40 is neither"),
-        ((200, b"<html>", None), CorruptInputError, "not valid JSON"),
-        ((200, b"", None), CorruptInputError, "no rows"),
-    ],
-    ids=["404", "broken off", "too few", "other content", "other fields", "not JSON", "empty"],
+BAD_PAGES = (
+    ((404, b"", None), MissingInputError, "HTTP Error 404"),
+    ((200, lines(ROWS)[:-30], len(lines(ROWS))), MissingInputError, "connection broke after"),
+    ((200, lines(ROWS[:-1]), None), CorruptInputError, "39 items, doubles has 40"),
+    ((200, lines([*ROWS[:-1], {"question": "What else?", "gold": 1}]), None), CorruptInputError, "content sha256"),
+    ((200, lines([*ROWS[:-1], {"prompt": "renamed"}]), None), CorruptInputError, "row 40 is neither"),
+    ((200, b"<html>", None), CorruptInputError, "not valid JSON"),
+    ((200, b"", None), CorruptInputError, "no rows"),
 )
-def test_a_bad_download_writes_nothing_and_says_what_to_do(
-    served: Pages, tmp_path: Path, page: tuple[int, bytes, int | None], kind: type[BenchError], said: str
-) -> None:
-    served[PATH] = page
-    with pytest.raises(kind, match=said) as caught:
-        fetch.fetch(BENCHMARK, tmp_path)
-    assert "--from FILE" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_download_writes_nothing_and_says_what_to_do(served: Pages, tmp_path: Path) -> None:
+    for page, kind, said in BAD_PAGES:
+        served[PATH] = page
+        with pytest.raises(kind, match=said) as caught:
+            fetch.fetch(BENCHMARK, tmp_path)
+        assert "--from FILE" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_source_is_tried_when_the_first_is_gone(served: Pages, tmp_path: Path) -> None:
@@ -115,17 +113,13 @@ def test_the_next_source_is_tried_when_the_first_is_gone(served: Pages, tmp_path
     assert len(data.load(BENCHMARK, tmp_path)) == 40
 
 
-def test_nothing_is_asked_of_the_network_when_the_file_is_right(served: Pages, tmp_path: Path) -> None:
+def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: Pages, tmp_path: Path) -> None:
     served[PATH] = (200, lines(ROWS), None)
     path = fetch.fetch(BENCHMARK, tmp_path)
-    served.clear()
+    page = served.pop(PATH)
     before = path.stat().st_mtime_ns
     assert fetch.fetch(BENCHMARK, tmp_path).stat().st_mtime_ns == before
-
-
-def test_a_damaged_file_is_replaced(served: Pages, tmp_path: Path) -> None:
-    served[PATH] = (200, lines(ROWS), None)
-    path = fetch.fetch(BENCHMARK, tmp_path)
+    served[PATH] = page
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
     with pytest.raises(CorruptInputError):
@@ -133,38 +127,36 @@ def test_a_damaged_file_is_replaced(served: Pages, tmp_path: Path) -> None:
     assert fetch.fetch(BENCHMARK, tmp_path).read_bytes() == whole
 
 
-@pytest.mark.parametrize("name", ["doubles.jsonl", "doubles_set.jsonl", "someone/sets/folder/doubles set.jsonl"])
-@pytest.mark.parametrize("form", ["upstream", "plain"])
-def test_a_mirror_needs_no_network(tmp_path: Path, name: str, form: str) -> None:
-    file = tmp_path / "mirror" / name
-    file.parent.mkdir(parents=True)
-    file.write_bytes(lines(ROWS if form == "upstream" else [dict(read(row)) for row in ROWS]))
-    fetch.fetch(BENCHMARK, tmp_path / "a", mirror=tmp_path / "mirror")
-    fetch.fetch(BENCHMARK, tmp_path / "b", file=file)
-    assert (tmp_path / "a/doubles.jsonl").read_bytes() == (tmp_path / "b/doubles.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("way", ["mirror", "file"])
-def test_a_local_copy_is_trusted_no_more_than_a_download(tmp_path: Path, way: str) -> None:
-    file = tmp_path / "mirror/doubles.jsonl"
-    file.parent.mkdir()
-    file.write_bytes(lines([*ROWS[:-1], {"question": "What else?", "gold": 1}]))
-    given = {"mirror": file.parent} if way == "mirror" else {"file": file}
-    with pytest.raises(CorruptInputError, match="content sha256"):
-        fetch.fetch(BENCHMARK, tmp_path / "out", **given)
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_empty_mirror_says_where_it_looked(tmp_path: Path) -> None:
+def test_a_mirror_needs_no_network(tmp_path: Path) -> None:
+    forms = lines(ROWS), lines([dict(read(row)) for row in ROWS])
+    names = "doubles.jsonl", "doubles_set.jsonl", "someone/sets/folder/doubles set.jsonl"
+    for number, (name, content) in enumerate(itertools.product(names, forms)):
+        folder = tmp_path / str(number)
+        file = folder / "mirror" / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(content)
+        fetch.fetch(BENCHMARK, folder / "a", mirror=folder / "mirror")
+        fetch.fetch(BENCHMARK, folder / "b", file=file)
+        assert (folder / "a/doubles.jsonl").read_bytes() == (folder / "b/doubles.jsonl").read_bytes()
     with pytest.raises(MissingInputError, match=r"looked for: .*doubles\.jsonl, .*doubles_set\.jsonl"):
         fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path)
 
 
-@pytest.mark.parametrize("template", ["http://x/{branch}", "ftp://x/{path}"])
-def test_a_wrong_address_template_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, template: str) -> None:
-    monkeypatch.setenv("TEPO_REPOSITORY_FILE", template)
-    with pytest.raises((ConfigError, MissingInputError), match="TEPO_REPOSITORY_FILE"):
-        fetch.fetch(BENCHMARK, tmp_path)
+def test_a_local_copy_is_trusted_no_more_than_a_download(tmp_path: Path) -> None:
+    file = tmp_path / "mirror/doubles.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(lines([*ROWS[:-1], {"question": "What else?", "gold": 1}]))
+    for given in ({"mirror": file.parent}, {"file": file}):
+        with pytest.raises(CorruptInputError, match="content sha256"):
+            fetch.fetch(BENCHMARK, tmp_path / "out", **given)  # type: ignore[arg-type]
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_address_template_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for template in ("http://x/{branch}", "ftp://x/{path}"):
+        monkeypatch.setenv("TEPO_REPOSITORY_FILE", template)
+        with pytest.raises((ConfigError, MissingInputError), match="TEPO_REPOSITORY_FILE"):
+            fetch.fetch(BENCHMARK, tmp_path)
 
 
 HUB = """
@@ -177,44 +169,12 @@ with download(HubFile("someone/set", "test.jsonl", dict), "") as path:
 """
 
 
-class HubHandler(BaseHTTPRequestHandler):
-    """The part of the hub's protocol that fetching one file needs."""
-
-    body = lines(ROWS)
-
-    def _head(self) -> None:
-        known = self.path.startswith("/datasets/someone/set/resolve/main/test.jsonl")
-        self.send_response(200 if known else 404)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", '"1234"')
-        self.send_header("Content-Length", str(len(self.body) if known else 0))
-        self.end_headers()
-
-    do_HEAD = _head  # noqa: N815 - the name http.server calls
-
-    def do_GET(self) -> None:
-        self._head()
-        self.wfile.write(self.body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
 def test_the_hub_client_brings_a_file(tmp_path: Path) -> None:
     """In a process of its own: huggingface_hub reads its address once, at import."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    environment = os.environ | {
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
-        "HF_HOME": str(tmp_path / "cache"),
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-        "no_proxy": "127.0.0.1",
-    }
-    command = [sys.executable, "-c", HUB, str(tmp_path / "got")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    server.shutdown()
-    server.server_close()
+    with hub({"datasets/someone/set": {"test.jsonl": lines(ROWS)}}) as (address, _):
+        given = os.environ | environment(address, tmp_path / "cache")
+        command = [sys.executable, "-c", HUB, str(tmp_path / "got")]
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "got").read_bytes() == lines(ROWS)
 
@@ -232,34 +192,23 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\n" not in str(caught.value)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "evals.fetch", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words, said in (
+        ("--benchmarks amie24 --data x", "nearest: aime24"),
+        ("--benchmarks amc", "--data: missing; say where"),
+        ("--benchmarks amc math500 --data x --from f", "one file is one benchmark"),
+        ("--benchmarks amc --data x --from nowhere.jsonl", "nowhere.jsonl: data of amc is missing"),
+    ):
+        monkeypatch.setattr("sys.argv", ["fetch", *words.split()])
+        with pytest.raises(BenchError, match=said) as caught:
+            fetch.main()
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--benchmarks", "amie24", "--data", "x"], "nearest: aime24"),
-        (["--benchmarks", "amc"], "--data: missing; say where"),
-        (["--benchmarks", "amc", "math500", "--data", "x", "--from", "f"], "one file is one benchmark"),
-        (["--benchmarks", "amc", "--data", "x", "--from", "nowhere.jsonl"], "nowhere.jsonl: data of amc is missing"),
-    ],
-)
-def test_a_users_mistake_is_one_line_and_exit_code_2(arguments: list[str], said: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_explaining_names_every_set_its_licence_and_source_and_writes_nothing(tmp_path: Path) -> None:
-    done = run("--benchmarks", "all", "--explain", "--data", str(tmp_path / "data"))
-    assert done.returncode == 0
+def test_explaining_names_every_set_its_licence_and_source(tmp_path: Path) -> None:
+    text = fetch.explain(benchmark.select(["all"]), tmp_path / "data")
     for key in benchmark.PAPER:
         found = benchmark.benchmark(key)
-        line = next(line for line in done.stdout.splitlines() if line.startswith(key))
+        line = next(line for line in text.splitlines() if line.startswith(key))
         assert found.licence in line
         assert found.revision[:8] in line
-    assert not (tmp_path / "data").exists()

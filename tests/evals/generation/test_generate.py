@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +40,17 @@ def rows(out: Path, key: str) -> list[Response]:
     return read_responses(out / f"{key}.parquet")
 
 
-@pytest.mark.parametrize("key", QUICK)
-def test_one_row_per_response_in_order(drawn: Path, quick_data: Path, key: str) -> None:
-    benchmark = few(key)
-    expected = [
-        (item.item_id, s) for item in data.load(benchmark, quick_data) for s in range(benchmark.decoding.samples)
-    ]
-    assert [(row.item_id, row.sample) for row in rows(drawn, key)] == expected
-
-
-@pytest.mark.parametrize("key", QUICK)
-def test_prompts_are_the_arithmetic_ones(drawn: Path, quick_data: Path, key: str) -> None:
-    problems = {item.item_id: item.problem for item in data.load(few(key), quick_data)}
-    for row in rows(drawn, key):
-        assert row.prompt == f"<bos>{problems[row.item_id]}"
-        assert row.prompt_sha256 == store.prompt_sha256(row.prompt)
+def test_one_row_per_response_in_order_with_the_arithmetic_prompt(drawn: Path, quick_data: Path) -> None:
+    for key in QUICK:
+        benchmark = few(key)
+        asked = [
+            (item.item_id, sample, f"<bos>{item.problem}")
+            for item in data.load(benchmark, quick_data)
+            for sample in range(benchmark.decoding.samples)
+        ]
+        found = rows(drawn, key)
+        assert [(row.item_id, row.sample, row.prompt) for row in found] == asked
+        assert all(row.prompt_sha256 == store.prompt_sha256(row.prompt) for row in found)
 
 
 def test_the_record_is_true(drawn: Path) -> None:
@@ -125,19 +120,11 @@ def test_stop_reasons_are_the_models_not_the_texts(drawn: Path) -> None:
     assert all((row.stop == "length") == (row.tokens == 64) for row in own)
 
 
-def test_the_same_seed_draws_the_same_file(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    run(tiny, quick_data, tmp_path)
-    for key in QUICK:
-        assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
-
-
 def test_a_benchmark_does_not_depend_on_those_before_it(
     drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
 ) -> None:
-    run(tiny, quick_data, tmp_path, (SAMPLED,))
-    run(tiny, quick_data, tmp_path / "other", (GREEDY, SAMPLED))
-    for out in (tmp_path, tmp_path / "other"):
-        assert (out / f"{SAMPLED}.parquet").read_bytes() == (drawn / f"{SAMPLED}.parquet").read_bytes()
+    run(tiny, quick_data, tmp_path, (GREEDY, SAMPLED))
+    assert (tmp_path / f"{SAMPLED}.parquet").read_bytes() == (drawn / f"{SAMPLED}.parquet").read_bytes()
 
 
 def test_another_seed_draws_other_samples_and_the_same_greedy(
@@ -156,16 +143,12 @@ def finished(drawn: Path, tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def count_draws(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    drawn: Counter[str] = Counter()
-    real = draw.draw
+class DrawnError(Exception):
+    """Raised in place of a draw."""
 
-    def counted(engine: Any, plan: Any, *given: Any) -> Any:
-        drawn[plan.benchmark.key] += 1
-        return real(engine, plan, *given)
 
-    monkeypatch.setattr(draw, "draw", counted)
-    return drawn
+def no_draw(_: Any, plan: Any, *given: Any) -> Any:
+    raise DrawnError(plan.benchmark.key)
 
 
 def test_what_is_finished_is_neither_drawn_nor_loaded(
@@ -187,70 +170,55 @@ def test_what_is_finished_is_neither_drawn_nor_loaded(
 def test_an_interrupted_run_goes_on_with_the_next_benchmark(
     tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = draw.draw
+    real, drawn = draw.draw, []
 
     def killed(engine: Any, plan: Any, *given: Any) -> Any:
-        if plan.benchmark.key == GREEDY:
+        drawn.append(plan.benchmark.key)
+        if drawn == [SAMPLED, GREEDY]:
             raise KeyboardInterrupt
         return real(engine, plan, *given)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(draw, "draw", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(tiny, quick_data, tmp_path)
+    monkeypatch.setattr(draw, "draw", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny, quick_data, tmp_path)
     assert not (tmp_path / "samples.json").exists()
-    drawn = count_draws(monkeypatch)
     run(tiny, quick_data, tmp_path)
-    assert drawn == {GREEDY: 1}
+    assert drawn == [SAMPLED, GREEDY, GREEDY]
 
 
-@pytest.mark.parametrize("damage", ["parquet cut", "record gone", "parquet gone"])
 def test_a_damaged_store_is_drawn_again(
-    finished: Path, drawn: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    finished: Path, drawn: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slot = next((finished / ".work").glob(f"{GREEDY}-*"))
     stored = slot / "samples.parquet"
-    if damage == "parquet cut":
-        content = stored.read_bytes()
-        stored.unlink()
-        stored.write_bytes(content[:-9])
-    else:
-        (stored if damage == "parquet gone" else slot / generate.DONE).unlink()
-    counted = count_draws(monkeypatch)
+    for path, content in ((stored, stored.read_bytes()[:-9]), (slot / generate.DONE, None), (stored, None)):
+        before = path.read_bytes()
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with monkeypatch.context() as patch:
+            patch.setattr(draw, "draw", no_draw)
+            with pytest.raises(DrawnError, match=GREEDY):
+                run(tiny, quick_data, finished)
+        path.unlink(missing_ok=True)
+        path.write_bytes(before)
+    stored.unlink()
     run(tiny, quick_data, finished)
-    assert counted == {GREEDY: 1}
     assert (finished / f"{GREEDY}.parquet").read_bytes() == (drawn / f"{GREEDY}.parquet").read_bytes()
 
 
-def other_weights(tiny: Path, tmp_path: Path) -> dict[str, Any]:
-    return {"model": save_tiny(tmp_path / "other", seed=1)}
-
-
-def other_template(tiny: Path, tmp_path: Path) -> dict[str, Any]:
-    copy = shutil.copytree(tiny, tmp_path / "copy")
-    (copy / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    return {"model": copy}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        other_weights,
-        other_template,
-        lambda tiny, tmp: {"seed": 8},
-        lambda tiny, tmp: {"limit": 3},
-        lambda tiny, tmp: {"reading": "none"},
-        lambda tiny, tmp: {"batch_size": 50},
-    ],
-    ids=["weights", "chat template", "seed", "limit", "prompt", "batch size"],
-)
 def test_a_changed_question_is_asked_again(
-    finished: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any
+    finished: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = count_draws(monkeypatch)
-    given: dict[str, Any] = {"model": tiny, **change(tiny, tmp_path)}
-    run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
-    assert counted == {GREEDY: 1}
+    template = shutil.copytree(tiny, tmp_path / "copy")
+    (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    changes: list[dict[str, Any]] = [{"model": save_tiny(tmp_path / "other", seed=1)}, {"model": template}]
+    changes += [{"seed": 8}, {"limit": 3}, {"reading": "none"}, {"batch_size": 50}]
+    monkeypatch.setattr(draw, "draw", no_draw)
+    for change in changes:
+        given = {"model": tiny, **change}
+        with pytest.raises(DrawnError, match=GREEDY):
+            run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
 
 
 def test_a_limit_takes_the_first_items(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
@@ -271,45 +239,29 @@ def test_the_models_own_sampling_defaults_do_not_apply(
         assert [r.response for r in rows(tmp_path / "out", key)] == [r.response for r in rows(drawn, key)]
 
 
-def missing_model(tiny: Path, tmp_path: Path) -> dict[str, Any]:
-    return {"model": tmp_path / "nowhere"}
-
-
-def no_weights(tiny: Path, tmp_path: Path) -> dict[str, Any]:
-    copy = shutil.copytree(tiny, tmp_path / "empty")
-    (copy / "model.safetensors").unlink()
-    return {"model": copy}
-
-
-@pytest.mark.parametrize(
-    ("change", "kind", "said"),
-    [
-        (missing_model, MissingInputError, "nowhere: no model there"),
-        (no_weights, MissingInputError, "no weights there"),
-        (lambda tiny, tmp: {"folder": tmp}, MissingInputError, "python -m evals.fetch --benchmarks syn_mix3"),
-        (lambda tiny, tmp: {"reading": "sytem"}, ConfigError, "nearest: system"),
-    ],
-    ids=["no model", "no weights", "no data", "unknown prompt"],
-)
-def test_bad_input_is_said_before_anything_is_written(
-    tiny: Path, quick_data: Path, tmp_path: Path, change: Any, kind: type[BenchError], said: str
-) -> None:
-    given: dict[str, Any] = {"model": tiny, "folder": quick_data, **change(tiny, tmp_path)}
-    with pytest.raises(kind, match=said):
-        run(given.pop("model"), given.pop("folder"), tmp_path / "out", **given)
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_backend_names_the_known_ones(tiny: Path) -> None:
+def test_bad_input_is_said_before_anything_is_written(tiny: Path, quick_data: Path, tmp_path: Path) -> None:
+    empty = shutil.copytree(tiny, tmp_path / "empty")
+    (empty / "model.safetensors").unlink()
+    changes: list[tuple[dict[str, Any], type[BenchError], str]] = [
+        ({"model": tmp_path / "nowhere"}, MissingInputError, "nowhere: no model there"),
+        ({"model": empty}, MissingInputError, "no weights there"),
+        ({"folder": tmp_path}, MissingInputError, "python -m evals.fetch --benchmarks syn_mix3"),
+        ({"reading": "sytem"}, ConfigError, "nearest: system"),
+    ]
+    for change, kind, said in changes:
+        given: dict[str, Any] = {"model": tiny, "folder": quick_data, **change}
+        with pytest.raises(kind, match=said):
+            run(given.pop("model"), given.pop("folder"), tmp_path / "out", **given)
+        assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match="allowed: hf, openai, vllm; nearest: vllm"):
         engine("vlm", Settings(str(tiny), seed=1))
 
 
-@pytest.mark.parametrize("seed", [0, 1234, 2**31])
-def test_sample_seeds_differ_within_and_between_seeds(seed: int) -> None:
-    own = {per_sample_seed(seed, sample) for sample in range(32)}
-    assert len(own) == 32
-    assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
+def test_sample_seeds_differ_within_and_between_seeds() -> None:
+    for seed in (0, 1234, 2**31):
+        own = {per_sample_seed(seed, sample) for sample in range(32)}
+        assert len(own) == 32
+        assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
 
 
 def test_the_touched_private_parts_of_lm_eval_are_as_read() -> None:
@@ -346,19 +298,15 @@ def copies(items: int, equal: bool) -> list[Response]:
     return [fake(f"i{i}", s, f"{i}" if equal else f"{i} {s}") for i in range(items) for s in range(8)]
 
 
-@pytest.mark.parametrize(
-    ("responses", "fraction", "probed"),
-    [
+def test_equal_samples_are_suspected() -> None:
+    for responses, fraction, probed in (
         (copies(5, equal=True), 0.0, 5),
         (copies(5, equal=False), 1.0, 0),
         (copies(30, equal=True), 0.0, draw.PROBED),
         ([fake("a", 0, "x"), fake("b", 0, "x")], None, 0),
-    ],
-    ids=["all equal", "all different", "many equal", "one sample"],
-)
-def test_equal_samples_are_suspected(responses: list[Response], fraction: float | None, probed: int) -> None:
-    assert draw.distinct_fraction(responses) == fraction
-    assert len(draw.suspects(responses)) == probed
+    ):
+        assert draw.distinct_fraction(responses) == fraction
+        assert len(draw.suspects(responses)) == probed
 
 
 def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
@@ -392,8 +340,8 @@ def test_copied_draws_are_found_end_to_end(
     assert not (tmp_path / "samples.json").exists()
 
 
-@pytest.mark.parametrize("text", ["plain", "\x00 nul", "half \ud83d pair", "�", "日本"])
-def test_any_text_can_be_stored(tmp_path: Path, text: str) -> None:
-    row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
-    store.write_samples(tmp_path / "x.parquet", [row])
-    assert read_responses(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "�")
+def test_any_text_can_be_stored(tmp_path: Path) -> None:
+    for text in ("plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"):
+        row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
+        store.write_samples(tmp_path / "x.parquet", [row])
+        assert read_responses(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "\ufffd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -31,26 +32,26 @@ def build(tokenizer: Any, reading: str, template: str = "auto", limit: int | Non
     return prompts.build(tokenizer, reading, template, PROBLEM, limit)
 
 
-@pytest.mark.parametrize(
-    ("reading", "chat", "text", "how"),
-    [
-        ("system", CHAT, f"<system>{INSTRUCTION}</><user>{PROBLEM}</><assistant>", "system, chat template"),
-        ("user", CHAT, f"<user>{PROBLEM}\n{INSTRUCTION}</><assistant>", "user, chat template"),
-        ("none", CHAT, f"<user>{PROBLEM}</><assistant>", "none, chat template"),
-        (
-            "system", NO_SYSTEM, f"<user>{INSTRUCTION}\n\n{PROBLEM}</><assistant>",
-            "system, chat template without system role",
-        ),
-        ("system", None, f"{INSTRUCTION}\n\n{PROBLEM}\n\n", "system, no chat template"),
-        ("user", None, f"{PROBLEM}\n{INSTRUCTION}\n\n", "user, no chat template"),
-        ("none", None, f"{PROBLEM}\n\n", "none, no chat template"),
-        ("arithmetic", CHAT, arithmetic.prompt_string(PROBLEM), "arithmetic, no chat template"),
-    ],
-)  # fmt: skip
-def test_each_reading_is_what_it_says(tokenizer: Any, reading: str, chat: str | None, text: str, how: str) -> None:
-    tokenizer.chat_template = chat
-    found = build(tokenizer, reading)
-    assert (found.text, found.how, found.cut) == (text, how, 0)
+READINGS = [  # reading, chat template -> text, how
+    ("system", CHAT, f"<system>{INSTRUCTION}</><user>{PROBLEM}</><assistant>", "system, chat template"),
+    ("user", CHAT, f"<user>{PROBLEM}\n{INSTRUCTION}</><assistant>", "user, chat template"),
+    ("none", CHAT, f"<user>{PROBLEM}</><assistant>", "none, chat template"),
+    (
+        "system", NO_SYSTEM, f"<user>{INSTRUCTION}\n\n{PROBLEM}</><assistant>",
+        "system, chat template without system role",
+    ),
+    ("system", None, f"{INSTRUCTION}\n\n{PROBLEM}\n\n", "system, no chat template"),
+    ("user", None, f"{PROBLEM}\n{INSTRUCTION}\n\n", "user, no chat template"),
+    ("none", None, f"{PROBLEM}\n\n", "none, no chat template"),
+    ("arithmetic", CHAT, arithmetic.prompt_string(PROBLEM), "arithmetic, no chat template"),
+]  # fmt: skip
+
+
+def test_each_reading_is_what_it_says(tokenizer: Any) -> None:
+    for reading, chat, text, how in READINGS:
+        tokenizer.chat_template = chat
+        found = build(tokenizer, reading)
+        assert (found.text, found.how, found.cut) == (text, how, 0)
 
 
 def test_a_template_can_be_switched_off_but_not_wished_for(tokenizer: Any) -> None:
@@ -61,10 +62,10 @@ def test_a_template_can_be_switched_off_but_not_wished_for(tokenizer: Any) -> No
         build(tokenizer, "user", "yes")
 
 
-@pytest.mark.parametrize(("reading", "template"), [("sytem", "auto"), ("system", "maybe")])
-def test_an_unknown_choice_names_the_allowed_ones(tokenizer: Any, reading: str, template: str) -> None:
-    with pytest.raises(ConfigError, match="allowed: "):
-        build(tokenizer, reading, template)
+def test_an_unknown_choice_names_the_allowed_ones(tokenizer: Any) -> None:
+    for reading, template in (("sytem", "auto"), ("system", "maybe")):
+        with pytest.raises(ConfigError, match="allowed: "):
+            build(tokenizer, reading, template)
 
 
 def adds_begin(tokenizer: Any) -> Any:
@@ -78,21 +79,15 @@ def adds_begin(tokenizer: Any) -> Any:
     return tokenizer
 
 
-@pytest.mark.parametrize("chat", [None, CHAT, WITH_BEGIN], ids=["plain", "template", "template with begin token"])
-@pytest.mark.parametrize("limit", [None, 20])
-def test_a_begin_token_is_there_once_when_the_tokenizer_adds_one(
-    tokenizer: Any, chat: str | None, limit: int | None
-) -> None:
-    tokenizer = adds_begin(tokenizer)
-    tokenizer.chat_template = chat
-    ids = prompts.ids(tokenizer, build(tokenizer, "system", limit=limit).text)
-    assert ids.count(tokenizer.bos_token_id) == 1
-    assert ids[0] == tokenizer.bos_token_id
-    assert limit is None or len(ids) <= limit
-
-
-def test_a_tokenizer_that_adds_nothing_gets_nothing(tokenizer: Any) -> None:
+def test_a_begin_token_is_there_once_when_the_tokenizer_adds_one_and_else_never(tokenizer: Any) -> None:
     assert tokenizer.bos_token_id not in prompts.ids(tokenizer, build(tokenizer, "system").text)
+    tokenizer = adds_begin(tokenizer)
+    for chat, limit in itertools.product((None, CHAT, WITH_BEGIN), (None, 20)):
+        tokenizer.chat_template = chat
+        ids = prompts.ids(tokenizer, build(tokenizer, "system", limit=limit).text)
+        assert ids.count(tokenizer.bos_token_id) == 1, (chat, limit)
+        assert ids[0] == tokenizer.bos_token_id, (chat, limit)
+        assert limit is None or len(ids) <= limit
 
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -121,19 +116,3 @@ def test_a_chat_endpoint_gets_the_conversation(tokenizer: Any) -> None:
     found = prompts.for_chat("system", PROBLEM)
     assert json.loads(found.text) == prompts.messages("system", PROBLEM)
     assert found.tokens is None
-
-
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama", "mistral"])
-def test_lm_eval_reads_the_ids_that_training_reads(kind: str, tmp_path: Path) -> None:
-    """One text, three readers: the tokenizer alone (training), lm-eval's one-text and its batch encoding."""
-    from evals.generation.engine import Settings, engine
-    from tests.evals.generation.tiny import save_tiny
-
-    asked = engine("hf", Settings(str(save_tiny(tmp_path / "m", 0, kind=kind)), seed=1, device="cpu"))
-    lm: Any = asked.lm(256)
-    text = arithmetic.prompt_string("7*3*9?")
-    plain = AutoTokenizer.from_pretrained(tmp_path / "m")(text).input_ids
-    assert prompts.ids(lm.tokenizer, text) == plain
-    assert lm.tok_encode(text) == plain
-    assert lm.tok_batch_encode([text, text])[0].tolist() == [plain, plain]
-    assert lm.tokenizer.decode(plain) == text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 from collections import Counter
@@ -17,7 +16,6 @@ from records.errors import ConfigError, CorruptInputError, MissingInputError
 
 KEYS = benchmark.keys()
 SYNTHETIC = [key for key in KEYS if benchmark.benchmark(key).synthetic]
-TASKS = sorted(Path(benchmark.__file__).parent.glob("tasks/*.py"))
 
 # evaluation.md section 3: rows, counted responses, decoding
 PAPER = {
@@ -31,74 +29,55 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("key", benchmark.PAPER)
-def test_paper_sets_have_the_papers_denominators(key: str) -> None:
-    found = benchmark.benchmark(key)
-    assert (found.n, found.responses, found.decoding.temperature) == PAPER[key]
-    assert (found.decoding.top_p, found.decoding.max_tokens, found.prompt) == (1.0, 8192, "system")
+def test_paper_sets_have_the_papers_denominators_and_order() -> None:
+    found = [benchmark.benchmark(key) for key in benchmark.PAPER]
+    assert {b.key: (b.n, b.responses, b.decoding.temperature) for b in found} == PAPER
+    assert {(b.decoding.top_p, b.decoding.max_tokens, b.prompt) for b in found} == {(1.0, 8192, "system")}
+    assert sum(b.responses for b in found) == 8844
+    assert tuple(b.key for b in benchmark.select(["all"])) == benchmark.keys()[:7] == tuple(PAPER)
 
 
-def test_the_pool_is_the_papers() -> None:
-    assert sum(benchmark.benchmark(key).responses for key in benchmark.PAPER) == 8844
+def test_a_wrong_selection_or_decoding_is_one_clear_line() -> None:
+    for names, said in ((["amie24"], "nearest: aime24"), ([], "none given"), (["all", "amc"], "amc is given twice")):
+        with pytest.raises(ConfigError, match=said):
+            benchmark.select(names)
+    for samples, temperature, said in ((2, 0.0, "copies of one response"), (0, 0.6, "positive"), (1, -1.0, "range")):
+        with pytest.raises(ConfigError, match=said):
+            Decoding(samples, temperature, 1.0, 8)
 
 
-def test_all_means_the_papers_seven_in_its_order() -> None:
-    assert tuple(b.key for b in benchmark.select(["all"])) == tuple(PAPER)
-    assert benchmark.keys()[:7] == tuple(PAPER)
+def test_entries_are_complete() -> None:
+    for key in KEYS:
+        found = benchmark.benchmark(key)
+        assert len(found.sha256) == 64, key
+        assert found.licence, key
+        assert found.checked_against, key
+        assert found.synthetic == key.startswith("syn_")
+        assert (found.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER), key
+        if not found.synthetic:
+            assert len(found.revision) == 40, f"{key}: a commit, not a branch"
+    for first in ("syn_mix4", "syn_mix3"):  # each scale stands for each set once
+        start = SYNTHETIC.index(first)
+        assert [benchmark.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(benchmark.PAPER)
 
 
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [(["amie24"], "nearest: aime24"), ([], "none given"), (["all", "amc"], "amc is given twice")],
-)
-def test_a_wrong_selection_is_one_clear_line(names: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        benchmark.select(names)
+def test_generated_sets_are_the_registered_ones_and_held_out() -> None:
+    for key in SYNTHETIC:
+        found = benchmark.benchmark(key)
+        assert isinstance(found.source, Generated)
+        items = data.items(found.source.make())
+        data.verify(found, items, key)
+        assert all(arithmetic.is_test(item.problem) for item in items), key
+        assert len({item.item_id for item in items}) == found.n, key
 
 
-@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
-def test_every_task_file_shows_an_item(path: Path) -> None:
-    assert path.stem == "__init__" or 'answer "' in (
-        ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    )
-
-
-@pytest.mark.parametrize("key", benchmark.keys())
-def test_entries_are_complete(key: str) -> None:
-    found = benchmark.benchmark(key)
-    assert len(found.sha256) == 64
-    assert found.licence
-    assert found.checked_against
-    assert found.synthetic == key.startswith("syn_")
-    assert (found.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER)
-    if not found.synthetic:
-        assert len(found.revision) == 40, "a commit, not a branch"
-
-
-@pytest.mark.parametrize("key", SYNTHETIC)
-def test_generated_sets_are_the_registered_ones_and_held_out(key: str) -> None:
-    found = benchmark.benchmark(key)
-    assert isinstance(found.source, Generated)
-    items = data.items(found.source.make())
-    data.verify(found, items, key)
-    assert all(arithmetic.is_test(item.problem) for item in items)
-    assert len({item.item_id for item in items}) == found.n
-
-
-@pytest.mark.parametrize("scale", [("syn_mix4", 7), ("syn_mix3", 7)])
-def test_each_scale_stands_for_each_set_once(scale: tuple[str, int]) -> None:
-    start = SYNTHETIC.index(scale[0])
-    assert [benchmark.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(benchmark.PAPER)
-
-
-@pytest.mark.parametrize("key", benchmark.PAPER)
-def test_registered_content_is_the_shared_copys(key: str, shared: Path) -> None:
+def test_registered_content_is_the_shared_copys(shared: Path) -> None:
     """The same sha256 as from the pinned upstream files (`checked_against`), so fetch and these copies agree."""
-    found = benchmark.benchmark(key)
-    items = data.load(found, shared)
-    ids = {item.item_id for item in items}
-    assert len(ids) == found.n
-    assert {bad.item_id for bad in found.known_bad} <= ids
+    for key in benchmark.PAPER:
+        found = benchmark.benchmark(key)
+        ids = {item.item_id for item in data.load(found, shared)}
+        assert len(ids) == found.n
+        assert {bad.item_id for bad in found.known_bad} <= ids, key
 
 
 def test_registered_quirks_are_in_the_shared_copies(shared: Path) -> None:
@@ -128,16 +107,12 @@ def test_ids_follow_the_text_not_the_row() -> None:
     assert forward[1].item_id == backward[1].item_id
 
 
-@pytest.mark.parametrize("field", ["problem", "answer", "multiple", "tolerance", "unit"])
-def test_the_digest_sees_every_field_that_is_graded(field: str) -> None:
+def test_the_digest_sees_order_and_every_field_that_is_graded_and_no_facts() -> None:
     items = data.items(ROWS)
-    other: dict[str, Any] = {field: "7"}
-    changed = [dataclasses.replace(items[0], **other), *items[1:]]
-    assert data.content_sha256(changed) != data.content_sha256(items)
-
-
-def test_the_digest_sees_order_and_ignores_facts() -> None:
-    items = data.items(ROWS)
+    for field in ("problem", "answer", "multiple", "tolerance", "unit"):
+        other: dict[str, Any] = {field: "7"}
+        changed = [dataclasses.replace(items[0], **other), *items[1:]]
+        assert data.content_sha256(changed) != data.content_sha256(items), field
     assert data.content_sha256(items[::-1]) != data.content_sha256(items)
     assert data.content_sha256(data.items([{**row, "level": 3} for row in ROWS])) == data.content_sha256(items)
 
@@ -147,20 +122,9 @@ def test_a_written_row_reads_back() -> None:
     assert data.items([data.row(item) for item in items]) == items
 
 
-@pytest.mark.parametrize("row", [{"problem": "x"}, {"problem": "", "answer": "1"}, {"problem": "x", "answer": 3}])
-def test_a_row_without_texts_is_refused(row: dict[str, object]) -> None:
-    with pytest.raises(CorruptInputError, match="row 1"):
-        data.items([row], "file.jsonl")
-
-
-def test_loading_what_is_not_there_says_the_command(tmp_path: Path) -> None:
+def test_a_row_without_texts_is_refused_and_a_missing_file_says_the_command(tmp_path: Path) -> None:
+    for row in ({"problem": "x"}, {"problem": "", "answer": "1"}, {"problem": "x", "answer": 3}):
+        with pytest.raises(CorruptInputError, match="row 1"):
+            data.items([row], "file.jsonl")
     with pytest.raises(MissingInputError, match=r"python -m evals.fetch --benchmarks amc --data"):
         data.load(benchmark.benchmark("amc"), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("samples", "temperature", "said"), [(2, 0.0, "copies of one response"), (0, 0.6, "positive"), (1, -1.0, "range")]
-)
-def test_impossible_decoding_is_refused(samples: int, temperature: float, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Decoding(samples, temperature, 1.0, 8)

@@ -12,7 +12,7 @@ import pytest
 
 from evals import benchmark, run
 from evals.generate import Settings
-from records.errors import ConfigError
+from records.errors import BenchError, ConfigError
 from records.layout import Results
 from records.results_tree import open_tree
 from records.scores import read_scores
@@ -34,18 +34,6 @@ def test_the_page_of_benchmarks_names_every_benchmark() -> None:
     assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 
-def test_synthetic_sets_need_no_data_and_end_in_scores(tiny: Path, tmp_path: Path) -> None:
-    benchmarks = [few(key) for key in KEYS]
-    run.collect(benchmarks, tmp_path / "data", None, download=False)
-    settings = Settings(str(tiny), seed=1, device="cpu")
-    path = run.evaluate(settings, benchmarks, tmp_path, backend="hf", limit=3)
-    table = read_scores(path)
-    assert list(table["benchmark"]) == ["syn_as3", "syn_mix3", "avg_pooled", "avg_macro"]
-    assert list(table["responses"])[:2] == [3, 24]
-    assert table["low"].notna().all()
-    assert "syn_mix3" in run.table(path)
-
-
 def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     shutil.copytree(tiny, other)
@@ -62,6 +50,9 @@ def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path
     samples = (Results(out).samples(run.checkpoint(tiny)) / "syn_mix3.parquet").read_bytes()
     assert {("other", "syn_as3"), *first} <= add(other, "syn_as3")
     every = add(tiny, "syn_as3")
+    table = read_scores(Results(out).scores)
+    assert list(table["benchmark"])[:2] == ["syn_as3", "syn_mix3"]
+    assert table[table["how"] != "not run"]["low"].notna().any()
     assert {(tiny.name, "syn_as3"), ("other", "syn_as3"), *first} <= every
     assert ("other", "syn_mix3") not in every, "it was not asked"
     assert (Results(out).samples(run.checkpoint(tiny)) / "syn_mix3.parquet").read_bytes() == samples
@@ -78,37 +69,31 @@ def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path
     assert Results(out).scores.read_bytes() == before
 
 
-def test_without_data_it_says_what_it_would_download_and_does_not(tiny: Path, tmp_path: Path) -> None:
-    done = command("--model", str(tiny), "--benchmarks", "all", "--out", str(tmp_path / "out"))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "--download" in done.stderr
-    assert "--data DIR" in done.stderr
+MISTAKES = {
+    "--model nowhere --benchmarks all": "nowhere: no model there",
+    "--model Qwen/Qwen2.5-0.5B --benchmarks all": "python -m models.fetch --hub Qwen/Qwen2.5-0.5B",
+    "--model TINY --benchmarks all": "no --data: nothing was downloaded; add --download",
+    "--model TINY --benchmarks syn_as3 --data /nonexistent": "--data: /nonexistent: no folder",
+    "--model TINY,TINY --benchmarks syn_as3": "two of one name",
+    "--model TINY --benchmarks amie24": "nearest: aime24",
+    "--model TINY --benchmarks syn_as3 --backend hff": "nearest: hf",
+    "--model TINY --benchmarks syn_as3 --engine x": "expected NAME=VALUE",
+}
+
+
+def test_a_users_mistake_is_named_and_nothing_written(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, said in MISTAKES.items():
+        given = words.replace("TINY", str(tiny)).split()
+        monkeypatch.setattr("sys.argv", ["run", *given, "--out", str(tmp_path / "out")])
+        with pytest.raises(BenchError, match=said) as caught:
+            run.main()
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "out").exists(), words
+    printed = capsys.readouterr().out.splitlines()  # what would be downloaded
     for key in benchmark.PAPER:
-        assert any(
-            line.startswith(key) and benchmark.benchmark(key).licence in line for line in done.stdout.splitlines()
-        )
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--model", "nowhere", "--benchmarks", "all"], "nowhere: no model there"),
-        (["--model", "Qwen/Qwen2.5-0.5B", "--benchmarks", "all"], "python -m models.fetch --hub Qwen/Qwen2.5-0.5B"),
-        (["--model", "TINY", "--benchmarks", "syn_as3", "--data", "/nonexistent"], "--data: /nonexistent: no folder"),
-        (["--model", "TINY,TINY", "--benchmarks", "syn_as3"], "two of one name"),
-        (["--model", "TINY", "--benchmarks", "amie24"], "nearest: aime24"),
-        (["--model", "TINY", "--benchmarks", "syn_as3", "--backend", "hff"], "nearest: hf"),
-        (["--model", "TINY", "--benchmarks", "syn_as3", "--limit", "0"], "--limit: must be a whole number"),
-        (["--model", "TINY", "--benchmarks", "syn_as3", "--engine", "x"], "expected NAME=VALUE"),
-    ],
-)
-def test_a_users_mistake_is_one_line(tiny: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
-    given = [text.replace("TINY", str(tiny)) for text in arguments]
-    done = command(*given, "--out", str(tmp_path / "out"))
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert said in done.stderr
+        assert any(line.startswith(key) and benchmark.benchmark(key).licence in line for line in printed)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from evals.grading import worker
+from evals.grading import pool
 from evals.grading.verdict import Verdict
 
 
@@ -41,4 +41,4 @@ def outcome(gold: Any, answer: str) -> Verdict:
 
 
 if __name__ == "__main__":
-    worker.main(lambda: {"ours": outcome})
+    pool.work(lambda: {"ours": outcome})

@@ -4,7 +4,7 @@
     python -m tests.evals.grading.rewritten_golds --data DIR --every 10     every tenth gold
 
 Every gold of the benchmarks is rewritten by rules that the grader has too, so this finds golds that are read in an odd
-way, and says nothing about spellings that the rules do not make. For those there are the cases of `evals.selfcheck`.
+way, and says nothing about spellings that the rules do not make. For those there are `tests/evals/grading/cases`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 
 from evals import data
 from evals.benchmark import PAPER, benchmark
+from evals.grade import disagreements
 from evals.grading import prime
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, grade_by_prime_rules
@@ -32,15 +33,15 @@ def _bounds(found: Rates) -> None:
     assert len(found.unparsed) <= 0.005 * found.golds + 1
 
 
-@pytest.mark.parametrize("key", PAPER)
-def test_a_sample_of_rewritten_golds(key: str, shared: Path, grader: Grader) -> None:
-    _bounds(_rates(key, shared, grader, every=40))
+def test_a_sample_of_rewritten_golds(shared: Path, grader: Grader) -> None:
+    for key in PAPER:
+        _bounds(_rates(key, shared, grader, every=40))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", PAPER)
-def test_all_rewritten_golds(key: str, shared: Path, grader: Grader) -> None:
-    _bounds(_rates(key, shared, grader, every=1))
+def test_all_rewritten_golds(shared: Path, grader: Grader) -> None:
+    for key in PAPER:
+        _bounds(_rates(key, shared, grader, every=1))
 
 
 def test_every_real_gold_is_read(shared: Path) -> None:
@@ -97,3 +98,42 @@ def test_real_outputs_by_the_prime_grader(outputs: list[dict[str, object]]) -> N
         verdicts = grade_by_prime_rules(questions, [str(row["gold"]) for row in outputs], pool)
     right = [verdict is Verdict.CORRECT for verdict in verdicts]
     assert confusion(outputs, right) == (176, 1, 0, 23)
+
+
+# The PRIME grader's rules, for comparison.
+
+PRIME = {
+    "equal": ("5", r"\boxed{5}", Verdict.CORRECT),
+    "dfrac": (r"\frac{3}{7}", r"\boxed{\dfrac37}", Verdict.CORRECT),
+    "slash": (r"\frac{3}{7}", r"\boxed{3/7}", Verdict.CORRECT),
+    "unit": ("12", r"\boxed{12\text{ cm}}", Verdict.CORRECT),
+    "thousands": ("12000", r"\boxed{12,000}", Verdict.CORRECT),
+    "short name": ("5", r"\boxed{x=5}", Verdict.CORRECT),
+    "root": (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", Verdict.CORRECT),
+    "tuple": (r"(\sqrt{8},1)", r"\boxed{(2\sqrt{2},1)}", Verdict.CORRECT),
+    "fbox": ("5", r"\fbox{5}", Verdict.CORRECT),
+    "wrong": ("5", r"\boxed{6}", Verdict.WRONG),
+    "no box": ("5", "It is 5.", Verdict.NO_ANSWER),
+    "open box": ("5", r"\boxed{5", Verdict.NO_ANSWER),
+    "fbox after an open box": ("5", r"\boxed{6 \fbox{5}", Verdict.NO_ANSWER),
+    "no rewriting of e-notation": ("4.7e33", r"\boxed{4.7\times10^{33}}", Verdict.WRONG),
+    "no tolerance": ("0.33", r"\boxed{0.333}", Verdict.WRONG),
+    "looping answer": ("5", r"\boxed{" + "1+1+1+1+1+1+1+1+" * 20 + "}", Verdict.WRONG),
+}
+
+
+def test_the_prime_grader_and_where_it_disagrees(grader: Grader) -> None:
+    pairs = [("5", r"\boxed{5}"), ("4.7e33", r"\boxed{4.7\times10^{33}}"), ("52_8", r"\boxed{52_9}")]
+    asked = [*((stored, response) for stored, response, _ in PRIME.values()), *pairs]
+    golds = [stored for stored, _ in asked]
+    questions = [Question(gold(stored), response) for stored, response in asked]
+    with Pool(cpu_seconds=prime.CPU_SECONDS) as pool:
+        verdicts = grade_by_prime_rules(questions, golds, pool)
+    assert dict(zip(PRIME, verdicts[: len(PRIME)], strict=True)) == {name: row[2] for name, row in PRIME.items()}
+    last = slice(len(PRIME), None)
+    keys = [(f"item{n}", 0) for n in range(3)]
+    rows = disagreements("set", keys, golds[last], grader.grade(questions[last]), verdicts[last])
+    assert [(row.item_id, row.ours, row.lineage) for row in rows] == [
+        ("item1", "correct", "wrong"),
+        ("item2", "wrong", "correct"),
+    ]

@@ -11,30 +11,30 @@ from paper.printed import COLUMN, POOL, candidates, printed
 from records.errors import ConfigError
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 30])
-def test_detectable_difference_is_found_in_80_percent(n: int) -> None:
-    rng = np.random.default_rng(n)
-    difference = detectable(1 / np.sqrt(n), n - 1)
-    draws = rng.normal(difference, 1, (20000, n))
-    p = stats.ttest_1samp(draws, 0, axis=1).pvalue
-    assert np.mean((p < 0.05) & (draws.mean(1) > 0)) == pytest.approx(0.8, abs=0.009)  # three standard errors
-    power = stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, difference * np.sqrt(n))
-    assert power == pytest.approx(0.8, abs=1e-6)  # the root finder stops there
+def test_detectable_difference_is_found_in_80_percent() -> None:
+    for n in (2, 3, 5, 30):
+        difference = detectable(1 / np.sqrt(n), n - 1)
+        draws = np.random.default_rng(n).normal(difference, 1, (20000, n))
+        p = stats.ttest_1samp(draws, 0, axis=1).pvalue
+        assert np.mean((p < 0.05) & (draws.mean(1) > 0)) == pytest.approx(0.8, abs=0.009)  # three standard errors
+        power = stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, difference * np.sqrt(n))
+        assert power == pytest.approx(0.8, abs=1e-6)  # the root finder stops there
 
 
-@pytest.mark.parametrize(
-    ("raw", "adjusted"),
-    [
+def test_holm() -> None:
+    cases: list[tuple[list[float | None], list[float | None]]] = [
         ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
         ([0.01, None, 0.04], [0.02, None, 0.04]),  # the untested one does not count
         ([0.5, 0.9], [1.0, 1.0]),
         ([0.02, 0.02, 0.02], [0.06, 0.06, 0.06]),
         ([None], [None]),
         ([], []),
-    ],
-)
-def test_holm(raw: list[float | None], adjusted: list[float | None]) -> None:
-    assert [None if p is None else round(p, 12) for p in holm(raw)] == adjusted
+    ]
+    for raw, adjusted in cases:
+        assert [None if p is None else round(p, 12) for p in holm(raw)] == adjusted
+    for p in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ConfigError, match=r"p\[1\]"):
+            holm([0.5, p])
 
 
 def test_holm_keeps_the_error_rate_of_the_family() -> None:
@@ -46,12 +46,6 @@ def test_holm_keeps_the_error_rate_of_the_family() -> None:
     assert np.mean([min(x for x in holm(row.tolist()) if x is not None) < 0.05 for row in p]) < 0.05 + 0.01
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
-def test_holm_refuses_what_is_no_probability(p: float) -> None:
-    with pytest.raises(ConfigError, match=r"p\[1\]"):
-        holm([0.5, p])
-
-
 TEPO_7B = {
     "aime24": ("12.60", 121), "aime25": ("8.75", 84), "amc": ("43.48", 1155), "math500": ("77.40", 387),
     "omni_math": ("27.17", 764), "olympiadbench": ("40.44", 273), "minerva": ("34.92", 95),
@@ -59,11 +53,10 @@ TEPO_7B = {
 """Printed cells of one row of Table 1 and the counts they stand for."""
 
 
-@pytest.mark.parametrize("key", TEPO_7B)
-def test_a_printed_row_decodes_into_its_counts(key: str) -> None:
-    percent, count = TEPO_7B[key]
-    assert candidates(percent, COLUMN[key]) == (count,)
-    assert percent in printed(count, COLUMN[key])
+def test_a_printed_row_decodes_into_its_counts() -> None:
+    for key, (percent, count) in TEPO_7B.items():
+        assert candidates(percent, COLUMN[key]) == (count,)
+        assert percent in printed(count, COLUMN[key])
 
 
 def test_the_row_average_follows_from_its_counts() -> None:
@@ -86,9 +79,8 @@ def test_weights_to_four_decimals() -> None:
     assert sum(weights.values()) == pytest.approx(1, abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("percent", "n", "counts"),
-    [
+def test_candidates() -> None:
+    for percent, n, counts in (
         ("19.16", 960, (184,)),  # truncated
         ("19.17", 960, (184,)),  # rounded
         ("1.19", 675, (8,)),  # rounded up from 1.185
@@ -98,17 +90,8 @@ def test_weights_to_four_decimals() -> None:
         ("21.69", 272, (59,)),
         ("37.10", 272, ()),  # between 100/272 = 36.76 and 101/272 = 37.13
         ("2.77", 8844, (245,)),
-    ],
-)
-def test_candidates(percent: str, n: int, counts: tuple[int, ...]) -> None:
-    assert candidates(percent, n) == counts
-
-
-@pytest.mark.parametrize("n", [272, 500, 675, 960, 2656])
-def test_every_count_is_among_the_candidates_of_both_its_prints(n: int) -> None:
-    for k in range(n + 1):
-        assert all(k in candidates(text, n) for text in printed(k, n))
-
-
-def test_large_denominators_leave_all_candidates() -> None:
+    ):
+        assert candidates(percent, n) == counts
+    for n in (272, 500, 675, 960, 2656):
+        assert all(k in candidates(text, n) for k in range(n + 1) for text in printed(k, n))
     assert candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in printed(k, 28110))

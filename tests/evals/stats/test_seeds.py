@@ -77,15 +77,15 @@ def test_rows_without_a_common_seed_share_no_spread_of_differences() -> None:
     assert float(more.score) != float(alone.score)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_seeds_that_agree_exactly_have_the_interval_of_their_answers(value: float) -> None:
-    e = over_seeds({1: value, 2: value}, answers=400)
-    c = compare_seeds({1: value, 2: value}, {1: value, 2: value}, answers=400)
-    assert None not in (e.low, e.high, e.se, c.low, c.high, c.p)
-    assert e.low < e.high  # type: ignore[operator]
-    assert c.low < 0 < c.high  # type: ignore[operator]
-    noise = np.sqrt(2 * (value * 800 + 1) / 802 * (1 - (value * 800 + 1) / 802) / 400 / 2)
-    assert c.se == pytest.approx(noise, rel=1e-12)
+def test_seeds_that_agree_exactly_have_the_interval_of_their_answers() -> None:
+    for value in (0.0, 0.5, 1.0):
+        e = over_seeds({1: value, 2: value}, answers=400)
+        c = compare_seeds({1: value, 2: value}, {1: value, 2: value}, answers=400)
+        assert None not in (e.low, e.high, e.se, c.low, c.high, c.p)
+        assert e.low < e.high  # type: ignore[operator]
+        assert c.low < 0 < c.high  # type: ignore[operator]
+        noise = np.sqrt(2 * (value * 800 + 1) / 802 * (1 - (value * 800 + 1) / 802) / 400 / 2)
+        assert c.se == pytest.approx(noise, rel=1e-12)
 
 
 def test_intervals_of_seeds_are_never_empty_whole_or_at_odds_with_their_p() -> None:
@@ -122,28 +122,21 @@ def test_compare_seeds_is_the_paired_t_test_over_common_seeds() -> None:
     assert c.detectable > 4 * c.se
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "difference", "why"),
-    [
+def test_no_interval_and_why() -> None:
+    cases: list[tuple[dict[int, float], dict[int, float], float | None, str]] = [
         ({1: 0.5}, {1: 0.4}, 0.1, ONE_SEED),
         ({1: 0.5, 2: 0.6}, {2: 0.4, 3: 0.4}, 0.2, ONE_SEED),
         ({1: 0.5}, {2: 0.4}, None, NO_SEED),
         ({1: 0.5, 2: 0.6}, {1: 0.4, 2: 0.5}, 0.1, EQUAL_SEEDS),
-    ],
-)
-def test_no_interval_and_why(a: dict[int, float], b: dict[int, float], difference: float | None, why: str) -> None:
-    c = compare_seeds(a, b)
-    assert c.difference == (None if difference is None else pytest.approx(difference))
-    assert (c.se, c.low, c.high, c.p, c.detectable, c.how) == (None, None, None, None, None, why)
-
-
-@pytest.mark.parametrize(("by_seed", "why"), [({1: 0.5}, ONE_SEED), ({1: 0.5, 2: 0.5}, EQUAL_SEEDS)])
-def test_one_seed_or_equal_seeds_have_no_interval(by_seed: dict[int, float], why: str) -> None:
-    e = over_seeds(by_seed)
-    assert (e.value, e.se, e.low, e.high, e.how) == (0.5, None, None, None, why)
-
-
-@pytest.mark.parametrize("by_seed", [{}, {1: float("nan"), 2: 0.5}])
-def test_no_or_no_number_is_an_error(by_seed: dict[int, float]) -> None:
-    with pytest.raises((MissingInputError, CorruptInputError)):
-        over_seeds(by_seed)
+    ]
+    for a, b, difference, why in cases:
+        c = compare_seeds(a, b)
+        assert c.difference == (None if difference is None else pytest.approx(difference))
+        assert (c.se, c.low, c.high, c.p, c.detectable, c.how) == (None, None, None, None, None, why)
+    for by_seed, why in (({1: 0.5}, ONE_SEED), ({1: 0.5, 2: 0.5}, EQUAL_SEEDS)):
+        e = over_seeds(by_seed)
+        assert (e.value, e.se, e.low, e.high, e.how) == (0.5, None, None, None, why)
+    nothing: list[dict[int, float]] = [{}, {1: float("nan"), 2: 0.5}]
+    for by_seed in nothing:
+        with pytest.raises((MissingInputError, CorruptInputError)):
+            over_seeds(by_seed)
