@@ -11,25 +11,21 @@ with command_line.one_line():
 
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
-TREE.matrix = MATRIX  # as matrix.json will say
+TREE.matrix = PLAN.matrix  # as matrix.json will say
 TABLES = tidy.offered(TREE)
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
-CURVES = [
-    f"{RESULTS.run(planned.run)}/{name}"
-    for planned in PLAN.values()
-    for name in ("run.json", "curve.csv")
-]
+CURVES = of_runs("run.json", "curve.csv")
 
 
 # Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
 # the runs on fresh seeds too, and jobs of that round would wait for runs that it does not make.
-SWEEP = MATRIX.get("sweep")
+SWEEP = PLAN.matrix.get("sweep")
 CHOICE = []
 if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
 
-ASKED_DECIDE = decide.settings(config)
+DECIDE = decide.settings(config)
 
 
 localrules:
@@ -57,12 +53,12 @@ rule matrix:
     params:
         # Their hash as a param and no input: the configuration is merged from files and the command line, and times say
         # nothing of it. The files themselves: an argument may be 128 KiB long, and a tree of 600 runs needs more.
-        asked=sha256_bytes("".join(ASKED.values()).encode()),
-        config=ASKED_CONFIG,
-        kept=ASKED_KEPT,
+        asked=PLAN.hash(*PLAN.files),
+        config=PLAN.path("config.json"),
+        kept=PLAN.path("kept.json"),
         code=lambda wc: code_hashes.command("workflow.matrix"),
     shell:
-        "TEPO_CODE={params.code} python -m workflow.matrix --config - --kept {params.kept} --out {output} < {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m workflow.matrix --config - --kept {params.kept} --out {output} < {params.config}"
 
 
 rule table:
@@ -103,7 +99,7 @@ rule table:
         caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: code_hashes.command("report.table"),
     shell:
-        "TEPO_CODE={params.code} python -m report.table --results {params.root} --table {wildcards.number} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.table --results {params.root} --table {wildcards.number}"
 
 
 rule figure:
@@ -113,7 +109,7 @@ rule figure:
             f"{RESULTS.run(run)}/{name}"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
             if run.path.as_posix()
-            in PLAN  # what an earlier question left is there, and no rule makes it
+            in PLAN.runs  # what an earlier question left is there, and no rule makes it
             for name in ("run.json", "curve.csv")
         ],
         matrix=RESULTS.matrix,
@@ -144,7 +140,7 @@ rule figure:
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: code_hashes.command("report.figure"),
     shell:
-        "TEPO_CODE={params.code} python -m report.figure --results {params.root} --figure {wildcards.figure} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.figure --results {params.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
@@ -196,13 +192,13 @@ rule sweep_choice:
 rule decide:
     input:
         matrix=RESULTS.matrix,
-        scores=RESULTS.scores if ASKED_DECIDE.by == "score" else [],
-        runs=[
-            f"{RESULTS.run(planned.run)}/{name}"
-            for planned in PLAN.values()
-            if planned.run.variant is None  # no other is compared
-            for name in ("run.json", "curve.csv")
-        ],
+        scores=RESULTS.scores if DECIDE.by == "score" else [],
+        runs=of_runs(
+            "run.json",
+            "curve.csv",
+            # no other is compared
+            runs=[p for p in PLAN.runs.values() if p.run.variant is None],
+        ),
     output:
         f"{RESULTS.root}/{decide.FILE}",
         f"{RESULTS.root}/{decide.FILE}.sha256",
@@ -214,13 +210,13 @@ rule decide:
         root=RESULTS.root,
         options=" ".join(
             f"--{key} {value}"
-            for key, value in ASKED_DECIDE.model_dump().items()
+            for key, value in DECIDE.model_dump().items()
             if value is not None
         ),
-        only=f"--only {DECIDE.only}" if DECIDE else "",
+        only=f"--only {PLAN.round.only}" if PLAN.round else "",
         code=lambda wc: code_hashes.command("report.decide"),
     shell:
-        "TEPO_CODE={params.code} python -m report.decide --results {params.root} {params.options} {params.only} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.decide --results {params.root} {params.options} {params.only}"
 
 
 rule convergence:
@@ -247,7 +243,7 @@ rule convergence:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.convergence"),
     shell:
-        "TEPO_CODE={params.code} python -m report.convergence --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.convergence --results {params.root}"
 
 
 # No input: it reads the printed paper, which is in this repository and counts in `code`.
@@ -263,14 +259,14 @@ rule audit:
     params:
         code=lambda wc: code_hashes.command("paper.audit"),
     shell:
-        "TEPO_CODE={params.code} python -m paper.audit --out {output.csv} --page {output.page} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m paper.audit --out {output.csv} --page {output.page}"
 
 
 rule claims:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        runs=of_runs("run.json"),
     output:
         report(
             f"{RESULTS.root}/claims.csv",
@@ -287,7 +283,7 @@ rule claims:
         caption=lambda wc: caption("claims"),
         code=lambda wc: code_hashes.command("paper.claims.__main__"),
     shell:
-        "TEPO_CODE={params.code} python -m paper.claims --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m paper.claims --results {params.root}"
 
 
 # The page computes nothing: these are the files that it reads, and no other.
@@ -295,7 +291,7 @@ rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        runs=of_runs("run.json"),
         tables=expand(
             f"{RESULTS.tables}/table{{number}}{{suffix}}",
             number=TABLES,
@@ -344,7 +340,7 @@ rule report:
 # Last: it lists what all others wrote.
 rule manifest:
     input:
-        rules.decide.output if DECIDE else [],
+        rules.decide.output if PLAN.round else [],
         rules.report.input,
         rules.report.output,
     output:
@@ -357,7 +353,7 @@ rule manifest:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.provenance.manifest"),
     shell:
-        "TEPO_CODE={params.code} python -m report.provenance.manifest --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.provenance.manifest --results {params.root}"
 
 
 # Without input: nothing is made again before it is looked at.
