@@ -390,23 +390,3 @@ def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in run.state.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-8"]
     assert run.mark.rollout == 3
     run.curve.close()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_estimate_of_memory_cuts_micro_batches_as_verl_does(seed: int) -> None:
-    """Equal lengths too, because ties decide which rows go together."""
-    import random
-
-    import torch
-    from tensordict import TensorDict
-    from verl.utils.seqlen_balancing import rearrange_micro_batches
-
-    from workflow.memory import micro_batches
-
-    draw = random.Random(seed)
-    lengths = [draw.choice([7, 100, 400, draw.randint(1, 400)]) for _ in range(draw.randint(8, 64))]
-    rows = [torch.zeros(n, dtype=torch.long) for n in lengths]
-    batch = TensorDict({"input_ids": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, batch_size=len(lengths))
-    _, theirs = rearrange_micro_batches(batch, max_token_len=900)
-    (ours,) = micro_batches([lengths], 900)
-    assert sorted(ours) == sorted(theirs)
