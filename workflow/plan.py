@@ -13,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from records import digests
 from records.declared import Where
-from records.files import read_json, write_text
+from records.files import json_text, read_json, write_text
 from records.layout import Checkpoint, Results
 from records.provenance import sha256_bytes
 from workflow import code_hashes, decide, matrix, sweep, tree
@@ -46,16 +47,19 @@ class Plan:
         # Without `log`, which changes nothing that is planned.
         config = {key: value for key, value in self.config.items() if key != "log"}
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
-        texts = {"config.json": json.dumps(config, sort_keys=True), "kept.json": json.dumps(self.kept, sort_keys=True)}
-        texts["checkpoints.txt"] = "\n".join(listed)
+        texts = {
+            "config.json": json.dumps(config, sort_keys=True),
+            "matrix.json": json_text(digests.with_own(self.matrix)),
+            "checkpoints.txt": "\n".join(listed),
+        }
         return {name: (f"{self.logs}/asked/{name}", text) for name, text in texts.items()}
 
     def path(self, name: str) -> str:
         return self.files[name][0]
 
-    def hash(self, *names: str) -> str:
-        """Of these files' texts, in place of their times."""
-        return sha256_bytes("".join(self.files[name][1] for name in names).encode())
+    def hash(self, name: str) -> str:
+        """Of such a file's text, in place of its time."""
+        return sha256_bytes(self.files[name][1].encode())
 
     def write(self) -> None:
         for path, text in self.files.values():

@@ -24,7 +24,7 @@ from workflow.matrix import REWARD
 COMMANDS = {
     "score": "evals.score", "table": "report.table", "figure": "report.figure", "convergence": "report.convergence",
     "audit": "paper.audit", "claims": "paper.claims.__main__", "manifest": "report.provenance.manifest",
-    "matrix": "workflow.matrix", "report": "report.build",
+    "report": "report.build",
 }
 for _ in sys.stdin:
     importlib.invalidate_caches()
@@ -77,17 +77,17 @@ def hashes(copy: Path) -> Iterator[Callable[[], dict[str, str]]]:
 EDITS = [
     ("methods/parts/reducers.py", COMMENT, set(), set()),
     ("methods/parts/reducers.py", CODE, RUNS, set()),
-    ("methods/catalog/tepo.py", CODE, {"tepo by trl", "tepo by verl"}, {"matrix"}),
+    ("methods/catalog/tepo.py", CODE, {"tepo by trl", "tepo by verl"}, set()),
     # New files beside the others.
-    ("methods/catalog/mine.py", METHOD, set(), {"matrix"}),
-    ("evals/tasks/mine.py", BENCHMARK, set(), {"matrix", "report"}),
-    ("config/models/mine.yaml", "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n", set(), {"matrix"}),
+    ("methods/catalog/mine.py", METHOD, set(), {"convergence"}),
+    ("evals/tasks/mine.py", BENCHMARK, set(), {"report"}),
+    ("config/models/mine.yaml", "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n", set(), set()),
     ("methods/adapters/trl/trainer.py", CODE, {"grpo by trl", "tepo by trl"}, set()),
     ("records/lock.py", CODE, set(), set()),
     ("evals/reward.py", CODE, RUNS, set()),
     ("evals/grading/normalise.py", CODE, {"grade"}, set()),
     ("evals/stats/intervals.py", CODE, set(), {"score", "table"}),
-    ("evals/tasks/amc.py", CODE, {"benchmarks", "generate", "grade"}, {"matrix", "score"}),
+    ("evals/tasks/amc.py", CODE, {"benchmarks", "generate", "grade"}, {"score"}),
     ("records/errors.py", CODE, set(), set()),
     ("paper/audit.py", CODE, set(), {"audit"}),
     ("models/batches.py", CODE, {"recipe"}, set()),
