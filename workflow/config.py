@@ -23,10 +23,12 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    create_model,
     model_validator,
 )
 
 from evals import placebo
+from methods.training import spec
 from methods.training.spec import Trainer
 from records.declared import Declared, Where, validated
 from records.errors import ConfigError, unknown
@@ -69,45 +71,33 @@ class Block(Declared):
     variant: str = OPTIONAL  # a key of `variants`
 
 
-class Training(Declared):
+# Set for each size of model by `cluster`.
+BY_CLUSTER = frozenset(
+    {"nodes", "gpus_per_node", "tensor_parallel", "rollout_memory", "max_tokens_per_gpu", "offload", "attention"}
+)
+
+
+def _training(*, scale: bool) -> type[Declared]:
+    """The `training` keys of a run (`methods.training.spec`) as a configuration has them.
+
+    scale: those without a default are required, and `oversample`, by which prompts are counted; else none is.
+    """
+    fields: dict[str, Any] = {}
+    for key, field in spec.Training.model_fields.items():
+        if key not in BY_CLUSTER:
+            kind: Any = Annotated[(field.annotation, *field.metadata, None)]
+            required = scale and (field.is_required() or key == "oversample")
+            # null: up to the run's last checkpoint
+            fields[key] = (kind | None if key == "rollouts" else kind, ... if required else OPTIONAL)
+    return create_model("Training", __base__=Declared, **fields)
+
+
+class Training(_training(scale=False)):  # type: ignore[misc]
     """The `training` keys of a variant: any of them. A key without a value in any file has the default of `Spec`."""
 
-    rollouts: Count | None = OPTIONAL
-    prompts_per_rollout: Count = OPTIONAL
-    samples_per_prompt: Annotated[int, Field(ge=2)] = OPTIONAL  # one sample has no group to be compared with
-    minibatches: Count = OPTIONAL
-    passes: Count = OPTIONAL
-    oversample: Annotated[float, Field(ge=1)] = OPTIONAL
-    filter: Literal["oversample", "mask", "refill", "none"] = OPTIONAL
-    learning_rate: Positive = OPTIONAL
-    weight_decay: Annotated[float, Field(ge=0)] = OPTIONAL
-    gradient_clip: Positive = OPTIONAL
-    temperature: Positive = OPTIONAL
-    max_prompt_tokens: Count = OPTIONAL
-    max_completion_tokens: Count = OPTIONAL
-    cov_scope: Literal["minibatch", "microbatch"] = OPTIONAL
-    sampler_check: bool = OPTIONAL
-    refill_rounds: Count = OPTIONAL
-    micro_batches: Count = OPTIONAL
-    save_every: Count = OPTIONAL
-    device: Literal["cpu", "cuda"] = OPTIONAL
-    precision: Literal["float32", "bfloat16"] = OPTIONAL
 
-
-class ScaleTraining(Training):
-    """The `training` keys of a scale, where these are required."""
-
-    rollouts: Count | None  # null: up to the run's last checkpoint
-    prompts_per_rollout: Count
-    samples_per_prompt: Annotated[int, Field(ge=2)]
-    minibatches: Count
-    passes: Count
-    oversample: Annotated[float, Field(ge=1)]
-    learning_rate: Positive
-    weight_decay: Annotated[float, Field(ge=0)]
-    gradient_clip: Positive
-    temperature: Positive
-    max_completion_tokens: Count
+class ScaleTraining(_training(scale=True)):  # type: ignore[misc]
+    """The `training` keys of a scale."""
 
 
 class Variant(Declared):
