@@ -18,13 +18,12 @@ include: "workflow/rules/plan.smk"
 
 
 onstart:
-    write_asked()
+    PLAN.write()
 
 
 onsuccess:
-    if DECIDE and workflow.is_main_process:
-        done = decide.next_round(config, RESULTS, tree.recorded(RESULTS)[0], where)
-        print(done.line(over=True), file=sys.stderr)
+    if PLAN.round and MAIN:
+        print(PLAN.next_round().line(over=True), file=sys.stderr)
 
 
 # They run nothing, or for seconds: as jobs of a cluster they would only wait in its queue.

@@ -221,7 +221,6 @@ def limit(spec: dict[str, Any], out: Path) -> tuple[float, float]:
 
 def main() -> None:
     from records.errors import whole
-    from records.files import read_yaml
     from workflow import config, matrix
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -240,7 +239,7 @@ def main() -> None:
         return
     python = [sys.executable, "-m"]
     path = ROOT / "config" / "embedded.yaml"
-    settings, _ = config.resolved(read_yaml(path, "configuration"), [path])
+    settings, _ = config.resolved([path])
     benchmarks = settings["evaluation"]["benchmarks"]
     # of 100 runs of the matrix: some are evaluated twice, and so are the bases
     evaluations = 100 * len(matrix.checkpoints(settings)) / len(matrix.plan(settings))

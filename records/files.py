@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -183,6 +184,10 @@ def _whole_number(loader: _UniqueKeys, node: yaml.ScalarNode) -> int:
 
 _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 _UniqueKeys.add_constructor("tag:yaml.org,2002:int", _whole_number)
+# 3e-5 and 1.5e3 as numbers, as in YAML 1.2 and JSON: YAML 1.1 wants a dot and a sign.
+_UniqueKeys.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+|\d+\.\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def _check_nesting(text: str) -> None:

@@ -77,7 +77,7 @@ class PlannedVariant(Recorded):
 
 
 class Matrix(Declared):
-    """matrix.json, as `workflow.matrix` writes it."""
+    """matrix.json, as `workflow.plan` writes it."""
 
     scale: str
     title: str
@@ -207,7 +207,7 @@ class Tree:
         """The content of matrix.json; its keys are those of `Matrix`."""
         value = digests.read_record(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
-        return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.matrix` sets the same mapping here
+        return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.plan` has the same mapping
 
     def once(self, compute: Callable[..., Any], *args: Any) -> Any:
         """`compute(self, *args)`, computed at the first call; forgotten with the tree."""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.conftest import checkout as copy_of_checkout
+
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / "results/cache"
 SMALL = ["training.rollouts=3", "training.prompts_per_rollout=8", "evaluation.benchmarks=syn_as3,syn_mix2"]
@@ -53,14 +55,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.demo]
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what git has, and of the demo's base model, prompts and benchmarks."""
-    here = tmp_path_factory.mktemp("hour")
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
-    )
-    for name in names.stdout.split("\n"):
-        if name and not name.startswith("results/reference/") and (ROOT / name).is_file():
-            (here / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, here / name, follow_symlinks=False)
+    here = copy_of_checkout(tmp_path_factory.mktemp("hour"))
     assert CACHE.is_dir(), "results/cache is missing: run make demo"
     shutil.copytree(CACHE, here / "results/cache", symlinks=True)
     (here / "methods/catalog/mine.py").write_text(METHOD, encoding="utf-8")

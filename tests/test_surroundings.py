@@ -14,6 +14,7 @@ import pytest
 
 from records.results_tree import Tree
 from report import verify
+from tests.workflow.conftest import checkout
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,22 +36,7 @@ def project() -> Iterator[Path]:
     below 255 bytes.
     """
     with tempfile.TemporaryDirectory(prefix="t e'st \"ü") as folder:
-        yield _copied(Path(folder))
-
-
-def _copied(folder: Path) -> Path:
-    project = folder / "b"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    ).stdout.decode("utf-8")
-    for name in filter(None, listed.split("\0")):
-        if not name.startswith("results/reference/") and (ROOT / name).is_file():
-            (project / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, project / name)
-    return project
+        yield checkout(Path(folder) / "b")
 
 
 def environment() -> dict[str, str]:

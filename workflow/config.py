@@ -1,4 +1,4 @@
-"""The configuration: merged by Snakemake, typed and validated here before any job starts; config/README.md explains it.
+"""The configuration: merged, typed and validated here before any job starts; config/README.md explains it.
 
 Every error is one line that names the file or the command line, the key, the value, what is allowed and the nearest
 match.
@@ -12,12 +12,23 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from evals import placebo
+from methods.training import spec
 from methods.training.spec import Trainer
 from records.declared import Declared, Where, validated
 from records.errors import ConfigError, unknown
@@ -25,9 +36,6 @@ from records.files import parse_json, read_yaml
 
 COMMAND_LINE = "command line (--config)"
 TAKEN = ("cache", "eval", "reference")  # folders of results/ that hold something else
-# Whole and other numbers as people type them. YAML 1.1 reads 3e-5, without a dot, as text.
-WHOLE, NUMBER = re.compile(r"[+-]?\d+"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-EXPONENT = re.compile(r"[+-]?\d+[eE][+-]?\d+|[+-]?(\d+\.\d*|\.\d+)[eE]\d+")
 
 Source: TypeAlias = tuple[str, dict[str, Any]]  # a file, or the command line, and the keys that it sets
 
@@ -63,45 +71,33 @@ class Block(Declared):
     variant: str = OPTIONAL  # a key of `variants`
 
 
-class Training(Declared):
+# Set for each size of model by `cluster`.
+BY_CLUSTER = frozenset(
+    {"nodes", "gpus_per_node", "tensor_parallel", "rollout_memory", "max_tokens_per_gpu", "offload", "attention"}
+)
+
+
+def _training(*, scale: bool) -> type[Declared]:
+    """The `training` keys of a run (`methods.training.spec`) as a configuration has them.
+
+    scale: those without a default are required, and `oversample`, by which prompts are counted; else none is.
+    """
+    fields: dict[str, Any] = {}
+    for key, field in spec.Training.model_fields.items():
+        if key not in BY_CLUSTER:
+            kind: Any = Annotated[(field.annotation, *field.metadata, None)]
+            required = scale and (field.is_required() or key == "oversample")
+            # null: up to the run's last checkpoint
+            fields[key] = (kind | None if key == "rollouts" else kind, ... if required else OPTIONAL)
+    return create_model("Training", __base__=Declared, **fields)
+
+
+class Training(_training(scale=False)):  # type: ignore[misc]
     """The `training` keys of a variant: any of them. A key without a value in any file has the default of `Spec`."""
 
-    rollouts: Count | None = OPTIONAL
-    prompts_per_rollout: Count = OPTIONAL
-    samples_per_prompt: Annotated[int, Field(ge=2)] = OPTIONAL  # one sample has no group to be compared with
-    minibatches: Count = OPTIONAL
-    passes: Count = OPTIONAL
-    oversample: Annotated[float, Field(ge=1)] = OPTIONAL
-    filter: Literal["oversample", "mask", "refill", "none"] = OPTIONAL
-    learning_rate: Positive = OPTIONAL
-    weight_decay: Annotated[float, Field(ge=0)] = OPTIONAL
-    gradient_clip: Positive = OPTIONAL
-    temperature: Positive = OPTIONAL
-    max_prompt_tokens: Count = OPTIONAL
-    max_completion_tokens: Count = OPTIONAL
-    cov_scope: Literal["minibatch", "microbatch"] = OPTIONAL
-    sampler_check: bool = OPTIONAL
-    refill_rounds: Count = OPTIONAL
-    micro_batches: Count = OPTIONAL
-    save_every: Count = OPTIONAL
-    device: Literal["cpu", "cuda"] = OPTIONAL
-    precision: Literal["float32", "bfloat16"] = OPTIONAL
 
-
-class ScaleTraining(Training):
-    """The `training` keys of a scale, where these are required."""
-
-    rollouts: Count | None  # null: up to the run's last checkpoint
-    prompts_per_rollout: Count
-    samples_per_prompt: Annotated[int, Field(ge=2)]
-    minibatches: Count
-    passes: Count
-    oversample: Annotated[float, Field(ge=1)]
-    learning_rate: Positive
-    weight_decay: Annotated[float, Field(ge=0)]
-    gradient_clip: Positive
-    temperature: Positive
-    max_completion_tokens: Count
+class ScaleTraining(_training(scale=True)):  # type: ignore[misc]
+    """The `training` keys of a scale."""
 
 
 class Variant(Declared):
@@ -205,28 +201,26 @@ class Config(Declared):
 
 
 def resolved(
-    config: Mapping[str, Any], paths: Iterable[Path | str] = (), command_line: Mapping[str, Any] | None = None
+    paths: Sequence[Path | str], command_line: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], Where]:
     """The configuration with every value of its declared type, and which file or option holds a key (for errors).
 
-    config: as Snakemake merged it. paths: the files it was merged from, later ones on top: they are read again to say
-    which of them holds a bad key, and to see keys given twice, which merging hides. command_line: what `--config` set,
-    where every value may be text. Raises `ConfigError` for the first thing wrong.
+    paths: files to merge, later ones on top. command_line: what `--config` sets, where every value may be text.
+    Raises `ConfigError` for the first thing wrong.
     """
-    files = [(str(path), _typed(Config, _flat(read_yaml(path, "configuration")), False)) for path in paths]
-    options = _typed(Config, _flat(dict(command_line or {})), True)
+    options = _typed(Config, _flat(dict(command_line or {})))
     for path, value in _leaves(options):
         if value is None and _at(path, command_line) is None:  # `methods=`; null in words is a value
             raise ConfigError(f"{COMMAND_LINE}: {'.'.join(path)}: is empty")
-    sources = [*files, (COMMAND_LINE, options)]
-    merged = _laid_over(_typed(Config, _flat(dict(config)), False), options)
+    sources = [*((str(path), _flat(read_yaml(path, "configuration"))) for path in paths), (COMMAND_LINE, options)]
+    merged: dict[str, Any] = {}
+    for _, content in sources:
+        merged = laid_over(merged, content)
 
     def where(path: Sequence[Any]) -> str:
         return _holder(path, merged, sources)
 
     validated(Config, merged, where)
-    for name, content in sources:
-        _check_replaced(name, content, merged)
     _check_sweep(merged, where)
     if options.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
@@ -258,29 +252,27 @@ def replaced(paths: Sequence[Path | str]) -> list[str]:
     return lines
 
 
-def _typed(kind: Any, value: Any, as_text: bool) -> Any:
-    """`value` as the declared `kind` asks. as_text: from the command line, where 4 and a,b are text; a file has types
-    of its own, and only its `3e-5` is read as the number that it looks like. What does not fit stays, for the check."""
+def _typed(kind: Any, value: Any) -> Any:
+    """`value` from the command line, where 4 and a,b are text, as the declared `kind`. What does not fit stays, for the
+    check."""
     kinds = _kinds(kind)
     models = [k for k in kinds if isinstance(k, type) and issubclass(k, Declared)]
     if isinstance(value, Mapping):
-        if models:
-            fields = models[0].model_fields
-            # The annotation and not the field's, which has lost what stands in `Annotated` around it.
-            return {k: _typed(fields[k].annotation, v, as_text) if k in fields else v for k, v in value.items()}
+        # The annotation and not the field's, which has lost what stands in `Annotated` around it.
+        fields = {name: field.annotation for model in models[:1] for name, field in model.model_fields.items()}
         of = next((typing.get_args(k)[1] for k in kinds if typing.get_origin(k) is dict), None)
-        return {k: v if of is None else _typed(of, v, as_text) for k, v in value.items()}
+        return {k: v if (inner := fields.get(k, of)) is None else _typed(inner, v) for k, v in value.items()}
     of = next((typing.get_args(k)[0] for k in kinds if typing.get_origin(k) is list), None)
     if of is not None:
-        if as_text and isinstance(value, str) and value != "null":
+        if isinstance(value, str) and value != "null":
             value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), of)]
-        elif as_text and isinstance(value, int | float):
+        elif isinstance(value, int | float):
             value = [value]
         if isinstance(value, list):
-            return [_typed(of, entry, as_text) for entry in value]
+            return [_typed(of, entry) for entry in value]
     if isinstance(value, str):
-        return _of_text(value, kinds, as_text)
-    if as_text and isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
+        return _of_text(value, kinds)
+    if isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
         return str(value)  # Snakemake reads name=7 as a number
     return value
 
@@ -293,17 +285,16 @@ def _range(text: str, kind: Any) -> list[str]:
     return [str(number) for number in range(int(ends[1]), int(ends[2]) + 1)]
 
 
-def _of_text(text: str, kinds: Sequence[Any], as_text: bool) -> Any:
-    if not as_text:
-        return float(text) if float in kinds and EXPONENT.fullmatch(text) else text
+def _of_text(text: str, kinds: Sequence[Any]) -> Any:
+    """`text` as the first of these kinds that pydantic reads it as."""
     if types.NoneType in kinds and text == "null":
         return None
-    if bool in kinds and text in ("true", "false"):
+    if bool in kinds and text in ("true", "false"):  # pydantic takes 1 and yes too
         return text == "true"
-    if (int in kinds or Any in kinds) and WHOLE.fullmatch(text):
-        return int(text)
-    if (float in kinds or Any in kinds) and NUMBER.fullmatch(text):
-        return float(text)
+    for kind in (int, float):
+        if kind in kinds or Any in kinds:
+            with suppress(ValidationError):
+                return TypeAdapter(kind).validate_python(text)
     return text
 
 
@@ -329,17 +320,8 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     for path, value in _leaves(swept):
         key = ".".join(path)
         field = Training.model_fields.get(key.removeprefix("training.")) if key.startswith("training.") else None
-        flat[key] = _typed(list[field.annotation] if field else list[Any], value, True)  # type: ignore[name-defined]
+        flat[key] = _typed(list[field.annotation] if field else list[Any], value)  # type: ignore[name-defined]
     return config | {"sweep": flat}
-
-
-def _check_replaced(name: str, content: Mapping[str, Any], merged: Mapping[str, Any], at: str = "") -> None:
-    """Raise for keys and values laid over something else, which merging leaves as it was: `matrix: {}` over a list."""
-    for key, value in content.items():
-        if isinstance(value, Mapping) and (now := merged.get(key)) is not None:
-            if not isinstance(now, Mapping):
-                raise ConfigError(f"{name}: {at}{key}: must be a {type(now).__name__}, got {value!r}")
-            _check_replaced(name, value, now, f"{at}{key}.")
 
 
 def _check_sweep(config: Mapping[str, Any], where: Where) -> None:
@@ -398,12 +380,12 @@ def _leaves(content: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterable[
             yield (*path, str(key)), value
 
 
-def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """As Snakemake merges: mappings merge, all else is replaced."""
+def laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """One configuration on top of another: mappings merge, all else is replaced."""
     merged = copy.deepcopy(dict(under))
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _laid_over(merged[key], value) if both else copy.deepcopy(value)
+        merged[key] = laid_over(merged[key], value) if both else copy.deepcopy(value)
     return merged
 
 

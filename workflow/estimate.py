@@ -18,13 +18,14 @@ from evals import benchmark as benchmarks
 from evals import store
 from methods import catalog
 from methods.adapters import adapter
+from methods.method import Method
 from methods.training import spec
 from models import registry as models
 from models import training_data
 from records.declared import Declared, Tuple, validated
 from records.errors import BenchError, CorruptInputError, unknown
 from records.files import read_growing_csv, read_yaml
-from records.layout import BASE, Checkpoint, Results
+from records.layout import BASE, Checkpoint, Results, Run
 from records.provenance import ROOT
 from workflow import matrix, memory
 from workflow.matrix import Build, Planned
@@ -132,6 +133,21 @@ class World:
         return matrix.plan(self.config)
 
     @cached_property
+    def trainings(self) -> dict[Run, tuple[spec.Spec, Method] | BenchError]:
+        """What each run is trained with, or why its specification or trainer refuses it."""
+        found: dict[Run, tuple[spec.Spec, Method] | BenchError] = {}
+        for planned in self.planned:
+            try:
+                given = matrix.specification(self.config, planned, "base", "prompts")
+                run = spec.check(given, str(planned.run.path))
+                method = catalog.parse(run.method)
+                adapter(run.trainer).plan(run.training, method)
+                found[planned.run] = run, method
+            except BenchError as error:
+                found[planned.run] = error
+        return found
+
+    @cached_property
     def checkpoints(self) -> list[Checkpoint]:
         return matrix.checkpoints(self.config)
 
@@ -215,14 +231,10 @@ def train(world: World) -> list[Job]:
 def _attention_seconds(world: World, planned: Planned) -> float:
     """Of one rollout with verl, where sdpa multiplies whole micro-batches; a quarter of the card's peak is assumed."""
     card, shape = world.throughput.gpus.get(world.gpu), models.model(planned.run.model).shape
-    if card is None or card.tflops is None or shape is None:
+    made = world.trainings[planned.run]
+    if card is None or card.tflops is None or shape is None or isinstance(made, BenchError):
         return 0.0
-    try:
-        run = spec.check(matrix.specification(world.config, planned, "base", "prompts"))
-        method = catalog.parse(run.method)
-        adapter(run.trainer).plan(run.training, method)
-    except BenchError:
-        return 0.0  # `preflight` says it
+    run, method = made
     if run.trainer != "verl" or run.training.attention != "sdpa":
         return 0.0
     flops = memory.attention_flops(shape, run.training, method)

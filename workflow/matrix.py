@@ -9,16 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from methods.training.spec import Training
-from records import digests, used_code
 from records.declared import Where
-from records.errors import ConfigError, Parser, unknown
-from records.files import read_json, write_json
+from records.errors import ConfigError, unknown
 from records.layout import BASE, Checkpoint, Run, split
-from workflow import config as configuration
 
 UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"
@@ -404,18 +400,3 @@ def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
     """What a variant sets, by dotted key."""
     changes = {key: body[key] for key in ("trainer", "reward", "stream") if key in body}
     return changes | {f"training.{key}": value for key, value in body.get("training", {}).items()}
-
-
-def main() -> None:
-    parser = Parser(description="Write matrix.json: every run and checkpoint of a configuration.")
-    parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
-    # A file: with hundreds of runs it is longer than an argument may be.
-    parser.add_argument("--kept", type=Path, help="JSON file: what else is in the tree, a part of its old matrix.json")
-    parser.add_argument("--out", required=True, type=Path)
-    args = parser.parse_args()
-    kept = read_json(args.kept, "what stays of the tree") if args.kept else None
-    write_json(args.out, digests.with_own(matrix(configuration.of_argument(args.config), kept)))
-
-
-if __name__ == "__main__":
-    used_code.run(main)

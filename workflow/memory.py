@@ -1,18 +1,14 @@
 """GPU memory of a run that verl trains, by phase, from sizes alone: nothing is loaded or measured.
 
-What is counted is listed at `estimate`. Bytes of activations were fitted to live tensors of real forward and backward
-passes on a CPU (tests/workflow/test_memory.py holds them against the system's own figure); what only a GPU has
-(contexts, what a sleeping engine keeps, fragmentation) is assumed, and marked as such.
+What is counted is listed at `estimate`. The largest micro-batch is the one that the settings allow
+(`max_tokens_per_gpu`), since a rollout may hold it. Bytes of activations were fitted to live tensors of real passes on
+a CPU (tests/workflow/test_memory.py compares them with the system's own figure). What only a GPU has (contexts, what a
+sleeping engine keeps, fragmentation) is assumed, and marked as such.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from methods.adapters.verl.config import CHUNK, micro_batch_rows, packs_by_tokens
 from methods.method import Method
@@ -27,17 +23,15 @@ CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB
 FRAGMENTATION = 1.08
 BUCKET = 2048 * 2**20  # bytes: `update_weights_bucket_megabytes` of verl's configuration (adapters/verl/config.yaml)
 
-# Of simulated responses: the median as a share of the limit, and the spread of logarithms between and within groups.
-# Assumed: about one response in fifty reaches the limit, as in the middle of such a run.
-MEDIAN, BETWEEN, WITHIN = 1 / 8, 0.8, 0.6
-SEED = 0
+# Assumed mean lengths in tokens: of a prompt, and of a response as a share of the limit.
+PROMPT, RESPONSE = 180, 0.2
 
 
 @dataclass(frozen=True)
 class Memory:
     """GiB on the fullest GPU of a run."""
 
-    tokens: int  # of the largest simulated micro-batch
+    tokens: int  # of the largest micro-batch that the settings allow
     # sampling, old log-probs, update, optimiser step, weight sync: all that lies on the GPU in that phase
     phases: dict[str, float]
     states: float  # weights, moments and gradients in float32; part of `update`
@@ -67,7 +61,7 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
     share = 0 if training.offload else shape.parameters / training.gpus
-    tokens = max(max(part) for part in simulated(training, packs_by_tokens(training, method), _rows(training, method)))
+    tokens = largest_batch(training, method)
     head = shape.vocab_size * shape.hidden_size
     mask = attention_mask(tokens, width) if training.attention == "sdpa" else 0
     gathered = 2 * width * shape.layer_parameters + width * head
@@ -127,13 +121,15 @@ def attention_flops(shape: Shape, training: Training, method: Method) -> float:
     """Floating-point operations of sdpa's attention in a rollout: old log-probs and updates, with recomputation.
 
     Packed sequences come with a mask of tokens x tokens, and all of it is multiplied: 4 L A T^2 for the T tokens of a
-    micro-batch, L layers and attention width A. At 19,875 tokens of Qwen2.5-7B that is 52 % of the weights' 2 P T, and
-    3 % with kernels that know the sequences, as flash-attn's.
+    micro-batch, L layers and attention width A. There are as many full micro-batches as responses of mean length fill.
+    At 19,875 tokens of Qwen2.5-7B that is 52 % of the weights' 2 P T, and 3 % with kernels that know the sequences, as
+    flash-attn's.
     """
-    parts = simulated(training, packs_by_tokens(training, method), _rows(training, method))
     width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
+    length = min(PROMPT, training.max_prompt_tokens) + RESPONSE * training.max_completion_tokens
+    rows = training.prompts_per_rollout * training.samples_per_prompt
     # a backward pass is two forward passes; the update's forward pass is computed twice (gradient checkpointing)
-    return (1 + 4 * training.passes) * 4 * width * sum(tokens**2 for part in parts for tokens in part)
+    return (1 + 4 * training.passes) * 4 * width * rows * length * largest_batch(training, method)
 
 
 def inference(shape: Shape, tokens: int, width: int = 2) -> float:
@@ -141,72 +137,10 @@ def inference(shape: Shape, tokens: int, width: int = 2) -> float:
     return width * tokens * (5 * shape.hidden_size + 3 * shape.intermediate_size)
 
 
-def _rows(training: Training, method: Method) -> int | None:
-    return None if packs_by_tokens(training, method) else micro_batch_rows(training, method)
-
-
-@cache
-def simulated(training: Training, by_tokens: bool, rows: int | None) -> list[list[int]]:
-    """Tokens of the micro-batches of every GPU and minibatch of one simulated rollout."""
-    draw = random.Random(SEED)
-    lengths = []
-    for _ in range(training.prompts_per_rollout):
-        prompt = min(training.max_prompt_tokens, 1 + int(draw.lognormvariate(math.log(150), 0.6)))
-        group = draw.gauss(math.log(MEDIAN * training.max_completion_tokens), BETWEEN)
-        for _ in range(training.samples_per_prompt):
-            response = 1 + int(math.exp(draw.gauss(group, WITHIN)))
-            lengths.append(prompt + min(training.max_completion_tokens, response))
-    found = []
+def largest_batch(training: Training, method: Method) -> int:
+    """Tokens of the largest micro-batch: the limit where verl packs by tokens, else its rows at their longest."""
+    longest = training.max_prompt_tokens + training.max_completion_tokens
     share = training.rows_per_minibatch // training.gpus
-    for first in range(0, len(lengths), training.rows_per_minibatch):
-        ranks = [lengths[start : start + share] for start in range(first, first + training.rows_per_minibatch, share)]
-        if by_tokens:
-            parts = micro_batches(ranks, training.max_tokens_per_gpu)
-        else:
-            assert rows is not None
-            parts = [[list(range(start, min(start + rows, share))) for start in range(0, share, rows)] for _ in ranks]
-        found += [[sum(rank[index] for index in part) for part in cut] for rank, cut in zip(ranks, parts, strict=True)]
-    return found
-
-
-def micro_batches(ranks: Sequence[Sequence[int]], limit: int) -> list[list[list[int]]]:
-    """Rows of each micro-batch of each GPU, as verl cuts them (`rearrange_micro_batches`); verl itself takes 15 s to
-    import, and is not where plans are made. tests/workflow/test_memory.py holds the two against each other.
-
-    As few micro-batches as hold `limit` tokens each, the same number on all GPUs, balanced by work: 24576 n + n^2 for n
-    tokens, the floating-point operations of a layer.
-    """
-    count = max(min(len(rank), -(-sum(rank) // limit)) for rank in ranks)
-    while True:
-        cuts = [balanced([24576 * n + n**2 for n in rank], count) for rank in ranks]
-        if all(sum(rank[i] for i in part) <= limit for rank, cut in zip(ranks, cuts, strict=True) for part in cut):
-            return cuts
-        count += 1
-
-
-def balanced(values: Sequence[int], count: int) -> list[list[int]]:
-    """Indices in `count` parts of about equal sums: largest differencing (Karmarkar and Karp), verl's ties included."""
-    # a part is (sum, number of values, [(index, value)]); a state is its parts in descending order
-    states: list[_State] = []
-    for value, index in sorted((value, index) for index, value in enumerate(values)):
-        parts: list[_Part] = [(value, 1, [(index, value)]), *((0, 0, []) for _ in range(count - 1))]
-        heapq.heappush(states, _State(parts))
-    while len(states) > 1:
-        # the two states with the largest differences: the heavy parts of one join the light parts of the other
-        one, other = heapq.heappop(states).parts, heapq.heappop(states).parts
-        joined = [(a[0] + b[0], a[1] + b[1], a[2] + b[2]) for a, b in zip(one, reversed(other), strict=True)]
-        heapq.heappush(states, _State(sorted(joined, reverse=True)))
-    return [sorted(index for index, _ in items) for _, _, items in states[0].parts]
-
-
-_Part = tuple[int, int, list[tuple[int, int]]]
-
-
-@dataclass
-class _State:
-    parts: list[_Part]
-
-    def __lt__(self, other: _State) -> bool:
-        """A heap gives the largest difference first, then the largest part."""
-        mine, its = (state.parts[0][0] - state.parts[-1][0] for state in (self, other))
-        return mine > its if mine != its else self.parts[0] > other.parts[0]
+    if packs_by_tokens(training, method):
+        return min(training.max_tokens_per_gpu, share * longest)
+    return min(micro_batch_rows(training, method), share) * longest

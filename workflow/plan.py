@@ -1,124 +1,129 @@
-"""`snakemake plan`: what will be trained, what it will cost, what is missing. Exit code 1 if something is.
+"""The experiment as one value: what a configuration plans beside what its results tree holds already.
 
-Jobs that cost next to nothing (grading, tables) are counted and not timed.
+`plan` computes it from the configuration files, the options of the command line and three files of the tree
+(matrix.json, sweep/choice.csv, decide/decide.csv). It writes nothing. Snakemake's rules and tests read the same value.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from models import registry as models
-from records import errors
-from records.errors import Parser, whole
-from records.layout import Results
+from records import digests
+from records.declared import Where
+from records.files import json_text, read_json, write_text
+from records.layout import Checkpoint, Results
+from records.provenance import sha256_bytes
+from workflow import code_hashes, decide, matrix, sweep, tree
 from workflow import config as configuration
-from workflow import estimate, preflight, sweep
-from workflow.estimate import CPU, Job, World
+from workflow.matrix import Planned
 
 
-def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
-    """The plan as text, and what is missing or wrong. gpus: how many there are (cores, for models made here)."""
-    trains, generates = estimate.train(world), estimate.generate(world)
-    unit = "core" if world.gpu == CPU else "GPU"
-    done = sum(job.done for job in trains)
-    text = [
-        f"{world.config['scale']}: {world.config['title']}",
-        f"{len(trains)} unique runs ({done} done), {len(world.checkpoints)} evaluations",
-    ]
-    for model, count in Counter(planned.run.model for planned in world.planned).items():
-        sizes = {job.gpus for job in trains if job.name.startswith(f"{model}/")}
-        text.append(f"  {model:<26} {count:>4} runs on {'/'.join(map(str, sorted(sizes)))} {unit}s each")
+@dataclass(frozen=True)
+class Plan:
+    """What one call of Snakemake makes."""
 
-    text += _second_round(world, trains, generates)
-    text.append("Jobs, and how many are still to do (tables, figures and the report come on top):")
-    text += [f"  {kind:<26} {count:>4} {left:>6}" for kind, (count, left) in estimate.counts(world).items()]
+    config: Mapping[str, Any]  # checked; its `matrix` has the blocks of a sweep, of added seeds and of kept checkpoints
+    where: Where  # which file or option holds a key, for errors
+    results: Results
+    runs: Mapping[str, Planned]  # by `<model>/<method>/seed<k>`
+    checkpoints: Sequence[Checkpoint]  # that are evaluated, the bases first
+    kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays and is not planned now
+    matrix: Mapping[str, Any]  # the content of matrix.json
+    round: decide.Round | None  # where seeds are added until a comparison is decided
+    notes: Sequence[str]  # lines for the user
 
-    text.append(f"{unit}-hours, and how many are still to do:")
-    kinds = [jobs for jobs in (estimate.build(world), trains, generates) if jobs]
-    for jobs in kinds:
-        left_hours = _hours([job for job in jobs if not job.done])
-        text.append(f"  {jobs[0].kind:<26} {_hours(jobs):>8} {left_hours:>8}")
-        sources = Counter(job.source for job in jobs if job.source)
-        text += [f"    {count:>4} from: {source}" for source, count in sources.items()]
+    @property
+    def logs(self) -> str:
+        return f"logs/{self.config['scale']}"
 
-    left = [job for jobs in kinds for job in jobs if not job.done]
-    if left and all(job.seconds is not None for job in left):
-        total = sum((job.seconds or 0.0) * job.gpus for job in left)
-        text.append(f"  what is to do takes {_time(total / gpus)} on {gpus} {unit}s, if none is ever idle")
+    @cached_property
+    def files(self) -> Mapping[str, tuple[str, str]]:
+        """By name, path and text of what commands read of the plan: all of it may be longer than a command line."""
+        # Without `log`, which changes nothing that is planned.
+        config = {key: value for key, value in self.config.items() if key != "log"}
+        listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
+        texts = {
+            "config.json": json.dumps(config, sort_keys=True),
+            "matrix.json": json_text(digests.with_own(self.matrix)),
+            "checkpoints.txt": "\n".join(listed),
+        }
+        return {name: (f"{self.logs}/asked/{name}", text) for name, text in texts.items()}
 
-    text.append("Disk still to be written:")
-    text += [f"  {what:<32} {_size(size):>10}" for what, size in estimate.disk(world, trains, gpus).items()]
-    downloads = estimate.downloads(world)
-    if downloads:
-        text.append("Downloads from the hub:")
-        text += [f"  {what:<58} {_size(size):>10}" for what, size in downloads.items()]
-    unpinned = [key for key in world.models if models.model(key).hub and models.model(key).revision is None]
-    if unpinned:
-        text.append(f"Not pinned to a commit (the head is taken and its commit recorded): {', '.join(unpinned)}")
-    if fetched := list(preflight.to_fetch(world)):
-        text.append("Not there yet; Snakemake fetches it, or these commands now:")
-        text += [f"  {line}" for line in fetched]
-    return text, preflight.problems(world, [*trains, *generates], gpus)
+    def path(self, name: str) -> str:
+        return self.files[name][0]
 
+    def hash(self, name: str) -> str:
+        """Of such a file's text, in place of its time."""
+        return sha256_bytes(self.files[name][1].encode())
 
-def _second_round(world: World, trains: Sequence[Job], generates: Sequence[Job]) -> list[str]:
-    """What a sweep will train on fresh seeds once its values are chosen: not among the jobs until then."""
-    swept = world.config.get("swept")
-    if not swept or sweep.is_chosen(swept, world.results):
-        return []
-    fresh = sweep.fresh_runs(swept)
-    cost = {job.name.rpartition("/")[0]: job for job in trains}
-    evaluated = {Path(job.name).parts[0]: job for job in generates}
-    jobs = [cost[f"{point['model']}/{point['method']}"] for point in fresh]
-    jobs += [evaluated[point["model"]] for point in fresh for _ in point["steps"]]
-    count = len(jobs) - len(fresh)
-    most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
-    return [
-        "Once values are chosen, a second round (the same command again): "
-        f"{most}{len(fresh)} runs, {count} evaluations",
-        f"  {_hours(jobs)} {'core' if world.gpu == CPU else 'GPU'}-hours on top of those below",
-    ]
+    def write(self) -> None:
+        for path, text in self.files.values():
+            write_text(path, text)
+
+    def next_round(self) -> decide.Round:
+        """The round that a call after this one begins with."""
+        return decide.next_round(self.config, self.results, tree.recorded(self.results)[0], self.where)
+
+    def train_code(self, planned: Planned) -> str:
+        """The hash of the code that a run is trained with."""
+        rewards = matrix.rewards(self.config, planned).values()
+        return code_hashes.train(planned.run.key, matrix.trainer(self.config, planned), *rewards)
+
+    def outdated(self) -> list[str]:
+        """Files of the tree that are made again whatever Snakemake has noted of them: see `tree.made_otherwise`."""
+        codes = {f"{self.results.run(p.run)}/run.json": self.train_code(p) for p in self.runs.values()}
+        benchmarks = self.config["evaluation"]["benchmarks"]
+        for checkpoint in self.checkpoints:
+            samples, grades = self.results.samples(checkpoint), self.results.grades(checkpoint)
+            codes[f"{samples}/samples.json"] = code_hashes.of_benchmarks("evals.generate", *benchmarks)
+            codes[f"{grades}/grades.json"] = code_hashes.of_benchmarks("evals.grade", *benchmarks)
+        return tree.made_otherwise(codes, self.results, self.matrix)
 
 
-def _hours(jobs: Sequence[Job]) -> str:
-    """Hours times GPUs, unknown as soon as those of one job are: a sum without it would look like the whole."""
-    total = 0.0
-    for job in jobs:
-        if job.seconds is None:
-            return "unknown"
-        total += job.seconds * job.gpus
-    return f"{total / 3600:,.1f}"
+def plan(
+    files: Sequence[Path | str],
+    options: Mapping[str, Any] | None = None,
+    *,
+    root: Path = Path("results"),
+    job: bool = False,
+) -> Plan:
+    """The plan of configuration files, later ones on top, and of what `--config` sets.
 
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 3600:,.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
-
-
-def main() -> int:
-    parser = Parser()
-    parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument(
-        "--gpus", type=whole(1), help="how many there are; default: cluster.gpus, or this machine's cores"
-    )
-    args = parser.parse_args()
-    config = configuration.of_argument(args.config)
-    available = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
-    world = World(config, Results(args.results / config["scale"]), args.results / "cache", estimate.read())
-    text, problems = lines(world, args.gpus or available)
-    print("\n".join(text))
-    print(f"Missing or wrong: {len(problems) or 'nothing'}")
-    for problem in problems:
-        print(f"  - {problem}")
-    return 1 if problems else 0
-
-
-if __name__ == "__main__":
-    errors.run(main)
+    root: the folder of all trees. job: for a job of a plan that has begun; it plans what that call planned. Raises
+    `BenchError` for the first thing wrong.
+    """
+    config, where = configuration.resolved(files, options)
+    matrix.check_benchmarks(config, where)
+    matrix.baseline(config, where)
+    results = Results(root / config["scale"])
+    before, problem = tree.recorded(results)
+    config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
+    config |= sweep.expanded(config, results, where)
+    added = None
+    if config["decide"] is not None:
+        if job:  # decide.csv may have its next state already
+            config["matrix"] = read_json(f"logs/{config['scale']}/asked/config.json", "what is asked")["matrix"]
+        added = decide.next_round(config, results, before, where)
+        config["matrix"] = config["matrix"] + ([] if job else added.blocks)
+    config["matrix"] = config["matrix"] + tree.with_steps(config, matrix.plan(config, where), before)
+    runs = {planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)}
+    kept = tree.kept(list(runs.values()), before, results)
+    content = matrix.matrix(config, kept)
+    if not job:
+        tree.check(content["settings"], before, kept, results, where)
+    notes = configuration.replaced(files[1:])  # the first is the Snakefile's own
+    notes += [problem] if problem else []
+    notes += [added.line()] if added else []
+    if lost := tree.gone(before):
+        notes.append(f"{results.root}: runs of {', '.join(lost)} are in no table: no such model or method any more")
+    if kept["runs"]:
+        notes.append(
+            f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
+            "own: --config name=..."
+        )
+    return Plan(config, where, results, runs, matrix.checkpoints(config), kept, content, added, notes)

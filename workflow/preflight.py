@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from evals import benchmark as benchmarks
-from methods import catalog
-from methods.adapters import adapter
 from methods.adapters.verl import config as verl
 from methods.training import spec
 from models import registry as models
@@ -29,6 +27,7 @@ PROFILE = Path("profiles/slurm/config.yaml")
 
 # What the packages of environment.yml need of a machine.
 DRIVER = 580  # torch 2.11.0 and vLLM 0.24.0 are built with CUDA 13
+PATIENCE = 20  # seconds for a command's answer
 GLIBC = (2, 31)  # llguidance, which vLLM needs, has no wheel for an older one
 
 
@@ -105,7 +104,13 @@ def _answer(command: Sequence[str]) -> str | None:
     """What a command prints; None where it is missing, fails or gives no answer."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, encoding="utf-8", timeout=20, check=True, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=PATIENCE,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -149,9 +154,11 @@ def _runs(world: World) -> Iterator[str]:
     # GPUs here and no Slurm: the runs will be here. Else a job brings the CPUs.
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None
     for planned in world.planned:
+        made = world.trainings[planned.run]
         try:
-            run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
-            adapter(run.trainer).plan(run.training, catalog.parse(run.method))
+            if isinstance(made, BenchError):
+                raise made
+            run, _ = made
             if run.trainer == "verl" and run.training.device == "cuda":
                 need = resources.train(matrix.training(world.config, planned))
                 counted = (os.cpu_count() or 1) if here else need.cores * need.nodes
@@ -176,12 +183,10 @@ def _memory(world: World) -> Iterator[str]:
             known = ", ".join(world.throughput.gpus)
             yield f"config/throughput.yaml: gpus: has no memory of {world.gpu}; there are: {known}"
             return
-        try:
-            run = spec.check(matrix.specification(world.config, planned, "base", "prompts"), str(planned.run.path))
-            method = catalog.parse(run.method)
-            adapter(run.trainer).plan(run.training, method)
-        except BenchError:
-            continue  # `_runs` says it
+        made = world.trainings[planned.run]
+        if isinstance(made, BenchError):
+            continue  # named by `_runs`
+        run, method = made
         found = memory.estimate(model.shape, run.training, method, card.gib)
         sentence = too_much(found, world.gpu, card.gib, f"cluster.sizes.{model.size}", run.training)
         if sentence is not None and (planned.run.model, sentence) not in said:
@@ -261,25 +266,12 @@ def _slurm(gpus_per_node: int, largest: int) -> Iterator[str]:
     """Whether the partition has what the largest run needs, where Slurm's commands are."""
     if shutil.which("sinfo") is None:
         return
-    try:
-        listing = subprocess.run(
-            ["sinfo", "-h", "-o", "%R|%G|%D"],  # partition, generic resources, number of nodes that have both
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=20,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (
-        subprocess.TimeoutExpired
-    ):  # the controller is down or overloaded: the rest of the plan is still worth reading
-        yield "Slurm: sinfo gives no answer within 20 s"
-        return
-    if listing.returncode:
-        yield f"Slurm: sinfo fails: {' '.join(listing.stderr.split()) or listing.returncode}"
+    # partition, generic resources, number of nodes that have both
+    listing = _answer(["sinfo", "-h", "-o", "%R|%G|%D"])
+    if listing is None:  # the rest of the plan is still worth reading
+        yield f"Slurm: sinfo fails, or gives no answer within {PATIENCE} s"
     else:
-        yield from slurm(listing.stdout, _profile("train"), gpus_per_node, largest // gpus_per_node)
+        yield from slurm(listing, _profile("train"), gpus_per_node, largest // gpus_per_node)
 
 
 def slurm(listing: str, profile: dict[str, Any], gpus: int, nodes: int) -> Iterator[str]:

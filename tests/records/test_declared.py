@@ -55,19 +55,19 @@ def test_what_is_right_is_taken_as_it_is() -> None:
     assert validated(Outer, GOOD, "f.yaml").inner.rate == 3
 
 
-@pytest.mark.parametrize(("value", "said"), BAD, ids=[said.split(";")[0] for _, said in BAD])
-def test_what_is_wrong_is_one_line(value: object, said: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        validated(Outer, value, "f.yaml")
-    assert str(error.value) == f"f.yaml: {said}"
+def test_what_is_wrong_is_one_line() -> None:
+    for value, said in BAD:
+        with pytest.raises(ConfigError) as error:
+            validated(Outer, value, "f.yaml")
+        assert str(error.value) == f"f.yaml: {said}"
 
 
-@pytest.mark.parametrize("key", ["[x", "list[int]", "int", "str", ""])
-def test_an_unknown_key_may_look_like_anything(key: str) -> None:
+def test_an_unknown_key_may_look_like_anything() -> None:
     """pydantic writes the names of a union's members into the path of a key, in the same form."""
 
     class Empty(Declared):
         pass
 
-    with pytest.raises(ConfigError, match=r"^a\.yaml: .*unknown key"):
-        validated(Empty, {key: 1}, "a.yaml")
+    for key in ("[x", "list[int]", "int", "str", ""):
+        with pytest.raises(ConfigError, match=r"^a\.yaml: .*unknown key"):
+            validated(Empty, {key: 1}, "a.yaml")

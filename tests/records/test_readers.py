@@ -26,7 +26,7 @@ from paper import printed, sentences
 from paper.claims import claims, entries
 from records import digests, lock
 from records.errors import BenchError
-from records.files import content, read_growing_csv, read_json, read_jsonl, read_yaml
+from records.files import content, read_growing_csv, read_json, read_jsonl
 from records.layout import Checkpoint, Run
 from records.provenance import ROOT, sha256_file
 from records.results_tree import Tree, read_manifest
@@ -131,7 +131,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "items.jsonl": lambda path: data.content_sha256(data.items(read_jsonl(path), str(path))),
     "lock": lock.is_held,
     "sums.sha256": digests.read,
-    "embedded.yaml": lambda path: config.resolved(read_yaml(path), [path]),
+    "embedded.yaml": lambda path: config.resolved([path]),
     "throughput.yaml": estimate.read,
     "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": table_spec.tables,

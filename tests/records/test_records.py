@@ -66,21 +66,15 @@ def test_reading_missing_and_broken_files_names_them(tmp_path: Path) -> None:
         read_jsonl(tmp_path / "empty.jsonl")
 
 
-@pytest.mark.parametrize("checkpoint", [Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")])
-def test_checkpoint_paths_round_trip(checkpoint: Checkpoint) -> None:
-    assert Checkpoint.parse(Results(Path("results/quick")).samples(checkpoint)) == checkpoint
-
-
-@pytest.mark.parametrize("path", ["m/tepo/8", "m/tepo/seed1/rollout3", "tepo/seed1/step2"])
-def test_other_paths_are_refused(path: str) -> None:
-    with pytest.raises(ConfigError, match="not of the form"):
-        Checkpoint.parse(path)
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "", "a b"])
-def test_a_run_cannot_leave_its_folder(name: str) -> None:
-    with pytest.raises(ConfigError, match="folder name"):
-        Run("m", name, 1)
+def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:
+    for checkpoint in (Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")):
+        assert Checkpoint.parse(Results(Path("results/quick")).samples(checkpoint)) == checkpoint
+    for path in ("m/tepo/8", "m/tepo/seed1/rollout3", "tepo/seed1/step2"):
+        with pytest.raises(ConfigError, match="not of the form"):
+            Checkpoint.parse(path)
+    for name in ("../x", "a/b", "", "a b"):
+        with pytest.raises(ConfigError, match="folder name"):
+            Run("m", name, 1)
 
 
 def test_unknown_names_everything() -> None:
@@ -129,21 +123,11 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> N
     assert "missing" not in lines[-1]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "records",
-        "methods.catalog",
-        "methods.readings",
-        "evals.benchmark",
-        "models.registry",
-        "workflow.matrix",
-    ],
-)
-def test_what_snakemake_parses_imports_no_torch(module: str) -> None:
+def test_what_snakemake_parses_imports_no_torch() -> None:
     """The Snakefile is parsed in every job of a cluster and on login nodes without torch."""
     heavy = ("torch", "transformers", "trl", "lm_eval", "pandas", "matplotlib", "numpy")
-    code = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
+    modules = "methods.readings, models.registry, workflow.plan"
+    code = f"import sys, {modules}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -219,21 +203,14 @@ BAD_YAML = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_JSON)
-def test_json_that_no_other_reader_takes_is_named(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(BAD_JSON[name])
-    for read in (read_json, read_jsonl):
-        with pytest.raises(CorruptInputError, match=r"^[^\n]*a\.json: [^\n]*$"):
-            read(path)
-
-
-@pytest.mark.parametrize("name", BAD_YAML)
-def test_yaml_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_bytes(BAD_YAML[name])
-    with pytest.raises(ConfigError, match=r"^[^\n]*a\.yaml: [^\n]*$"):
-        read_yaml(path)
+def test_json_and_yaml_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    kinds = ((BAD_JSON, read_json, CorruptInputError), (BAD_JSON, read_jsonl, CorruptInputError))
+    for bad, read, kind in (*kinds, (BAD_YAML, read_yaml, ConfigError)):
+        for data in bad.values():
+            path.write_bytes(data)
+            with pytest.raises(kind, match=rf"^{path}: [^\n]*$"):
+                read(path)
 
 
 def test_a_row_that_is_no_object_is_named(tmp_path: Path) -> None:
@@ -250,14 +227,11 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
         read_yaml(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["a,b\n1\n", 'a,b\n1,"x\n', "a,b\n1,2,3\n"])
-def test_a_growing_table_with_a_ragged_line_is_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "curve.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(CorruptInputError, match=r"curve\.csv: "):
-        read_growing_csv(tmp_path / "curve.csv")
-
-
-def test_a_growing_table_may_end_anywhere(tmp_path: Path) -> None:
+def test_a_growing_table_may_end_anywhere_and_a_ragged_line_is_named(tmp_path: Path) -> None:
+    for text in ("a,b\n1\n", 'a,b\n1,"x\n', "a,b\n1,2,3\n"):
+        (tmp_path / "curve.csv").write_text(text, encoding="utf-8")
+        with pytest.raises(CorruptInputError, match=r"curve\.csv: "):
+            read_growing_csv(tmp_path / "curve.csv")
     (tmp_path / "curve.csv").write_bytes(b"a,b\n1,2\n3\xff")
     assert read_growing_csv(tmp_path / "curve.csv") == [{"a": "1", "b": "2"}]
 

@@ -35,16 +35,12 @@ def starts(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("jump", [86_400, -10 * 365 * 86_400], ids=["a day ahead", "ten years back"])
-@pytest.mark.parametrize("what", ["base", "run"])
-def test_after_a_clock_jump_nothing_is_trained_again(what: str, jump: float, finished: Path) -> None:
+def test_after_a_clock_jump_nothing_is_trained_again(jump: float, finished: Path) -> None:
     """Snakemake goes by content where files are small."""
     before, happened = tables(finished), starts(finished)
-    paths = {
-        "base": finished.glob("results/cache/models/tiny_qwen2-*/base.json"),
-        "run": finished.glob(f"{RESULTS}/runs/*/*/*/run.json"),
-    }[what]
-    touched = list(paths)
-    assert touched
+    touched = [*finished.glob("results/cache/models/tiny_qwen2-*/base.json")]
+    touched += finished.glob(f"{RESULTS}/runs/*/*/*/run.json")
+    assert len(touched) > 2
     try:
         for path in touched:
             os.utime(path, (time.time() + jump,) * 2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,21 @@ def copy_of(target: Path, *extra: str) -> Path:
     return target
 
 
+def checkout(target: Path) -> Path:
+    """All that git has or would add, but the kept references, copied to `target`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, os.fsdecode(listed.stdout).split("\0")):
+        if not name.startswith("results/reference/") and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
+    return target
+
+
 def large_matrix(seeds: int) -> str:
     """To lay over config/paper.yaml: every pair of model and method in its matrix with so many seeds."""
     blocks = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())["matrix"]
@@ -43,6 +60,12 @@ def large_matrix(seeds: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def here() -> Snakemake:
-    """Snakemake in the repository itself: for dry runs and for what `make demo` left."""
-    return lambda *words: run_snakemake(ROOT, *words)
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository without its results: everything is still to do. Tests leave no configuration of theirs in it."""
+    return copy_of(tmp_path_factory.mktemp("copy") / "clone", "README.md")
+
+
+@pytest.fixture(scope="session")
+def dry_run(clone: Path) -> Snakemake:
+    """`snakemake -n -p WORDS` in that copy, once for the same words."""
+    return cache(lambda *words: run_snakemake(clone, "-n", "-p", *words))

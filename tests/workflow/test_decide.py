@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ from records.files import to_csv, write_json
 from records.layout import Results
 from report import decide as deciding
 from tests.merged_config import load
-from tests.workflow.conftest import copy_of, run_snakemake
 from workflow import decide, matrix
+from workflow.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"]
@@ -171,31 +169,15 @@ def test_it_is_off_unless_asked_for() -> None:
     assert decide.settings(asked()).model_dump() == {"by": "area", "budget": 20, "batch": 4, "margin": None}
 
 
-@pytest.mark.slow
 def test_the_same_command_again_plans_one_more_batch_and_keeps_the_rest(tmp_path: Path) -> None:
-    copy = copy_of(tmp_path / "clone")
-    words = ("--configfile", "config/quick.yaml", "--config", "methods=grpo,tepo", "seeds=1,2", "decide=true")
-    first = run_snakemake(copy, "-n", *words)
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "decide: nothing is looked at yet" in first.stderr
-    trained = re.findall(r"runs/tiny_qwen2/(\w+)/seed(\d+)/run.json", first.stdout)
-    assert {seed for _, seed in trained} == {"1", "2"}
-    assert f"results/quick/{decide.FILE}" in first.stdout, "a call ends with what is decided"
+    options = {"methods": "grpo,tepo", "seeds": "1,2", "decide": "true"}
+    first = plan(FILES, options, root=tmp_path)
+    assert first.notes == ["decide: nothing is looked at yet"]
+    assert {planned.run.seed for planned in first.runs.values()} == {1, 2}
 
-    config = asked(methods="grpo,tepo")
-    write_json(copy / "results/quick/matrix.json", digests.with_own(matrix.matrix(config)))
-    write(copy / "results/quick", {"tepo": ("undecided", 2)})
-    again = run_snakemake(copy, "-n", *words)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "decide: 0 of 1 decided (none); undecided: tepo; adds seeds 3, 4, 5, 6" in again.stderr
-    trained = re.findall(r"runs/tiny_qwen2/(\w+)/seed(\d+)/run.json", again.stdout)
-    assert set(trained) >= {(method, str(seed)) for method in ("grpo", "tepo") for seed in range(1, 7)}
-    assert "seed7" not in again.stdout
-
-    path = copy / "results/quick" / decide.FILE
-    path.write_text(path.read_text() + "\n")
-    refused = run_snakemake(copy, "-n", *words)
-    assert refused.returncode == 2
-    lines = [line for line in (refused.stdout + refused.stderr).splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    assert "decide.csv: differs from its sha256" in lines[0], json.dumps(lines)
+    write_json(first.results.matrix, digests.with_own(first.matrix))
+    write(first.results.root, {"tepo": ("undecided", 2)})
+    again = plan(FILES, options, root=tmp_path)
+    assert "decide: 0 of 1 decided (none); undecided: tepo; adds seeds 3, 4, 5, 6" in again.notes
+    trained = {(planned.run.method, planned.run.seed) for planned in again.runs.values()}
+    assert trained == {(method, seed) for method in ("grpo", "tepo") for seed in range(1, 7)}

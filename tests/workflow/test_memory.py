@@ -49,24 +49,24 @@ def training(**changes: Any) -> Training:
     return spec.check(matrix.specification(PAPER, planned, "base", "prompts")).training.model_copy(update=changes)
 
 
-@pytest.mark.parametrize("model", PARAMETERS)
-def test_a_shape_has_the_models_parameters(model: str) -> None:
-    assert shape(model).parameters == PARAMETERS[model]
+def test_a_shape_has_the_models_parameters() -> None:
+    assert {model: shape(model).parameters for model in PARAMETERS} == PARAMETERS
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["own head", "tied"])
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
-def test_parameters_are_counted_as_transformers_makes_them(model_type: str, tied: bool) -> None:
+def test_parameters_are_counted_as_transformers_makes_them(model_type: str) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 50, "head_dim": 8}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
-    with torch.device("meta"):
-        made = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes, tie_word_embeddings=tied))
-    declared = registry.Shape(model_type=model_type, **sizes, tie_word_embeddings=tied, source="here")
-    assert declared.parameters == made.num_parameters()
-    assert declared.layer_parameters == sum(p.numel() for p in made.model.layers[0].parameters())
+    for tied in (False, True):
+        with torch.device("meta"):
+            config = AutoConfig.for_model(model_type, **sizes, tie_word_embeddings=tied)
+            made = AutoModelForCausalLM.from_config(config)
+        declared = registry.Shape(model_type=model_type, **sizes, tie_word_embeddings=tied, source="here")
+        assert declared.parameters == made.num_parameters()
+        assert declared.layer_parameters == sum(p.numel() for p in made.model.layers[0].parameters())
 
 
 def test_the_papers_runs_fit_their_gpus(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_the_bucket_of_the_weight_sync_is_verls() -> None:
     assert bucket * 2**20 == memory.BUCKET
 
 
-def test_attention_costs_what_sdpa_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted by torch in one layer given a mask, as packed sequences are; then 28 layers and five such passes."""
+def test_attention_costs_what_sdpa_multiplies() -> None:
+    """Counted by torch in one layer given a mask, as packed sequences are; then 28 layers and five passes."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -144,11 +144,12 @@ def test_attention_costs_what_sdpa_multiplies(monkeypatch: pytest.MonkeyPatch) -
     mask = torch.block_diag(*[torch.ones(32, 32)] * 4).bool().tril()
     with FlopCounterMode(display=False) as counted, sdpa_kernel(SDPBackend.MATH):
         torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
-    monkeypatch.setattr(memory, "simulated", lambda *_: [[tokens, tokens], [tokens]])
-    found = memory.attention_flops(qwen, training(), catalog.parse("grpo"))
-    assert found == 3 * 5 * 28 * counted.get_total_flops()
-    monkeypatch.setattr(memory, "simulated", lambda *_: [[19_875]])
-    share = memory.attention_flops(qwen, training(), catalog.parse("grpo")) / (5 * 2 * qwen.parameters * 19_875)
+    run, method = training(), catalog.parse("grpo")
+    length = memory.PROMPT + memory.RESPONSE * run.max_completion_tokens
+    rows = run.prompts_per_rollout * run.samples_per_prompt
+    found = memory.attention_flops(qwen, run, method) / (rows * length * memory.largest_batch(run, method))
+    assert found == pytest.approx(5 * 28 * counted.get_total_flops() / tokens**2)
+    share = found * 19_875 / (5 * 2 * qwen.parameters)
     assert share == pytest.approx(0.524, abs=1e-3)
 
 

@@ -4,6 +4,22 @@ AT = "{model}/{method}/seed{seed}/step{step}"
 GENERATE = resources.generate(config["evaluation"]["backend"])
 
 
+def weights_folder(wc):
+    """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
+    if wc.method == BASE:
+        return base_folder(wc.model, wc.seed)
+    return RESULTS.weights(
+        Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
+    )
+
+
+def weights_ready(wc):
+    """The file whose presence says that those weights are finished."""
+    if wc.method == BASE:
+        return base_folder(wc.model, wc.seed) / "base.json"
+    return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
+
+
 # Cheap jobs, which on a cluster run where Snakemake does; only that machine needs a network.
 localrules:
     benchmark_data,
@@ -22,7 +38,7 @@ rule benchmark_data:
         # A function here and in every rule: each job of a cluster reads this file again, and few need this hash.
         code=lambda wc: code_hashes.of_benchmarks("evals.fetch", wc.benchmark),
     shell:
-        "TEPO_CODE={params.code} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder}"
 
 
 # One job draws for all benchmarks, since loading a model takes longer than many of them.
@@ -103,10 +119,10 @@ rule score:
     params:
         root=RESULTS.root,
         # Params: what an earlier question left in the tree is scored again, and no rule makes it.
-        asked=sha256_bytes(ASKED[ASKED_CHECKPOINTS].encode()),
-        checkpoints=ASKED_CHECKPOINTS,
+        asked=PLAN.hash("checkpoints.txt"),
+        checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
         code=lambda wc: code_hashes.command("evals.score"),
     shell:
-        "TEPO_CODE={params.code} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
-        " --out {output.csv} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
+        " --out {output.csv}"

@@ -11,6 +11,6 @@ rule plan:
     conda:
         "../../environment.yml"
     params:
-        config=ASKED_CONFIG,
+        config=PLAN.path("config.json"),
     shell:
-        "python -m workflow.plan --config - < {params.config} 2>&1 | tee {log}"
+        "python -m workflow.summary --config - < {params.config} 2>&1 | tee {log}"

@@ -11,25 +11,21 @@ with command_line.one_line():
 
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
-TREE.matrix = MATRIX  # as matrix.json will say
+TREE.matrix = PLAN.matrix  # as matrix.json will say
 TABLES = tidy.offered(TREE)
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
-CURVES = [
-    f"{RESULTS.run(planned.run)}/{name}"
-    for planned in PLAN.values()
-    for name in ("run.json", "curve.csv")
-]
+CURVES = of_runs("run.json", "curve.csv")
 
 
 # Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
 # the runs on fresh seeds too, and jobs of that round would wait for runs that it does not make.
-SWEEP = MATRIX.get("sweep")
+SWEEP = PLAN.matrix.get("sweep")
 CHOICE = []
 if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
 
-ASKED_DECIDE = decide.settings(config)
+DECIDE = decide.settings(config)
 
 
 localrules:
@@ -52,17 +48,12 @@ rule matrix:
     log:
         f"{LOGS}/matrix.log",
     priority: 100  # what is planned tells `report.show runs` how far it is
-    conda:
-        "../../environment.yml"
     params:
-        # Their hash as a param and no input: the configuration is merged from files and the command line, and times say
-        # nothing of it. The files themselves: an argument may be 128 KiB long, and a tree of 600 runs needs more.
-        asked=sha256_bytes("".join(ASKED.values()).encode()),
-        config=ASKED_CONFIG,
-        kept=ASKED_KEPT,
-        code=lambda wc: code_hashes.command("workflow.matrix"),
+        # Its hash as a param and no input: the times of what the plan is made of say nothing of it.
+        hash=PLAN.hash("matrix.json"),
+        content=PLAN.path("matrix.json"),
     shell:
-        "TEPO_CODE={params.code} python -m workflow.matrix --config - --kept {params.kept} --out {output} < {params.config} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "quiet {log} cp {params.content} {output}"
 
 
 rule table:
@@ -103,7 +94,7 @@ rule table:
         caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: code_hashes.command("report.table"),
     shell:
-        "TEPO_CODE={params.code} python -m report.table --results {params.root} --table {wildcards.number} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.table --results {params.root} --table {wildcards.number}"
 
 
 rule figure:
@@ -113,7 +104,7 @@ rule figure:
             f"{RESULTS.run(run)}/{name}"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
             if run.path.as_posix()
-            in PLAN  # what an earlier question left is there, and no rule makes it
+            in PLAN.runs  # what an earlier question left is there, and no rule makes it
             for name in ("run.json", "curve.csv")
         ],
         matrix=RESULTS.matrix,
@@ -144,7 +135,7 @@ rule figure:
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: code_hashes.command("report.figure"),
     shell:
-        "TEPO_CODE={params.code} python -m report.figure --results {params.root} --figure {wildcards.figure} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.figure --results {params.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
@@ -196,13 +187,13 @@ rule sweep_choice:
 rule decide:
     input:
         matrix=RESULTS.matrix,
-        scores=RESULTS.scores if ASKED_DECIDE.by == "score" else [],
-        runs=[
-            f"{RESULTS.run(planned.run)}/{name}"
-            for planned in PLAN.values()
-            if planned.run.variant is None  # no other is compared
-            for name in ("run.json", "curve.csv")
-        ],
+        scores=RESULTS.scores if DECIDE.by == "score" else [],
+        runs=of_runs(
+            "run.json",
+            "curve.csv",
+            # no other is compared
+            runs=[p for p in PLAN.runs.values() if p.run.variant is None],
+        ),
     output:
         f"{RESULTS.root}/{decide.FILE}",
         f"{RESULTS.root}/{decide.FILE}.sha256",
@@ -214,13 +205,13 @@ rule decide:
         root=RESULTS.root,
         options=" ".join(
             f"--{key} {value}"
-            for key, value in ASKED_DECIDE.model_dump().items()
+            for key, value in DECIDE.model_dump().items()
             if value is not None
         ),
-        only=f"--only {DECIDE.only}" if DECIDE else "",
+        only=f"--only {PLAN.round.only}" if PLAN.round else "",
         code=lambda wc: code_hashes.command("report.decide"),
     shell:
-        "TEPO_CODE={params.code} python -m report.decide --results {params.root} {params.options} {params.only} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.decide --results {params.root} {params.options} {params.only}"
 
 
 rule convergence:
@@ -247,7 +238,7 @@ rule convergence:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.convergence"),
     shell:
-        "TEPO_CODE={params.code} python -m report.convergence --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.convergence --results {params.root}"
 
 
 # The same for all results, so it stands in this repository: this writes paper/audit.csv and its page there again.
@@ -257,14 +248,14 @@ rule audit:
     conda:
         "../../environment.yml"
     shell:
-        "python -m paper.audit > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "quiet {log} python -m paper.audit"
 
 
 rule claims:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        runs=of_runs("run.json"),
     output:
         report(
             f"{RESULTS.root}/claims.csv",
@@ -281,7 +272,7 @@ rule claims:
         caption=lambda wc: caption("claims"),
         code=lambda wc: code_hashes.command("paper.claims.__main__"),
     shell:
-        "TEPO_CODE={params.code} python -m paper.claims --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m paper.claims --results {params.root}"
 
 
 # The page computes nothing: these are the files that it reads, and no other.
@@ -289,7 +280,7 @@ rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=[f"{RESULTS.run(planned.run)}/run.json" for planned in PLAN.values()],
+        runs=of_runs("run.json"),
         tables=expand(
             f"{RESULTS.tables}/table{{number}}{{suffix}}",
             number=TABLES,
@@ -337,7 +328,7 @@ rule report:
 # Last: it lists what all others wrote.
 rule manifest:
     input:
-        rules.decide.output if DECIDE else [],
+        rules.decide.output if PLAN.round else [],
         rules.report.input,
         rules.report.output,
     output:
@@ -350,7 +341,7 @@ rule manifest:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.provenance.manifest"),
     shell:
-        "TEPO_CODE={params.code} python -m report.provenance.manifest --results {params.root} > {log} 2>&1 || (cat {log} >&2; exit 1)"
+        "TEPO_CODE={params.code} quiet {log} python -m report.provenance.manifest --results {params.root}"
 
 
 # Without input: nothing is made again before it is looked at.
