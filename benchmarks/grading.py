@@ -28,10 +28,10 @@ from evals.benchmark import Item, select
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.verdict import Verdict
-from tests.evals.grading.cases import accuracy, cases, grade, percent
 from records import errors
 from records.errors import Parser, whole
 from records.files import read_jsonl
+from tests.evals.grading.cases import accuracy, cases, grade, percent
 
 BLOCKS, SAMPLE = 6, 12  # math-verify grades every SAMPLE-th response of a block
 MIX = {"right": 0.42, "rewritten": 0.03, "wrong": 0.30, "other gold": 0.20, "no box": 0.05}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.records import own_methods
-from tests.workflow.conftest import ROOT, copy_of
+from tests.workflow.conftest import copy_of
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now.
 WORKER = """
