@@ -19,7 +19,7 @@ export PATH PYTHONUTF8
 unexport PYTHONHOME VIRTUAL_ENV
 
 QUICK := config/quick.yaml
-PACKAGES := records methods tepo_bench evals models paper report workflow
+PACKAGES := core methods tepo_bench evals models paper report workflow
 
 .PHONY: help demo test test-all test-vllm unit chains gpu check format install install-test lock
 
@@ -85,8 +85,8 @@ gpu:
 	python -m tests.gpu.accept
 
 check: $(VENV)/.test
-	ruff format --check $(PACKAGES) tests benchmarks examples setup.py
-	ruff check $(PACKAGES) tests benchmarks examples setup.py
+	ruff format --check $(PACKAGES) tests studies examples setup.py
+	ruff check $(PACKAGES) tests studies examples setup.py
 	mypy
 	mypy examples/*.py
 	snakefmt --check Snakefile workflow/rules
@@ -94,6 +94,6 @@ check: $(VENV)/.test
 	snakemake --configfile $(QUICK) --lint --quiet
 
 format: $(VENV)/.test
-	ruff format $(PACKAGES) tests benchmarks examples setup.py
-	ruff check --fix $(PACKAGES) tests benchmarks examples setup.py
+	ruff format $(PACKAGES) tests studies examples setup.py
+	ruff check --fix $(PACKAGES) tests studies examples setup.py
 	snakefmt Snakefile workflow/rules

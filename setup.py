@@ -2,7 +2,7 @@
 
 In the repository the rooms are top-level packages: `from methods.batch import Batch`. Installed under such common
 names they would hide, or be hidden by, packages of the user. So the wheel holds `tepo_bench.methods` and
-`tepo_bench.records`, and their import statements are rewritten on the way. Only what `import tepo_bench` reaches goes
+`tepo_bench.core`, and their import statements are rewritten on the way. Only what `import tepo_bench` reaches goes
 in: no trainer, no Snakemake.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-ROOMS = ("methods", "records")
+ROOMS = ("methods", "core")
 PACKAGE = "tepo_bench"
 FROM_A_ROOM = re.compile(rf"^(\s*from )({'|'.join(ROOMS)})\b", re.MULTILINE)
 

@@ -30,7 +30,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from records.errors import ConfigError, unknown
+from core.errors import ConfigError, unknown
 
 BOS = "<bos>"
 STYLES = ("worked", "direct", "check")

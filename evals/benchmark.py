@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from records import code_hashes, registries
-from records.errors import ConfigError, unknown
+from core import code_hashes, registries
+from core.errors import ConfigError, unknown
 
 Row = Mapping[str, Any]
 

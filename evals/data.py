@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from core import digests
+from core.errors import CorruptInputError, MissingInputError
+from core.files import read_jsonl
 from evals.benchmark import Benchmark, Item, Row
-from records import digests
-from records.errors import CorruptInputError, MissingInputError
-from records.files import read_jsonl
 
 # Names that mirrors written by other evaluation code use, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}

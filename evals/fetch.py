@@ -21,11 +21,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from core import digests, errors, used_code
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
+from core.files import read_jsonl
 from evals import data
 from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, code, select
-from records import digests, errors, used_code
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
-from records.files import read_jsonl
 
 
 def fetch(

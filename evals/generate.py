@@ -8,7 +8,7 @@ in `SAMPLES_DIR/.work` under a digest of everything that decides them. Columns a
 
 from __future__ import annotations
 
-from records import worker
+from core import worker
 
 if __name__ == "__main__" and worker.option("--backend", "hf") == "hf":  # the others start servers or processes
     # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
@@ -27,6 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core import digests, errors, used_code
+from core.declared import Recorded, validated
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
+from core.files import atomic, read_json, write_json
+from core.provenance import environment, sha256_file
 from evals import data as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code, select
@@ -34,11 +39,6 @@ from evals.generation import draw
 from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
 from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
-from records import digests, errors, used_code
-from records.declared import Recorded, validated
-from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
-from records.files import atomic, read_json, write_json
-from records.provenance import environment, sha256_file
 
 SCHEMA = 1
 DONE = "done.json"

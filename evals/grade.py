@@ -9,7 +9,7 @@ with the benchmark that it was at.
 
 from __future__ import annotations
 
-from records import worker
+from core import worker
 
 if __name__ == "__main__":
     # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
@@ -22,6 +22,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from core import digests, errors, used_code
+from core.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
+from core.files import to_csv, write_json, write_text
+from core.progress import Progress
+from core.provenance import sha256_file
 from evals import data
 from evals.benchmark import Item, benchmark, code
 from evals.grading import prime
@@ -30,11 +35,6 @@ from evals.grading.grader import Grader, Question, grade_by_prime_rules, grader_
 from evals.grading.pool import CPU_SECONDS, Pool
 from evals.grading.verdict import Grade, Verdict
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
-from records import digests, errors, used_code
-from records.errors import ConfigError, CorruptInputError, Parser, nearest, real, whole
-from records.files import to_csv, write_json, write_text
-from records.progress import Progress
-from records.provenance import sha256_file
 
 SCHEMA = 1
 
@@ -187,7 +187,7 @@ def disagreements(
 
 
 def load() -> None:
-    """Import what reading samples takes; a worker (`records.worker`) does so once for many."""
+    """Import what reading samples takes; a worker (`core.worker`) does so once for many."""
     for name in ("pandas", "pyarrow.dataset", "pyarrow.parquet"):
         import_module(name)
 

@@ -17,13 +17,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records import digests
-from records.declared import validated
-from records.errors import CorruptInputError, unknown
-from records.files import content, read_csv, stored, to_csv, write_text
-from records.layout import REFERENCE, Run
-from records.provenance import sha256_bytes
-from records.results_tree import RunRecord, Tree
+from core import digests
+from core.declared import validated
+from core.errors import CorruptInputError, unknown
+from core.files import content, read_csv, stored, to_csv, write_text
+from core.layout import REFERENCE, Run
+from core.provenance import sha256_bytes
+from core.results_tree import RunRecord, Tree
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison, Estimate

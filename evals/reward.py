@@ -12,11 +12,11 @@ import os
 import threading
 from collections.abc import Sequence
 
+from core.errors import CorruptInputError
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.normalise import last_box
 from evals.grading.verdict import Verdict
-from records.errors import CorruptInputError
 
 _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
 # verl scores responses in several threads, and a grader serves one caller at a time. Reentrant, because a trainer that

@@ -18,16 +18,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from core import digests, errors
+from core.digests import read_record
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
+from core.files import write_json
+from core.layout import BASE, Checkpoint, Results, Run
+from core.scores import read_scores, write_scores
 from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, benchmark, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
-from records import digests, errors
-from records.digests import read_record
-from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser
-from records.files import write_json
-from records.layout import BASE, Checkpoint, Results, Run
-from records.scores import read_scores, write_scores
 
 
 def checkpoint(model: Path | str) -> Checkpoint:

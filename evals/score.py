@@ -12,17 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import errors, used_code
+from core.code_hashes import command
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
+from core.layout import BASE, Checkpoint, Results
+from core.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 from evals import store
-from records import errors, used_code
-from records.code_hashes import command
-from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
-from records.layout import BASE, Checkpoint, Results
-from records.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 
 if TYPE_CHECKING:
+    from core.results_tree import Tree
     from evals.stats.estimate import Comparison, Estimate, NotRun
     from evals.stats.responses import Graded, Samples
-    from records.results_tree import Tree
 
 NotRunKey = tuple[str, str]  # (model or the path of one checkpoint, benchmark)
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import digests
+from core.declared import Recorded, validated
+from core.errors import CorruptInputError, MissingInputError, nearest
+from core.files import atomic
+from core.provenance import sha256_bytes, sha256_file
 from evals.grading.verdict import Grade, Verdict
-from records import digests
-from records.declared import Recorded, validated
-from records.errors import CorruptInputError, MissingInputError, nearest
-from records.files import atomic
-from records.provenance import sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from records.errors import CorruptInputError
+from core.errors import CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor

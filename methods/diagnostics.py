@@ -22,9 +22,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
 from methods.parts import Terms, masks, ratios, surrogates
 from methods.parts.penalties import divergence
-from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor

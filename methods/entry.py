@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core.errors import ConfigError, unknown
 from methods.method import Method
 from methods.options import CORRECTION, READINGS, REJECTION, Option, Reading, Value, correction_part, kind_bounds
 from methods.parts import Parts
-from records.errors import ConfigError, unknown
 
 Settings = Mapping[str, Any]  # option name -> value, for every option of the entry
 

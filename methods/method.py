@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from core.errors import ConfigError, CorruptInputError
 from methods import diagnostics as _diagnostics
 from methods.batch import INTEGERS, NUMBERS, WIDE, check_tensor
 from methods.parts import Parts, Scope, Terms, widest
 from methods.parts.reducers import Count
-from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

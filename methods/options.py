@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias
 
+from core.errors import ConfigError, unknown
 from methods.parts import Part, corrections
 from methods.parts.surrogates import CLIP_HIGHER
-from records.errors import ConfigError, unknown
 
 Value: TypeAlias = float | str | None  # of an option
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from core.declared import Declared, validated
+from core.files import read_yaml
+from core.provenance import ROOT
 from methods import options
 from methods.options import Value
-from records.declared import Declared, validated
-from records.files import read_yaml
-from records.provenance import ROOT
 
 DATA = ("methods/readings.yaml",)
 

@@ -21,14 +21,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import errors
+from core.declared import Declared, validated
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown, whole
+from core.files import read_json, write_json
+from core.provenance import version
 from methods.training import record
 from methods.training.record import BATCH_FIELDS, GRADIENT, REPLAY_FILE
 from methods.training.spec import TRAINERS, check, read
-from records import errors
-from records.declared import Declared, validated
-from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown, whole
-from records.files import read_json, write_json
-from records.provenance import version
 
 if TYPE_CHECKING:
     from torch import Tensor

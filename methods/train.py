@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import errors, worker
-from records.errors import BusyError, NoSpaceError, Parser, real
+from core import errors, worker
+from core.errors import BusyError, NoSpaceError, Parser, real
 
 if TYPE_CHECKING:
     from methods.method import Method
@@ -63,11 +63,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
+    from core import lock
     from methods import adapters, catalog
     from methods.training import log
     from methods.training.run_folder import RunFolder
     from methods.training.spec import read
-    from records import lock
 
     spec = read(text)
     run = RunFolder(out, spec)

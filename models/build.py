@@ -19,6 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import digests, errors, lock, used_code, worker
+from core.errors import ConfigError, Parser, whole
+from core.files import write_json
+from core.progress import Progress
+from core.provenance import environment
 from evals.arithmetic import LADDERS
 from methods import sampling
 from models import measure, tokenizer
@@ -41,11 +46,6 @@ from models.recipe import (
     recipe,
     record,
 )
-from records import digests, errors, lock, used_code, worker
-from records.errors import ConfigError, Parser, whole
-from records.files import write_json
-from records.progress import Progress
-from records.provenance import environment
 
 if TYPE_CHECKING:
     import torch
@@ -355,7 +355,7 @@ def _save(model: Any, folder: Path) -> None:
 
 
 def load() -> None:
-    """Import what a build takes; a worker (`records.worker`) does so once for many."""
+    """Import what a build takes; a worker (`core.worker`) does so once for many."""
     sampling.load()
 
 

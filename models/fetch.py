@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from records import digests, errors
-from records.errors import ConfigError, CorruptInputError, MissingInputError, Parser
-from records.files import json_text, read_json, write_json
-from records.provenance import environment, sha256_bytes
+from core import digests, errors
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
+from core.files import json_text, read_json, write_json
+from core.provenance import environment, sha256_bytes
 
 RECORD = "base.json"
 SCHEMA = 1

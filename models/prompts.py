@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import code_hashes, digests, errors, used_code
+from core.errors import ConfigError, MissingInputError, Parser, whole
+from core.files import read_jsonl
 from evals.arithmetic import LADDERS, prompt_string, training_prompts
-from records import code_hashes, digests, errors, used_code
-from records.errors import ConfigError, MissingInputError, Parser, whole
-from records.files import read_jsonl
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from core import digests
+from core.code_hashes import Code, command
+from core.declared import Declared, Tuple, validated
+from core.errors import ConfigError, CorruptInputError, unknown
+from core.files import read_json
+from core.provenance import ROOT
 from models import registry
 from models.registry import Architecture, MadeHere
-from records import digests
-from records.code_hashes import Code, command
-from records.declared import Declared, Tuple, validated
-from records.errors import ConfigError, CorruptInputError, unknown
-from records.files import read_json
-from records.provenance import ROOT
 
 Range = tuple[float, float]  # both ends included
 

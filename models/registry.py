@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import PositiveInt, model_validator
 
-from records.declared import Declared, validated
-from records.errors import unknown
-from records.files import read_yaml
-from records.provenance import ROOT
+from core.declared import Declared, validated
+from core.errors import unknown
+from core.files import read_yaml
+from core.provenance import ROOT
 
 DATA = ("config/models",)
 FOLDER = ROOT / DATA[0]

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core import digests, errors
+from core.errors import CorruptInputError, MissingInputError, Parser, unknown
+from core.files import write_json
+from core.provenance import sha256_file
 from evals.benchmark import HubFile
 from evals.data import item_id
 from evals.fetch import download
 from evals.grading.normalise import last_box
 from models.fetch import commit_of
-from records import digests, errors
-from records.errors import CorruptInputError, MissingInputError, Parser, unknown
-from records.files import write_json
-from records.provenance import sha256_file
 
 Row = Mapping[str, Any]
 

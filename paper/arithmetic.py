@@ -14,6 +14,8 @@ from fractions import Fraction
 from statistics import median
 from typing import NamedTuple
 
+from core.errors import ConfigError
+from core.files import to_csv
 from paper.printed import (
     AVERAGE,
     COLUMN,
@@ -27,8 +29,6 @@ from paper.printed import (
     measured,
     printed,
 )
-from records.errors import ConfigError
-from records.files import to_csv
 
 RESPONSES = sum(POOL.values())
 

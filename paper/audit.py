@@ -11,15 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from core import errors
+from core.errors import Parser
+from core.files import read_text, write_text
+from core.provenance import ROOT
 from paper import arithmetic, chance, printed, sentences
 from paper.arithmetic import CLEAN, FAR, OTHERS, RESPONSES, STATUS, Finding, as_csv
 from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
 from paper.sentences import Sentence
-from records import errors
-from records.errors import Parser
-from records.files import read_text, write_text
-from records.provenance import ROOT
 
 PAGE = ROOT / "paper" / "pages" / "audit.md"
 KEPT = ROOT / "paper" / "audit.csv"

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from records.errors import ConfigError, CorruptInputError, unknown
-from records.files import read_csv
-from records.provenance import ROOT
+from core.errors import ConfigError, CorruptInputError, unknown
+from core.files import read_csv
+from core.provenance import ROOT
 
 # From a printed percentage back to the count behind it: which k of n prints as 19.16?
 #

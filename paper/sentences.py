@@ -10,13 +10,13 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from core.declared import Declared, Tuple, arguments_model, validated
+from core.errors import ConfigError, unknown
+from core.files import read_yaml
+from core.provenance import ROOT
 from paper import arithmetic
 from paper.arithmetic import Finding, implied, status
 from paper.printed import AVERAGE, COLUMN, HEADINGS, Paper, Row, block, measured, with_cell
-from records.declared import Declared, Tuple, arguments_model, validated
-from records.errors import ConfigError, unknown
-from records.files import read_yaml
-from records.provenance import ROOT
 
 # What a sentence can say about the tables: one function per kind of check, found by its name in `sentences.yaml`.
 #

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import used_code
-from records.errors import Parser
+from core import used_code
+from core.errors import Parser
 
 if TYPE_CHECKING:
-    from records.layout import Results
-    from records.results_tree import Score, Tree
+    from core.layout import Results
+    from core.results_tree import Score, Tree
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -36,9 +36,9 @@ def build(root: Path) -> str:
     that writes it.
     """
     # Imported here and in `main`: `--help` and a mistyped option answer without loading pyarrow and jinja2.
-    from records.files import stored
-    from records.layout import SNAKEMAKE_REPORT
-    from records.results_tree import open_tree
+    from core.files import stored
+    from core.layout import SNAKEMAKE_REPORT
+    from core.results_tree import open_tree
     from report import captions
     from report.site import overview, paper, runs, samples, tables, training
 
@@ -111,8 +111,8 @@ def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) ->
 
 def of_evaluation(tree: Tree) -> str:
     """The page of a tree without runs, as `evals.run` leaves it: scores and responses."""
-    from records.layout import BASE
-    from records.scores import MACRO, POOLED
+    from core.layout import BASE
+    from core.scores import MACRO, POOLED
     from report.site import links, samples
 
     def cell(score: Score | None) -> str:
@@ -145,9 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     args = parser.parse_args(arguments)
 
-    from records import digests
-    from records.files import write_text
-    from records.results_tree import open_tree
+    from core import digests
+    from core.files import write_text
+    from core.results_tree import open_tree
     from report.site import samples
 
     html = build(args.results)  # first: a missing input ends the command before anything is written
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _place(tree: Tree) -> Results:
     """Where the page of a tree goes: into it; of a kept reference, which stays as it is, into results/pages/<name>,
     which git ignores, beside links to the files that the page leads to."""
-    from records.layout import Results
+    from core.layout import Results
 
     root = tree.root.resolve()
     if root.parent.name != "reference" or not tree.is_reference:

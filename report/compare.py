@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records import errors
-from records.errors import ConfigError, MissingInputError, Parser, whole
-from records.files import read_csv, write_text
-from records.layout import BASE, Checkpoint, Run
-from records.results_tree import Tree, open_or_kept
-from records.scores import AVERAGES
+from core import errors
+from core.errors import ConfigError, MissingInputError, Parser, whole
+from core.files import read_csv, write_text
+from core.layout import BASE, Checkpoint, Run
+from core.results_tree import Tree, open_or_kept
+from core.scores import AVERAGES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,15 +17,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core import digests, errors, used_code
+from core.errors import Parser
+from core.files import stored, to_csv, write_text
+from core.layout import REFERENCE, Run, split
+from core.results_tree import Tree, open_tree
 from evals import learning_curves
 from evals.learning_curves import Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.readings import READINGS, Reading
-from records import digests, errors, used_code
-from records.errors import Parser
-from records.files import stored, to_csv, write_text
-from records.layout import REFERENCE, Run, split
-from records.results_tree import Tree, open_tree
 from report import captions
 from report.figures import fill
 from report.tables.render import markdown_table

@@ -13,12 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from records import digests, used_code
-from records.errors import MissingInputError, Parser, real, whole
-from records.files import to_csv
-from records.layout import Checkpoint
-from records.results_tree import Tree, open_tree
-from records.scores import POOLED
+from core import digests, used_code
+from core.errors import MissingInputError, Parser, real, whole
+from core.files import to_csv
+from core.layout import Checkpoint
+from core.results_tree import Tree, open_tree
+from core.scores import POOLED
 
 MEASURES = ("area", "score")
 HEADER = (

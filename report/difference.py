@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import errors
-from records.errors import ConfigError, MissingInputError, Parser, unknown
-from records.files import read_csv, stored, to_csv, write_text
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree, open_or_kept
-from records.scores import POOLED
+from core import errors
+from core.errors import ConfigError, MissingInputError, Parser, unknown
+from core.files import read_csv, stored, to_csv, write_text
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree, open_or_kept
+from core.scores import POOLED
 from report.sweep_points import COMPARED
 from report.tables.render import markdown_table
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from records import errors
-from records.errors import ConfigError, Parser, unknown
-from records.files import read_csv, write_text
-from records.layout import BASE, Checkpoint, Run
-from records.results_tree import Tree, open_tree
-from records.scores import AVERAGES, NOT_RUN, read_rows
+from core import errors
+from core.errors import ConfigError, Parser, unknown
+from core.files import read_csv, write_text
+from core.layout import BASE, Checkpoint, Run
+from core.results_tree import Tree, open_tree
+from core.scores import AVERAGES, NOT_RUN, read_rows
 
 REPOSITORY = "tepo-bench"
 EXTRAS = {"tensorboard": "tensorboard"}  # forms that need a package beside the harness's own

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records import used_code
-from records.errors import Parser
+from core import used_code
+from core.errors import Parser
 from report.figures import spec
 
 if TYPE_CHECKING:
-    from records.results_tree import Tree
+    from core.results_tree import Tree
 
 
 def write(figure: spec.Figure, tree: Tree) -> tuple[list[Path], tuple[str, ...]]:
     """Write `figures/<key>.{csv,seeds.csv,json,svg,png,pdf}`; returns the paths, and what could not be drawn."""
-    from records import digests
-    from records.files import atomic
+    from core import digests
+    from core.files import atomic
     from report.figures import draw, drawing, fill
 
     folder = tree.layout.figures
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
     args = parser.parse_args()
 
-    from records.results_tree import open_tree
+    from core.results_tree import open_tree
 
     paths, notes = write(spec.figure(args.figure, args.spec), open_tree(args.results))
     print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))

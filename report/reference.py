@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import errors, packed, results_tree
-from records.errors import ConfigError, CorruptInputError, Parser
-from records.files import content, read_json, write_json, write_text
-from records.layout import Results
-from records.provenance import ROOT
-from records.results_tree import Tree, open_tree
+from core import errors, packed, results_tree
+from core.errors import ConfigError, CorruptInputError, Parser
+from core.files import content, read_json, write_json, write_text
+from core.layout import Results
+from core.provenance import ROOT
+from core.results_tree import Tree, open_tree
 
 LIMIT = 6_000_000  # bytes
-IN_ONE_FILE = ("run record", "curve")  # of all runs: `records.packed`
+IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
 ALWAYS = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 IF_IT_FITS = ("report", "picture")  # in this order, after the sample of responses; both can be made from the rest
 COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html", ".tex"), 20_000  # bytes; shorter ones are read in a browser

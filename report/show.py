@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from records import errors, lock
-from records.errors import Parser, unknown
-from records.files import cells_of, read_growing_csv
-from records.layout import BASE, Run
-from records.results_tree import Tree, open_or_kept
+from core import errors, lock
+from core.errors import Parser, unknown
+from core.files import cells_of, read_growing_csv
+from core.layout import BASE, Run
+from core.results_tree import Tree, open_or_kept
 from report.tables import render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import digests, used_code
-from records.errors import Parser
-from records.files import atomic, to_csv, write_text
-from records.results_tree import Tree, open_tree
+from core import digests, used_code
+from core.errors import Parser
+from core.files import atomic, to_csv, write_text
+from core.results_tree import Tree, open_tree
 from report.figures.sweep import draw
 from report.sweep_points import CHOICE, COMPARED, FRESH, SELECTION, choice, fresh, of_sweep, selecting, selection
 from report.tables.render import escape_latex, escape_markdown, markdown_table

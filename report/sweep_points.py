@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from records.errors import MissingInputError
-from records.layout import REFERENCE, Checkpoint, Run
-from records.results_tree import Tree
-from records.scores import POOLED
+from core.errors import MissingInputError
+from core.layout import REFERENCE, Checkpoint, Run
+from core.results_tree import Tree
+from core.scores import POOLED
 from report.tables.render import arrow
 
 SELECTION = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from records import used_code
-from records.errors import Parser
+from core import used_code
+from core.errors import Parser
 from report.tables import spec
 
 
@@ -17,8 +17,8 @@ def main() -> None:
     args = parser.parse_args()
 
     # After the arguments: `--help` and a mistyped option are answered before anything slow is imported.
-    from records import digests
-    from records.results_tree import open_tree
+    from core import digests
+    from core.results_tree import open_tree
     from report.tables import fill, render, tidy
 
     tree = open_tree(args.results)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from records import digests, errors
-from records.errors import BenchError, Parser
-from records.provenance import sha256_file
-from records.results_tree import Tree, open_tree
+from core import digests, errors
+from core.errors import BenchError, Parser
+from core.provenance import sha256_file
+from core.results_tree import Tree, open_tree
 from report.provenance import manifest
 
 

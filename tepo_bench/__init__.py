@@ -9,6 +9,7 @@ docs/api.md describes every name below. The code stands in `methods/`; in a chec
 `methods.batch.Batch` and so on, in a wheel they are `tepo_bench.methods.batch.Batch` (setup.py says why).
 """
 
+from core.errors import BenchError, ConfigError, CorruptInputError
 from methods import catalog, diagnostics, parts
 from methods.batch import Batch
 from methods.catalog import parse
@@ -17,7 +18,6 @@ from methods.method import Method
 from methods.options import Option
 from methods.parts import Part, Parts, Terms
 from methods.parts.entropy import logp_and_entropy
-from records.errors import BenchError, ConfigError, CorruptInputError
 
 __version__ = "0.1.0"  # pyproject.toml reads it here
 __all__ = [

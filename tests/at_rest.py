@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from records import errors
-from records.results_tree import Tree
+from core import errors
+from core.results_tree import Tree
 from report.provenance import manifest
 
 WORST_FIRST = ("silent", "traceback", "lost", "named", "harmless")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from records import digests
-from records.files import read_json, write_json
-from records.results_tree import Tree
+from core import digests
+from core.files import read_json, write_json
+from core.results_tree import Tree
 from report import build, verify
 from report.provenance import manifest
 from tests import at_rest

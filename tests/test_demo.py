@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from records.layout import Checkpoint, Results, Run
-from records.provenance import sha256_file
+from core.layout import Checkpoint, Results, Run
+from core.provenance import sha256_file
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Results(ROOT / "results/quick")

@@ -22,7 +22,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MARKDOWN = sorted(
     path for folder in (".", "docs", "docs/notebook", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
 )
-ROOMS = "records|methods|tepo_bench|evals|models|paper|report|workflow|benchmarks|tests"
+ROOMS = "core|methods|tepo_bench|evals|models|paper|report|workflow|studies|tests"
 COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
 NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 FILE = re.compile(rf"(?<![\w./-])((?:{ROOMS}|docs|config|profiles)/[\w./-]+\.(?:py|md|yaml|smk))(?!\w)")

@@ -7,14 +7,14 @@ from functools import cache
 from tests import house
 
 FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
-    "records": (),
-    "methods": ("records",),
-    "tepo_bench": ("records", "methods"),
-    "evals": ("records", "methods"),  # methods.sampling: training and evaluation draw by one loop
-    "models": ("records", "methods", "evals"),  # likewise
-    "paper": ("records", "evals"),
-    "report": ("records", "methods", "evals", "paper"),
-    "workflow": ("records", "methods", "evals", "models", "paper", "report"),
+    "core": (),
+    "methods": ("core",),
+    "tepo_bench": ("core", "methods"),
+    "evals": ("core", "methods"),  # methods.sampling: training and evaluation draw by one loop
+    "models": ("core", "methods", "evals"),  # likewise
+    "paper": ("core", "evals"),
+    "report": ("core", "methods", "evals", "paper"),
+    "workflow": ("core", "methods", "evals", "models", "paper", "report"),
 }
 
 
@@ -68,8 +68,8 @@ def test_every_target_has_a_measure():
 
 def test_benchmarks_can_be_imported():
     """They are run by hand, so a renamed function would stay unnoticed."""
-    for path in sorted((house.ROOT / "benchmarks").glob("*.py")):
-        importlib.import_module(f"benchmarks.{path.stem}")
+    for path in sorted((house.ROOT / "studies").glob("*.py")):
+        importlib.import_module(f"studies.{path.stem}")
 
 
 def _without_encoding(tree: ast.AST) -> list[int]:
@@ -98,7 +98,7 @@ def test_a_call_without_encoding_is_found():
 
 def found_in_rooms(look):
     """File -> lines, for every file of the rooms in which `look` finds some."""
-    paths = [path for room in (*FLOORS, "benchmarks") for path in sorted((house.ROOT / room).rglob("*.py"))]
+    paths = [path for room in (*FLOORS, "studies") for path in sorted((house.ROOT / room).rglob("*.py"))]
     lines = {str(path.relative_to(house.ROOT)): look(ast.parse(path.read_bytes())) for path in paths}
     return {path: numbers for path, numbers in lines.items() if numbers}
 
@@ -120,6 +120,6 @@ def _bare_numbers(tree: ast.AST) -> list[int]:
 
 
 def test_every_number_of_a_command_line_has_bounds():
-    """`float` takes nan and infinity, and both take what means nothing: `records.errors` refuses these."""
+    """`float` takes nan and infinity, and both take what means nothing: `core.errors` refuses these."""
     assert _bare_numbers(ast.parse('add("--a", type=int)\nadd("--b", type=whole(1))')) == [1]
     assert found_in_rooms(_bare_numbers) == {}

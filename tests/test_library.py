@@ -24,7 +24,7 @@ from tests.methods.batches import random_fields
 
 ROOT = Path(__file__).resolve().parent.parent
 # Sources that the wheel is made of; results, tests and the rest have no part in it.
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "tepo_bench", "methods", "records")
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "tepo_bench", "methods", "core")
 
 # Runs in the empty environment, and here: every method on the same tensors.
 PROBE = """
@@ -139,8 +139,8 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     rooms = {path.relative_to(ROOT).as_posix() for path in (ROOT / "methods").glob("**/*.py")}
     assert {name for name in rooms if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
     assert not {name for name in files if name.startswith(("methods/adapters", "methods/training", "methods/train"))}
-    assert {name for name in files if name.startswith("records/")} == {
-        f"records/{name}.py" for name in ("__init__", "errors", "registries")
+    assert {name for name in files if name.startswith("core/")} == {
+        f"core/{name}.py" for name in ("__init__", "errors", "registries")
     }
     assert "methods/catalog/gone.py" not in files
     required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-")]
@@ -163,7 +163,7 @@ def test_every_method_gives_the_same_in_an_environment_with_torch_alone(python: 
     assert set(there["said"]) == {*tepo_bench.catalog.keys(), "chunked"}
     # nothing under a common name, nothing of the harness, nothing that torch does not need
     roots = {name.split(".")[0] for name in there["loaded"]}
-    assert not roots & {"methods", "records", "pydantic", "yaml", "numpy", "transformers", "trl", "verl", "snakemake"}
+    assert not roots & {"methods", "core", "pydantic", "yaml", "numpy", "transformers", "trl", "verl", "snakemake"}
 
 
 def test_the_version_is_the_wheels(wheel: Path) -> None:
@@ -185,7 +185,7 @@ API = ROOT / "docs/api.md"
 def test_the_api_page_runs() -> None:
     text = API.read_text(encoding="utf-8")
     # a traceback names the module of an error's class, which is another one in the wheel
-    text = re.sub(r"^tepo_bench\.(\w+Error):", r"records.errors.\1:", text, flags=re.MULTILINE)
+    text = re.sub(r"^tepo_bench\.(\w+Error):", r"core.errors.\1:", text, flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, API.name, str(API), 0)
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert result.attempted > 20

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from core.files import read_json, read_jsonl
+from core.layout import Results
 from methods import catalog
 from methods.adapters.verl import config as verl_config
 from methods.adapters.verl import plan as verl_plan
 from methods.training import spec as specs
 from models import registry
-from records.files import read_json, read_jsonl
-from records.layout import Results
 from tests.adapters.test_verl_config import FILES
 from tests.merged_config import load
 from tests.slurm.follow_docs import commands

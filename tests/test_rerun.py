@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from core.layout import Run
 from methods.method import Method
 from methods.train import StopRequest, execute
-from records.layout import Run
 from tests.test_demo import RESULTS, RISE, rise
 
 pytestmark = [pytest.mark.slow, pytest.mark.demo]

@@ -9,8 +9,12 @@ from itertools import combinations_with_replacement
 import pytest
 import torch
 
-from benchmarks import sampler
-from benchmarks.sampler import (
+from core.files import read_csv
+from methods import catalog
+from methods.batch import Batch
+from paper.claims import lemmas
+from studies import sampler
+from studies.sampler import (
     EXACT,
     FULL_WEIGHT,
     GROUP,
@@ -22,10 +26,6 @@ from benchmarks.sampler import (
     weights,
     world,
 )
-from methods import catalog
-from methods.batch import Batch
-from paper.claims import lemmas
-from records.files import read_csv
 
 METHODS = (
     "grpo", "tepo", "tepo_nokl+clip-form=eq4", "gpg", "cispo", "prefix_is", "entropy_adv", "grpo+low=0.01+high=0.01",
@@ -117,7 +117,7 @@ def test_samplers_are_as_far_as_they_say() -> None:
 
 
 def test_the_kept_figures_are_those_of_this_code() -> None:
-    """One sampler and two losses, over all policies; `python -m benchmarks.sampler` makes the file anew.
+    """One sampler and two losses, over all policies; `python -m studies.sampler` makes the file anew.
 
     And the corrections at their own bounds, which are part of what the page says of them.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from records.results_tree import Tree
+from core.results_tree import Tree
 from report import verify
 from tests.workflow.conftest import checkout
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from snakemake.cli import parse_config
 
-from records import errors
+from core import errors
 from workflow import command_line, plan, resources
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""A command for tests of `records.worker`: it does as its first argument says. `load` takes no time."""
+"""A command for tests of `core.worker`: it does as its first argument says. `load` takes no time."""
 
 import atexit
 import os
@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from records import worker
+from core import worker
 
 
 def load() -> None:
@@ -18,12 +18,12 @@ def load() -> None:
 
 def inside() -> bool:
     """Whether this process is a child of a worker."""
-    return b"records.worker" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+    return b"core.worker" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
 
 
 def main() -> int:
     what, *rest = sys.argv[1:]
-    worker.hand_over("tests.worker_command", "records.errors" if what == "unshared" else "tests.worker_command")
+    worker.hand_over("tests.worker_command", "core.errors" if what == "unshared" else "tests.worker_command")
     print(f"{what} in {os.getcwd()} for {os.environ.get('FOR')}, worker: {inside()}", flush=True)
     if what == "fail":
         return 7

@@ -1,20 +1,20 @@
 """What each stage's code is planned with, as a param of its rule; docs/provenance.md says what an edit makes again.
 
-Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`records.code_hashes`) from
+Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`core.code_hashes`) from
 the module that the rule runs. Rules ask lazily, since Snakemake reads the Snakefile again in every job of a cluster and
-most jobs need one of these. The same hash is handed to the job, which refuses to run other code (`records.used_code`).
+most jobs need one of these. The same hash is handed to the job, which refuses to run other code (`core.used_code`).
 """
 
 from __future__ import annotations
 
 from functools import cache
 
+from core import code_hashes
+from core.used_code import planned
 from evals import benchmark
 from methods.training import run_folder
 from models import prompts as training_prompts
 from models import recipe
-from records import code_hashes
-from records.used_code import planned
 
 
 @cache

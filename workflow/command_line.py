@@ -27,8 +27,8 @@ from typing import Any
 
 import yaml
 
-from records.errors import BenchError, ConfigError, MissingInputError, unknown
-from records.files import read_yaml
+from core.errors import BenchError, ConfigError, MissingInputError, unknown
+from core.files import read_yaml
 
 COMMAND_LINE = "command line"
 JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
@@ -40,7 +40,7 @@ FORCED: set[str] = set()  # what is made again whatever Snakemake knows of it: `
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """A user's error ends the process as that of every command does (`records.errors.run`), not with a traceback."""
+    """A user's error ends the process as that of every command does (`core.errors.run`), not with a traceback."""
     try:
         yield
     except BenchError as error:

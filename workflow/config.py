@@ -27,12 +27,12 @@ from pydantic import (
     model_validator,
 )
 
+from core.declared import Declared, Where, validated
+from core.errors import ConfigError, unknown
+from core.files import parse_json, read_yaml
 from evals import placebo
 from methods.training import spec
 from methods.training.spec import Trainer
-from records.declared import Declared, Where, validated
-from records.errors import ConfigError, unknown
-from records.files import parse_json, read_yaml
 
 COMMAND_LINE = "command line (--config)"
 TAKEN = ("cache", "eval", "reference")  # folders of results/ that hold something else

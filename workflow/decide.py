@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records import digests
-from records.declared import Where
-from records.errors import ConfigError, unknown
-from records.files import cells_of, read_csv
-from records.layout import Results
+from core import digests
+from core.declared import Where
+from core.errors import ConfigError, unknown
+from core.files import cells_of, read_csv
+from core.layout import Results
 from report.decide import said
 from workflow import matrix
 from workflow.config import Decide

@@ -14,6 +14,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from core.declared import Declared, Tuple, validated
+from core.errors import BenchError, CorruptInputError, unknown
+from core.files import read_growing_csv, read_yaml
+from core.layout import BASE, Checkpoint, Results, Run
+from core.provenance import ROOT
 from evals import benchmark as benchmarks
 from evals import store
 from methods import catalog
@@ -22,11 +27,6 @@ from methods.method import Method
 from methods.training import spec
 from models import registry as models
 from models import training_data
-from records.declared import Declared, Tuple, validated
-from records.errors import BenchError, CorruptInputError, unknown
-from records.files import read_growing_csv, read_yaml
-from records.layout import BASE, Checkpoint, Results, Run
-from records.provenance import ROOT
 from workflow import matrix, memory
 from workflow.matrix import Build, Planned
 

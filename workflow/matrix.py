@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.declared import Where
+from core.errors import ConfigError, unknown
+from core.layout import BASE, Checkpoint, Run, split
 from methods.training.spec import Training
-from records.declared import Where
-from records.errors import ConfigError, unknown
-from records.layout import BASE, Checkpoint, Run, split
 
 UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from records import digests
-from records.declared import Where
-from records.files import json_text, read_json, write_text
-from records.layout import Checkpoint, Results
-from records.provenance import sha256_bytes
+from core import digests
+from core.declared import Where
+from core.files import json_text, read_json, write_text
+from core.layout import Checkpoint, Results
+from core.provenance import sha256_bytes
 from workflow import code_hashes, decide, matrix, sweep, tree
 from workflow import config as configuration
 from workflow.matrix import Planned

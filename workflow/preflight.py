@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from core.errors import BenchError
+from core.files import read_json, read_yaml
 from evals import benchmark as benchmarks
 from methods.adapters.verl import config as verl
 from methods.training import spec
 from models import registry as models
 from models import training_data
 from models.registry import Shape
-from records.errors import BenchError
-from records.files import read_json, read_yaml
 from workflow import estimate, matrix, memory, resources
 from workflow.estimate import Job, World
 

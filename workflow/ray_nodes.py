@@ -23,8 +23,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from records import caches, errors
-from records.errors import BenchError, ConfigError, Parser, real, whole
+from core import caches, errors
+from core.errors import BenchError, ConfigError, Parser, real, whole
 
 Process = subprocess.Popen[bytes]
 

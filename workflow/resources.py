@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from core.declared import Where, validated
+from core.errors import ConfigError
 from methods.training.spec import Training
-from records.declared import Where, validated
-from records.errors import ConfigError
 from workflow import matrix
 from workflow.matrix import Planned
 

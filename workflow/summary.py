@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from core import errors
+from core.errors import Parser, whole
+from core.layout import Results
 from models import registry as models
-from records import errors
-from records.errors import Parser, whole
-from records.layout import Results
 from workflow import config as configuration
 from workflow import estimate, preflight, sweep
 from workflow.estimate import CPU, Job, World

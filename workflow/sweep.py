@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from core.declared import Where
+from core.errors import ConfigError, unknown
+from core.files import read_csv
+from core.layout import Results
 from methods import catalog
-from records.declared import Where
-from records.errors import ConfigError, unknown
-from records.files import read_csv
-from records.layout import Results
 from workflow import matrix
 
 SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that are no axis
@@ -182,7 +182,7 @@ def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
 
 def _question(swept: Mapping[str, Any]) -> str:
     """What a choice answers: a choice of other points, seeds or another measure is another sweep's."""
-    from records.provenance import sha256_bytes
+    from core.provenance import sha256_bytes
 
     points = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
     asked = [points, swept["select_seeds"], swept["by"]]

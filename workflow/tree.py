@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from records import digests
-from records.declared import Where
-from records.errors import BenchError, ConfigError
-from records.files import read_json
-from records.layout import Checkpoint, Results, Run, split
+from core import digests
+from core.declared import Where
+from core.errors import BenchError, ConfigError
+from core.files import read_json
+from core.layout import Checkpoint, Results, Run, split
 from workflow import matrix
 from workflow.matrix import Planned, base_of
 

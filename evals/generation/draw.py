@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.errors import ConfigError, CorruptInputError
+from core.files import write_text
+from core.progress import Progress
 from evals.benchmark import Benchmark, Decoding, Item
 from evals.generation import prompts
 from evals.generation.engine import Engine, Observed
 from evals.generation.prompts import INSTRUCTION, Prompt
 from evals.store import Response, clean, prompt_sha256
-from records.errors import ConfigError, CorruptInputError
-from records.files import write_text
-from records.progress import Progress
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM

@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from records import digests
-from records.errors import MissingInputError, unknown
-from records.progress import Progress
-from records.provenance import version
+from core import digests
+from core.errors import MissingInputError, unknown
+from core.progress import Progress
+from core.provenance import version
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM

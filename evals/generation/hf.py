@@ -59,7 +59,7 @@ class HuggingFace(Engine):
 
 
 def load() -> None:
-    """Import what drawing takes; a worker (`records.worker`) does so once for many models."""
+    """Import what drawing takes; a worker (`core.worker`) does so once for many models."""
     for name in (
         "datasets", "lm_eval.evaluator", "lm_eval.models.huggingface", "lm_eval.tasks", "transformers.modeling_utils",
         "evals.generation.draw", "evals.store",

@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 
 from pydantic import PositiveInt
 
+from core import digests, lock
+from core.declared import Declared, Recorded, validated
+from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from core.files import parse_json, write_text
+from core.provenance import sha256_bytes
 from evals.generation.engine import JOURNAL, Engine, Observations, Settings, per_sample_seed, sample_numbers
 from evals.store import STOPS, clean
-from records import digests, lock
-from records.declared import Declared, Recorded, validated
-from records.errors import ConfigError, CorruptInputError, MissingInputError, unknown
-from records.files import parse_json, write_text
-from records.provenance import sha256_bytes
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM

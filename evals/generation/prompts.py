@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError, unknown
 from evals import arithmetic
 from evals.benchmark import PROMPTS
-from records.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from core.caches import engine_caches
+from core.errors import MissingInputError
 from evals.generation.engine import Engine, Observations, construct, per_sample_seed, sample_numbers
-from records.caches import engine_caches
-from records.errors import MissingInputError
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from core.errors import ConfigError
 from evals.grading import structure
 from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
 from evals.grading.verdict import Decision, Rule
-from records.errors import ConfigError
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 2,500 and 1,234,567; not 1,25

@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 
+from core.code_hashes import closure, code_hash
+from core.provenance import version
 from evals.grading import prime
 from evals.grading.decide import Gold, angles, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
 from evals.grading.pool import QUICK, Answer, Pool, Task
 from evals.grading.verdict import Grade, Rule, Verdict
-from records.code_hashes import closure, code_hash
-from records.provenance import version
 
 # The grader's identity: its own source, and the packages below it that can change a verdict.
 

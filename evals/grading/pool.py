@@ -36,9 +36,9 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from core.errors import BenchError
+from core.provenance import ROOT, cores
 from evals.grading.decide import Gold, gold
-from records.errors import BenchError
-from records.provenance import ROOT, cores
 
 CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0

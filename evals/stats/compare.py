@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.special import nctdtrinc, stdtrit
 
+from core.errors import ConfigError, CorruptInputError, MissingInputError
 from evals.stats import intervals
 from evals.stats.estimate import Comparison, Estimate
 from evals.stats.responses import Samples, same_problems
-from records.errors import ConfigError, CorruptInputError, MissingInputError
 
 POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
 

@@ -15,9 +15,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from core.errors import ConfigError
 from evals.stats import intervals
 from evals.stats.responses import Samples
-from records.errors import ConfigError
 
 # What is imagined drawn again. problem: other problems of this kind, for one checkpoint. seed: other training seeds, on
 # these very problems. Both at once is not offered: nothing here reports it, and a table would have to say which it is.

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.errors import ConfigError, CorruptInputError
+from core.layout import Checkpoint, Results
 from evals.grading.verdict import Verdict
 from evals.store import VERDICTS, entry_of, grid, read_record, read_table
-from records.errors import ConfigError, CorruptInputError
-from records.layout import Checkpoint, Results
 
 # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: one
 # copy stays, the one whose id sorts first. keep: every row counts everywhere.

@@ -1,7 +1,7 @@
 """Looking after every seed: intervals of a paired difference that hold at all numbers of seeds at once.
 
 A t interval holds at a number of seeds fixed in advance. Who looks, adds seeds while nothing is decided and stops when
-something is, errs more often (`python -m benchmarks.intervals alarms`). These intervals are wider and hold whenever one
+something is, errs more often (`python -m studies.intervals alarms`). These intervals are wider and hold whenever one
 stops, because they come from an e-process: a factor that has mean at most 1 under no difference however long one
 watches it, so that it ever reaches 1/alpha with probability at most alpha (Ville 1939).
 """
@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from core.errors import ConfigError
 from evals.stats.intervals import Array, seed_variance
-from records.errors import ConfigError
 
 # The size of an effect, in standard deviations of a paired difference, is expected normal with sd 1/sqrt(PRIOR): 2.
 # Large effects are what this project decides between; a smaller PRIOR decides these earlier and small ones later.

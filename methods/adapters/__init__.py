@@ -14,7 +14,7 @@ An adapter is a module `methods.adapters.<trainer>` with three functions:
         same rows and weights as if nothing had happened.
 
 It may have a fourth, `load() -> None`, which imports what `train` needs: its runs then share a worker
-(`records.worker`). It must leave one thread, and `train` must work in a process that was forked afterwards.
+(`core.worker`). It must leave one thread, and `train` must work in a process that was forked afterwards.
 
 Its tests add a conformance function: the loss of ready-made tensors, sent through the code that training runs and cut
 into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, docs/add-a-trainer.md).
@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from core.errors import unknown
 from methods.training.spec import TRAINERS
-from records.errors import unknown
 
 if TYPE_CHECKING:
     from methods.method import Method

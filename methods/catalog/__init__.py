@@ -9,10 +9,10 @@ import importlib
 from collections.abc import Mapping
 from functools import cache
 
+from core import registries
+from core.errors import ConfigError, unknown
 from methods.entry import CatalogEntry
 from methods.method import Method
-from records import registries
-from records.errors import ConfigError, unknown
 
 
 @cache

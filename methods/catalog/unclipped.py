@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from core.errors import ConfigError
 from methods import options
 from methods.entry import Settings, method
 from methods.options import Option
 from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
-from records.errors import ConfigError
 
 
 @method(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from records.errors import unknown
+from core.errors import unknown
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError, CorruptInputError
 from methods.parts import Part, part
-from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
 from methods.parts import Part, Scope, pick
-from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor

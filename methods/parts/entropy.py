@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.errors import ConfigError, CorruptInputError
 from methods.batch import FLOATS, check_tensor
-from records.errors import ConfigError, CorruptInputError
 
 
 def logp_and_entropy(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
 from methods.parts import Part
-from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
+from core.errors import ConfigError, CorruptInputError
 from methods.parts import Part, part, pick
 from methods.parts.advantages import by_group
-from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor

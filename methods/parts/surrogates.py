@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
 from methods.parts import Part, part
-from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.errors import CorruptInputError
+from core.files import atomic
+from core.progress import Progress
 from methods.diagnostics import NAMES
 from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
-from records.errors import CorruptInputError
-from records.files import atomic
-from records.progress import Progress
 
 if TYPE_CHECKING:
     from methods.batch import Batch

@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from records.errors import ConfigError, unknown
+from core.errors import ConfigError, unknown
 
-DECIDES_NO_NUMBER = "it copies rows of curve.csv into files that nothing of ours reads"
+AFFECTS_RESULTS = False  # it copies rows of curve.csv into files that nothing of ours reads
 
 VARIABLE = "TEPO_LOG"  # names of loggers, with commas between them
 FOLDER = "log"

@@ -18,11 +18,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+from core import digests
+from core.declared import Declared, validated
+from core.errors import ConfigError, CorruptInputError
+from core.files import read_json, write_json
 from methods.training.spec import Spec, check
-from records import digests
-from records.declared import Declared, validated
-from records.errors import ConfigError, CorruptInputError
-from records.files import read_json, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

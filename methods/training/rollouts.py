@@ -15,10 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import read_jsonl
 from methods.batch import Batch
 from methods.training.spec import Spec
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from records.files import read_jsonl
 
 if TYPE_CHECKING:
     from torch import Tensor

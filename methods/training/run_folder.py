@@ -18,7 +18,7 @@ The states of a folder:
 
 A folder of another specification, input or code: `open` moves its state to state/aside-<n>/ and starts anew.
 
-Every file is hashed when it is written and compared with that hash before it is used (`records.digests`): a state and a
+Every file is hashed when it is written and compared with that hash before it is used (`core.digests`): a state and a
 checkpoint by the SHA256SUMS in them, curve rows and checkpoints by the state that was saved after them. A state that
 differs is removed, with one line that gives the reason, and the state before it is resumed from; without one, the run
 starts from the beginning. Nothing final is lost by that: outputs count once run.json is there, and all come again.
@@ -41,14 +41,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import digests, used_code
+from core.code_hashes import Code, closure, file_of
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import atomic, read_json, write_json
+from core.provenance import environment, sha256_bytes, sha256_file
 from methods import catalog
 from methods.training.curve import Curve, first_rows
 from methods.training.spec import Spec
-from records import digests, used_code
-from records.code_hashes import Code, closure, file_of
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from records.files import atomic, read_json, write_json
-from records.provenance import environment, sha256_bytes, sha256_file
 
 if TYPE_CHECKING:
     from methods.batch import Batch

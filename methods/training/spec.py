@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from records.declared import Declared, KeyProblemError, Tuple, validated
-from records.errors import ConfigError
-from records.files import parse_json, read_text
+from core.declared import Declared, KeyProblemError, Tuple, validated
+from core.errors import ConfigError
+from core.files import parse_json, read_text
 
 Trainer = Literal["trl", "verl"]
 TRAINERS: tuple[str, ...] = get_args(Trainer)

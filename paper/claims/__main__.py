@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records import used_code
-from records.errors import ConfigError, Parser
+from core import used_code
+from core.errors import ConfigError, Parser
 
 if TYPE_CHECKING:
     from paper.claims.claims import Margin
@@ -19,9 +19,9 @@ DATA = ("paper/pages/claims.md",)
 
 def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     """docs/claims.md: how verdicts come about (`paper/pages/claims.md`), and the ledger of the printed numbers."""
+    from core.files import read_text
+    from core.provenance import ROOT
     from paper.claims.entries import MEANING, figure, short_verdict, table
-    from records.files import read_text
-    from records.provenance import ROOT
 
     meanings = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
     counts = Counter(entry.verdict for entry in printed)
@@ -51,11 +51,11 @@ def main() -> None:
     if not (args.results or args.page):
         raise ConfigError("command line: give --results, --page or both")
 
+    from core import digests
+    from core.files import write_text
+    from core.results_tree import open_tree
     from paper.claims import entries, ledger
     from paper.claims.claims import read_margins
-    from records import digests
-    from records.files import write_text
-    from records.results_tree import open_tree
 
     tree = open_tree(args.results) if args.results else None
     printed = ledger.printed_entries()

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat
 
+from core.declared import Declared, Tuple, arguments_model, validated
+from core.errors import ConfigError, unknown
+from core.files import read_yaml
+from core.provenance import ROOT
 from paper import printed
 from paper.claims.tests import KINDS, SCORE, listed, rows_of
 from paper.printed import HEADINGS, Paper
-from records.declared import Declared, Tuple, arguments_model, validated
-from records.errors import ConfigError, unknown
-from records.files import read_yaml
-from records.provenance import ROOT
 
 DATA = ("paper/claims.yaml",)
 CLAIMS = ROOT / DATA[0]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from records.errors import CorruptInputError
-from records.files import read_csv, to_csv
+from core.errors import CorruptInputError
+from core.files import read_csv, to_csv
 
 Verdict = Literal["supported", "contradicted", "equal within the margin", "undecided", "not testable at this scale"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

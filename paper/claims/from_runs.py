@@ -10,15 +10,15 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
+from core.files import stored
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
 from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
-from records.files import stored
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
 
 POOLED = "avg_pooled"  # the row of scores.csv that stands for the paper's "Avg."
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from core.results_tree import Tree, plain
 from paper import printed
 from paper.claims.claims import NEEDS, Claim, Margin, Question, read_claims, with_arms
 from paper.claims.contrast import Contrast, Gap
@@ -15,7 +16,6 @@ from paper.claims.from_print import Prints
 from paper.claims.from_runs import ROLLOUTS_UNTIL, Excess, Runs
 from paper.claims.tests import KINDS, SCORE, Outcome, Side, Source, listed, rows_of
 from paper.printed import Paper
-from records.results_tree import Tree, plain
 
 ALPHA = 0.05
 

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from core.errors import MissingInputError, unknown
+from core.files import read_csv
+from core.provenance import ROOT
 from paper.claims.contrast import Contrast
-from records.errors import MissingInputError, unknown
-from records.files import read_csv
-from records.provenance import ROOT
 
 DATA = ("paper/sampler.csv",)
-SAMPLER = ROOT / DATA[0]  # `python -m benchmarks.sampler` writes it: bias and noise of gradients where samplers differ
+SAMPLER = ROOT / DATA[0]  # `python -m studies.sampler` writes it: bias and noise of gradients where samplers differ
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50
@@ -534,7 +534,7 @@ def sampled(check: str) -> tuple[int, int]:
     for row in read_csv(SAMPLER, "what the sampler changes", (*keys, "policies", figure)):
         if [row[key] for key in keys] == names:
             return int(row["policies"]), int(row[figure])
-    raise MissingInputError(f"{SAMPLER}: no row {', '.join(names)}; write it again: python -m benchmarks.sampler")
+    raise MissingInputError(f"{SAMPLER}: no row {', '.join(names)}; write it again: python -m studies.sampler")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from records.provenance import ROOT
+from core.provenance import ROOT
 
 DATA = ("report/captions",)
 HERE = ROOT / DATA[0]

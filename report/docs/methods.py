@@ -10,6 +10,9 @@ import inspect
 from collections.abc import Iterable
 from pathlib import Path
 
+from core.errors import CorruptInputError, Parser, run
+from core.files import write_text
+from core.provenance import ROOT
 from methods import catalog
 from methods.entry import CatalogEntry
 from methods.method import Method
@@ -17,9 +20,6 @@ from methods.options import CAP, CORRECTION, FLOOR, REJECTION, Option
 from methods.parts import Part
 from methods.parts.corrections import BOUNDS, WIDEST_MEAN
 from methods.readings import NAMED, READINGS, Reading
-from records.errors import CorruptInputError, Parser, run
-from records.files import write_text
-from records.provenance import ROOT
 from report.docs import table
 
 GENERATED = (

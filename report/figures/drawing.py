@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from records.declared import Declared, Tuple, validated
-from records.errors import CorruptInputError, written_by
-from records.files import cells_of, read_csv, read_json, to_csv, write_json, write_text
+from core.declared import Declared, Tuple, validated
+from core.errors import CorruptInputError, written_by
+from core.files import cells_of, read_csv, read_json, to_csv, write_json, write_text
 from report.figures.spec import ALONE, Block, Figure, LineSpec, Panel
 
 HEADER = (

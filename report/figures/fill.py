@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from core.errors import BenchError, ConfigError, MissingInputError
+from core.layout import Run
+from core.results_tree import Tree
 from evals.learning_curves import Curve, read_curve
-from records.errors import BenchError, ConfigError, MissingInputError
-from records.layout import Run
-from records.results_tree import Tree
 from report.figures.drawing import Drawing, DrawnPanel, Line, Point, arranged
 from report.figures.spec import Figure, LineSpec, Panel, planned, runs, under
 from report.tables.tidy import with_options

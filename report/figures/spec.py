@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from records.declared import Declared, Tuple, validated
-from records.errors import ConfigError, unknown
-from records.files import read_yaml
-from records.provenance import ROOT
+from core.declared import Declared, Tuple, validated
+from core.errors import ConfigError, unknown
+from core.files import read_yaml
+from core.provenance import ROOT
 
 if TYPE_CHECKING:
-    from records.layout import Run
-    from records.results_tree import Tree
+    from core.layout import Run
+    from core.results_tree import Tree
 
 DATA = ("report/figures.yaml", "report/tables.yaml")
 FIGURES = ROOT / DATA[0]

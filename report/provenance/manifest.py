@@ -17,16 +17,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from core import digests, packed, used_code
+from core.errors import BenchError, CorruptInputError, MissingInputError, Parser
+from core.files import content, stored, write_json
+from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
+from core.provenance import environment, sha256_bytes, sha256_file
+from core.results_tree import MANIFEST, ORIGINS, Tree, open_tree, read_manifest
+from core.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 from evals import store
 from evals.score import check_model, rows
 from methods.training.spec import Training
-from records import digests, packed, used_code
-from records.errors import BenchError, CorruptInputError, MissingInputError, Parser
-from records.files import content, stored, write_json
-from records.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
-from records.provenance import environment, sha256_bytes, sha256_file
-from records.results_tree import MANIFEST, ORIGINS, Tree, open_tree, read_manifest
-from records.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 
 NAME = MANIFEST
 SCHEMA = 2  # 1 had no `inputs`

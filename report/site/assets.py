@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from records.errors import CorruptInputError, unknown
-from records.files import read_json
-from records.provenance import ROOT, sha256_bytes
+from core.errors import CorruptInputError, unknown
+from core.files import read_json
+from core.provenance import ROOT, sha256_bytes
 
 DATA = ("report/html", "report/vendor")
 HTML, VENDOR = (ROOT / folder for folder in DATA)

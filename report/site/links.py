@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlencode
 
-from records.layout import BASE, REFERENCE, Checkpoint, Run, split
-from records.results_tree import Tree
+from core.layout import BASE, REFERENCE, Checkpoint, Run, split
+from core.results_tree import Tree
 
 
 def run(of: Run) -> str:

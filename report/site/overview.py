@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from records.files import stored
-from records.results_tree import Tree
+from core.files import stored
+from core.results_tree import Tree
 from report.site.runs import UNKNOWN, Summary, commit, machine
 from report.tables.tidy import Table
 

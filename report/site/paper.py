@@ -8,6 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.errors import written_by
+from core.files import cells_of, read_csv, read_text
+from core.provenance import ROOT
+from core.results_tree import Tree
 from paper.claims import entries
 from paper.claims.entries import (
     MEANING,
@@ -21,10 +25,6 @@ from paper.claims.entries import (
     margin,
     setting,
 )
-from records.errors import written_by
-from records.files import cells_of, read_csv, read_text
-from records.provenance import ROOT
-from records.results_tree import Tree
 from report.site import assets, links
 from report.site.tables import axis, place
 from report.site.training import picture

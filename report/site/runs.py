@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from records.errors import CorruptInputError, written_by
-from records.files import cells_of, read_csv, stored
-from records.layout import Checkpoint, Run
-from records.results_tree import Score, Tree
+from core.errors import CorruptInputError, written_by
+from core.files import cells_of, read_csv, stored
+from core.layout import Checkpoint, Run
+from core.results_tree import Score, Tree
 from report.figures.drawing import number
 from report.site import links, samples
 from report.tables.tidy import percent

@@ -29,14 +29,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import digests, packed
+from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.files import content, read_jsonl, stored
+from core.layout import BASE, Checkpoint
+from core.provenance import sha256_bytes
+from core.results_tree import Tree
 from evals import benchmark as registry
 from evals import store
-from records import digests, packed
-from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.files import content, read_jsonl, stored
-from records.layout import BASE, Checkpoint
-from records.provenance import sha256_bytes
-from records.results_tree import Tree
 from report.site import assets, links, training
 from report.site.assets import FOLDER
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from records.errors import written_by
-from records.files import read_text, stored
-from records.layout import BASE, Checkpoint
-from records.results_tree import Tree
+from core.errors import written_by
+from core.files import read_text, stored
+from core.layout import BASE, Checkpoint
+from core.results_tree import Tree
 from report import captions
 from report.site import assets, links, runs, training
 from report.tables import render

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records.errors import CorruptInputError, written_by
-from records.files import cells_of, read_csv, read_json
-from records.layout import Run, split
-from records.provenance import ROOT
-from records.results_tree import Tree
+from core.errors import CorruptInputError, written_by
+from core.files import cells_of, read_csv, read_json
+from core.layout import Run, split
+from core.provenance import ROOT
+from core.results_tree import Tree
 from report import captions
 from report.figures.drawing import number
 from report.figures.spec import css_colours, looks, offered, preferred

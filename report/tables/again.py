@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from records.layout import split
-from records.results_tree import Tree
+from core.layout import split
+from core.results_tree import Tree
 from report.tables import spec
 
 ID = "A/A"  # begins the row id of an arm's cells

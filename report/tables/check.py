@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core import errors
+from core.errors import ConfigError, Parser, unknown
+from core.layout import BASE, split
 from methods import catalog
-from records import errors
-from records.errors import ConfigError, Parser, unknown
-from records.layout import BASE, split
 from report.tables import spec
 from report.tables.fill import check_printed
 

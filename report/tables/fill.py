@@ -14,11 +14,11 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from core.errors import ConfigError, unknown
+from core.files import write_text
+from core.layout import BASE, Checkpoint
+from core.results_tree import Tree
 from paper import printed
-from records.errors import ConfigError, unknown
-from records.files import write_text
-from records.layout import BASE, Checkpoint
-from records.results_tree import Tree
 from report.tables import again
 from report.tables.spec import ALPHA, AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
 from report.tables.tidy import (

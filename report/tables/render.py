@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from records.files import write_text
-from records.layout import BASE, Results
-from records.provenance import ROOT
+from core.files import write_text
+from core.layout import BASE, Results
+from core.provenance import ROOT
 from report import captions
 from report.tables import again
 from report.tables.spec import ALPHA, BEST, DELTA

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from records.layout import BASE, REFERENCE, Checkpoint, Run, split
-from records.results_tree import Tree
+from core.layout import BASE, REFERENCE, Checkpoint, Run, split
+from core.results_tree import Tree
 from report.tables.spec import BEST, DELTA, MEASURES, Block, Row, Table
 
 KEY = "runs"

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from records.declared import Declared, Tuple, validated
-from records.errors import ConfigError, unknown
-from records.files import read_yaml
-from records.layout import BASE
-from records.provenance import ROOT
+from core.declared import Declared, Tuple, validated
+from core.errors import ConfigError, unknown
+from core.files import read_yaml
+from core.layout import BASE
+from core.provenance import ROOT
 
 DATA = ("report/tables.yaml",)
 TABLES = ROOT / DATA[0]

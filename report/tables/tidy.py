@@ -27,11 +27,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from records.declared import validated
-from records.errors import CorruptInputError, written_by
-from records.files import read_csv, to_csv
-from records.layout import BASE, Checkpoint, Run, split
-from records.results_tree import Tree, plain
+from core.declared import validated
+from core.errors import CorruptInputError, written_by
+from core.files import read_csv, to_csv
+from core.layout import BASE, Checkpoint, Run, split
+from core.results_tree import Tree, plain
 from report import captions
 from report.tables import again, runs, spec
 from report.tables.spec import AVERAGES, Block

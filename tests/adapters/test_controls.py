@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError
+from core.files import read_json
 from evals import placebo
 from methods.adapters import adapter
 from methods.train import STOPPED
@@ -15,8 +17,6 @@ from methods.training import spec as specs
 from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import RolloutFigures, collapsed, stream_seed
 from methods.training.run_folder import code_of
-from records.errors import ConfigError
-from records.files import read_json
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
 from tests.adapters.worlds import numbers, weights

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import CorruptInputError
+from core.files import read_growing_csv
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.training import rollouts
 from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import choose, deal, derive, informative
-from records.errors import CorruptInputError
-from records.files import read_growing_csv
 
 
 def test_order_is_passes_over_all_prompts() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from core import digests
+from core.errors import BenchError
+from core.files import read_growing_csv
+from core.provenance import ROOT
 from methods import replay
 from methods.training import record
-from records import digests
-from records.errors import BenchError
-from records.files import read_growing_csv
-from records.provenance import ROOT
 from tests.adapters import worlds
 from tests.adapters.replay_faults import FAULTS, line, replays
 

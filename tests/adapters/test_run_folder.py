@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core import digests
+from core.errors import BenchError, CorruptInputError
 from methods.training import run_folder
 from methods.training.curve import COLUMNS
 from methods.training.run_folder import RunFolder, identity
 from methods.training.spec import Spec, check
-from records import digests
-from records.errors import BenchError, CorruptInputError
 from tests.adapters import worlds
 from tests.adapters.worlds import events
-from tests.records.test_digests import flip
+from tests.core.test_digests import flip
 
 ROLLOUTS, CHECKPOINTS, UPDATES = 6, (2, 4, 6), 4  # updates per rollout, as worlds.TRAINING has them
 

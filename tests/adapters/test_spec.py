@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from methods.adapters import trl, verl
 from methods.training import rollouts
 from methods.training import spec as specs
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from tests.adapters import worlds
 
 Train = Callable[..., int]

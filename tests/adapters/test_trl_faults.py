@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
+from core.digests import SUMS
 from methods.train import STOPPED, StopRequest, execute
-from records.digests import SUMS
 from tests.adapters import worlds
 from tests.adapters.worlds import numbers, weights
 

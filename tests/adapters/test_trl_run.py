@@ -18,19 +18,19 @@ from typing import Any
 
 import pytest
 
+from core import digests
+from core.errors import CorruptInputError
+from core.files import read_growing_csv, read_json
+from core.provenance import ROOT, sha256_file
 from methods.train import STOPPED
 from methods.training import log
 from methods.training.curve import COLUMNS
-from records import digests
-from records.errors import CorruptInputError
-from records.files import read_growing_csv, read_json
-from records.provenance import ROOT, sha256_file
 from report.provenance import manifest
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import events, numbers, weights
+from tests.core.test_digests import flip
 from tests.methods.test_log import scalars
-from tests.records.test_digests import flip
 
 Train = Callable[..., int]
 slow = pytest.mark.slow

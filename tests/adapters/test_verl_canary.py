@@ -50,7 +50,7 @@ def source(owner: Any, name: str) -> str:
 
 
 def test_versions_are_the_pinned_ones() -> None:
-    from records.provenance import version
+    from core.provenance import version
 
     assert version("verl") == VERL_VERSION
     check_versions("cpu")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from core.errors import BenchError, ConfigError, MissingInputError
 from methods import catalog
 from methods.adapters.verl import config as verl_config
 from methods.adapters.verl import plan, preflight
 from methods.training import spec as specs
 from methods.training.spec import Spec
-from records.errors import BenchError, ConfigError, MissingInputError
 from tests.adapters import worlds
 from tests.merged_config import load
 from workflow import matrix

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from core.provenance import ROOT
 from methods.adapters.verl.processes import environment
 from methods.training.spec import check
-from records.provenance import ROOT
 from tests.adapters import worlds
 from tests.adapters.test_verl_loss import KEYS, STATISTICS
 

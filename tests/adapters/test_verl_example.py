@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import tepo_bench
+from core.provenance import ROOT
 from methods.adapters.verl import dataset, processes
 from methods.adapters.verl.config import Files, compose, overrides
 from methods.training.spec import check
-from records.provenance import ROOT
 from tests.adapters import worlds
 from tests.methods.batches import random_fields
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError
 from methods import catalog
 from methods.batch import Batch
-from records.errors import ConfigError
 from tests.adapters.test_trl_loss import KEYS as TRL_KEYS
 from tests.adapters.test_trl_loss import leaves
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from core.errors import BenchError, ConfigError, MissingInputError
+from core.provenance import ROOT
 from methods import catalog
 from methods.adapters import verl
 from methods.adapters.verl import checkpoint, dataset
 from methods.adapters.verl.processes import StalledError, Watchdog, environment
 from methods.training.spec import check
-from records.errors import BenchError, ConfigError, MissingInputError
-from records.provenance import ROOT
 from tests.adapters import worlds
 from tests.merged_config import load
 
@@ -315,7 +315,7 @@ def test_a_run_is_offline_and_takes_what_it_compiles_with_it_unless_the_user_kee
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Never below the home folder, where these libraries would put it."""
-    from records import caches
+    from core import caches
 
     for name in (caches.VARIABLE, *caches.FOLDERS):
         monkeypatch.delenv(name, raising=False)

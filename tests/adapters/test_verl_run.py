@@ -20,21 +20,21 @@ from typing import Any
 import psutil
 import pytest
 
+from core.digests import SUMS
+from core.files import read_growing_csv, read_json
+from core.provenance import ROOT
 from methods.adapters.verl import processes
 from methods.train import STOPPED
-from records.digests import SUMS
-from records.files import read_growing_csv, read_json
-from records.provenance import ROOT
 from tests import planted
 from tests.adapters import worlds
 from tests.adapters.worlds import events, numbers
-from tests.records.test_digests import flip
+from tests.core.test_digests import flip
 
 pytestmark = pytest.mark.slow
 TRAIN = ("-m", "methods.train")
 # the same command, with a sampler that keeps the base model's weights
 UNSYNCED = (
-    "from methods.adapters.verl import config; from methods.train import main; from records import errors; "
+    "from methods.adapters.verl import config; from methods.train import main; from core import errors; "
     "config.EXTERNAL_LIB['cpu'] = 'tests.adapters.verl_unsynced'; errors.run(main)"
 )
 

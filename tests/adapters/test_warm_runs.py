@@ -17,8 +17,8 @@ from methods.train import STOPPED
 from tests.adapters import worlds
 from tests.adapters.test_trl_run import wait_for_rows
 from tests.adapters.worlds import numbers, weights
+from tests.core.test_worker import ENVIRONMENT, Served, ended
 from tests.evals.generation.tiny import save_tiny
-from tests.records.test_worker import ENVIRONMENT, Served, ended
 
 pytestmark = pytest.mark.slow
 SIZES = {"rollouts": 6, "checkpoints": (6,), "save_every": 2}

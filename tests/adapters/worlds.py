@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from records.files import read_growing_csv
-from records.provenance import sha256_file
+from core.files import read_growing_csv
+from core.provenance import sha256_file
 
 TRAINING: dict[str, Any] = {
     "rollouts": 2,

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from records.files import read_json, write_json
-from records.layout import Checkpoint, Results, Run
-from records.provenance import sha256_file
+from core.files import read_json, write_json
+from core.layout import Checkpoint, Results, Run
+from core.provenance import sha256_file
 
 HOSTILE = (
     "<script>window.struck = 'script'</script><img src=x onerror=\"window.struck = 'image'\">"

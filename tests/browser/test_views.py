@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from records.provenance import sha256_file
+from core.provenance import sha256_file
 from report.build import VIEWS
 from tests.browser.conftest import DESKTOP, PHONE, Visit
 

@@ -11,9 +11,9 @@ from functools import cache, reduce
 
 import pytest
 
+from core.errors import ConfigError
 from evals import arithmetic
 from evals.arithmetic import LADDERS, STYLES, Problem
-from records.errors import ConfigError
 
 CELLS = sorted({cell for ladder in LADDERS.values() for cell in ladder})
 LISTED = [cell for cell in CELLS if arithmetic.space(*cell) <= arithmetic.ENUMERATE_AT_MOST]

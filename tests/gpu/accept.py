@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from records import errors
-from records.errors import ConfigError, Parser, whole
-from records.files import read_json, write_json, write_text
-from records.provenance import ROOT, environment
+from core import errors
+from core.errors import ConfigError, Parser, whole
+from core.files import read_json, write_json, write_text
+from core.provenance import ROOT, environment
 from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place
 from tests.gpu.machine import nvidia_smi
 

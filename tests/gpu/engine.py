@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from core.files import read_json, write_json
 from methods import catalog
 from methods.adapters.verl.processes import environment
 from methods.training.spec import Spec, check
-from records.files import read_json, write_json
 from tests.adapters import worlds
 from tests.gpu import models
 from tests.gpu.checks import GIGA, Figures, Place

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from records.provenance import ROOT
+from core.provenance import ROOT
 from tests.gpu.checks import GIGA, Figures, Place
 
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from core import digests
+from core.files import read_json, write_json, write_text
 from methods.training.run_folder import MARK
 from methods.training.spec import Spec, check
-from records import digests
-from records.files import read_json, write_json, write_text
 from tests.adapters import worlds
 from tests.gpu import models
 from tests.gpu.checks import Figures, Place

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from records.errors import ConfigError
-from records.files import read_json
-from records.provenance import ROOT
+from core.errors import ConfigError
+from core.files import read_json
+from core.provenance import ROOT
 from tests.gpu import accept, checks, machine, models
 from tests.gpu.checks import CHECKS, Criterion, Place
 from workflow import estimate

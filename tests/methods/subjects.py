@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.errors import ConfigError
 from methods import catalog, options
 from methods.batch import Batch
 from methods.method import Method
-from records.errors import ConfigError
 from tests.methods.batches import MAX_TOKENS, Fields
 
 LEAVES = ("logp", "entropy", "full_logp")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.atlas import __main__ as atlas
-from benchmarks.atlas import explain
-from benchmarks.atlas.batches import batches
-from records.files import read_csv, read_yaml
+from core.files import read_csv, read_yaml
+from studies.atlas import __main__ as atlas
+from studies.atlas import explain
+from studies.atlas.batches import batches
 
 DECLARED = read_yaml(atlas.DECLARED)
 KEPT = read_csv(atlas.KEPT, "the atlas", atlas.COLUMNS)

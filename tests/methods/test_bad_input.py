@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from core.errors import BenchError
 from methods import catalog
 from methods.batch import Batch
 from methods.parts.entropy import logp_and_entropy
-from records.errors import BenchError
 from tests.methods import subjects
 from tests.methods.batches import random_fields
 from tests.methods.subjects import ALWAYS, batch_of

@@ -10,13 +10,13 @@ import pytest
 import torch
 import yaml
 
+from core.provenance import ROOT
 from methods import catalog
 from methods.batch import Batch
 from methods.parts import Terms, masks
 from methods.parts.entropy import logp_and_entropy
 from methods.training import rollouts
 from methods.training.spec import check
-from records.provenance import ROOT
 from tests.adapters import worlds
 
 PAPERS_RATE = 5e-7  # section 4.1; a rollout has 512 responses

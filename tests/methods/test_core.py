@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from core.errors import ConfigError, CorruptInputError
+from core.provenance import ROOT
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import NAMES
@@ -21,8 +23,6 @@ from methods.options import READINGS as READINGS_OF_METHODS
 from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS
-from records.errors import ConfigError, CorruptInputError
-from records.provenance import ROOT
 from report.docs import methods
 from tests.methods.subjects import check_each
 from workflow.config import Prompts, Training

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.errors import BenchError
 from methods import catalog
 from methods.parts import Terms, masks, penalties, ratios, reducers
-from records.errors import BenchError
 from tests.methods import reference, subjects
 from tests.methods.batches import MAX_TOKENS, Fields, on_policy, random_fields, rows
 from tests.methods.subjects import Outcome, assert_same, batch_of, check_each, distance, evaluate

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError
+from core.provenance import ROOT
 from methods.training import log
 from methods.training.curve import COLUMNS
-from records.errors import ConfigError
-from records.provenance import ROOT
 from tests.merged_config import load
 
 
@@ -102,7 +102,7 @@ def test_a_misspelt_and_a_missing_logger_are_one_line(monkeypatch: pytest.Monkey
 
 
 def test_the_logger_is_in_no_hash_of_a_run() -> None:
-    from records.code_hashes import closure
+    from core.code_hashes import closure
 
     assert "methods/training/log.py" not in closure("methods.train")
 

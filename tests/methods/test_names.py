@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.provenance import ROOT
 from methods import catalog
 from methods.batch import Batch
-from records.provenance import ROOT
 from tests.methods import oracles
 from tests.methods.batches import Fields, random_fields, rows
 from tests.methods.subjects import batch_of

@@ -17,10 +17,10 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 
+from core.errors import BenchError
 from methods import catalog
 from methods.batch import FLOATS, INTEGERS, NUMBERS
 from methods.method import Method
-from records.errors import BenchError
 from tests.methods import subjects
 from tests.methods.batches import Fields, append_empty_rows, batches, random_fields, refill, rows, widen
 from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, check_each, distance, evaluate

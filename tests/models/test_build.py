@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 from evals import arithmetic
 from models import build as builder
 from models import measure, tokenizer
@@ -21,8 +22,7 @@ from models.measure import correct
 from models.recipe import Aims, BaseRecord, Recipe, recipe
 from models.registry import Architecture
 from models.tokenizer import fresh
-from records.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
-from tests.records.test_digests import flip
+from tests.core.test_digests import flip
 
 CLASSES = ("llama", "mistral", "qwen2", "qwen3")
 ANY = (0.0, 100.0)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import CorruptInputError, MissingInputError
+from core.files import read_json
+from core.provenance import ROOT, sha256_bytes
 from models import fetch
-from records.errors import CorruptInputError, MissingInputError
-from records.files import read_json
-from records.provenance import ROOT, sha256_bytes
+from tests.core.test_digests import flip
 from tests.models.hub_server import COMMIT, environment, hub
-from tests.records.test_digests import flip
 
 HUB = "someone/small"
 SHARDED: dict[str, bytes] = {

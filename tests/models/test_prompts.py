@@ -14,12 +14,12 @@ import pyarrow.parquet
 import pytest
 from transformers import AutoTokenizer
 
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import read_json, read_jsonl
+from core.provenance import ROOT, sha256_file
 from evals import arithmetic
 from evals.generation import prompts as evaluation
 from models import prompts, tokenizer, training_data
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from records.files import read_json, read_jsonl
-from records.provenance import ROOT, sha256_file
 from tests.models.hub_server import COMMIT, environment, hub
 
 KEY = "dapo_math_17k"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import BenchError, ConfigError
 from models import recipe, registry
-from records.errors import BenchError, ConfigError
 
 TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
 PAPER = {

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from records.layout import Checkpoint, Results, Run
-from records.results_tree import Tree
-from records.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
-from records.scores import write_scores as write_table
+from core.layout import Checkpoint, Results, Run
+from core.results_tree import Tree
+from core.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
+from core.scores import write_scores as write_table
 
 MODELS = ("q7", "q14", "l8", "m7", "dq7")
 STANDS_FOR = {

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import ConfigError
 from paper import arithmetic, printed, sentences
 from paper.arithmetic import CLEAN, Finding
 from paper.audit import KEPT, KEPT_PAGE, audit, main
 from paper.printed import printed as prints
-from records.errors import ConfigError
 from tests.paper import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]

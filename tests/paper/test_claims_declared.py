@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from core.errors import ConfigError
 from paper import printed
 from paper.claims.claims import CLAIMS, Question, read_claims, with_arms
 from paper.claims.tests import KINDS, rows_of
-from records.errors import ConfigError
 from tests.paper.test_printed import TEXT, _plain
 
 ALL = {claim.id: claim for claim in read_claims()}

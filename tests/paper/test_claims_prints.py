@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from core import errors
+from core.errors import ConfigError, CorruptInputError
 from paper import chance, printed
 from paper.claims import ledger
 from paper.claims.__main__ import main, paper_page
@@ -23,8 +25,6 @@ from paper.claims.contrast import Gap
 from paper.claims.entries import COLUMNS, Entry, read, to_text
 from paper.claims.from_print import Prints
 from paper.printed import POOL, Row, with_cell
-from records import errors
-from records.errors import ConfigError, CorruptInputError
 from tests.paper.claim_trees import both, tree
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
 from evals.stats.compare import compare_seeds
 from paper.claims import ledger as ledgers
 from paper.claims.claims import read_claims
 from paper.claims.entries import Entry
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
 from report.tables import fill
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree

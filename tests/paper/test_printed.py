@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import BenchError
 from paper import printed, sentences
 from paper.printed import HEADINGS, TABLES, Row
-from records.errors import BenchError
 from tests.paper.transcription import COLUMNS
 
 TEXT = Path(__file__).resolve().parents[2].parent / "shared" / "paper" / "tepo.md"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from core import digests
+from core.layout import Run
+from core.results_tree import Tree
 from paper.claims import entries, ledger
-from records import digests
-from records.layout import Run
-from records.results_tree import Tree
 from report import build, convergence, figure
 from report.figures import spec as figure_spec
 from report.tables import tidy
@@ -114,7 +114,7 @@ def copy(one_seed: Tree, tmp_path: Path) -> Tree:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Call a command's `main` as the shell would: exit code, standard output, standard error."""
-    from records import errors
+    from core import errors
 
     def call(main: Callable[[], int | None], *arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from records import digests
-from records.layout import BASE, Checkpoint
-from records.provenance import sha256_file
-from records.results_tree import Tree
+from core import digests
+from core.layout import BASE, Checkpoint
+from core.provenance import sha256_file
+from core.results_tree import Tree
 from tests.report import synthetic
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from records.layout import BASE, Checkpoint, Results, Run
+from core.layout import BASE, Checkpoint, Results, Run
 from tests.merged_config import load
 
 MODEL = {"key": "tiny_qwen2", "title": "tiny Qwen2", "stands_for": "Qwen2.5-7B"}
@@ -100,8 +100,8 @@ def write_matrix(layout: Results, runs: list[Run], checkpoints: list[Checkpoint]
 
 def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
     """Invented verdicts per response, as samples/ and grades/; scores.csv is computed from them by `evals.score`."""
+    from core.scores import write_scores as write
     from evals.score import rows
-    from records.scores import write_scores as write
     from tests.evals.stats import fixtures
 
     for checkpoint in checkpoints:
@@ -121,7 +121,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
 
     collapsed: run -> the rollout at which it is said to have collapsed.
     """
-    from records.scores import write_scores as write
+    from core.scores import write_scores as write
     from workflow import matrix as plan
 
     layout, value = Results(root), plan.matrix(load(configs))
@@ -144,7 +144,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
 
 def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of scores.csv for one checkpoint; the averages are those of its benchmarks."""
-    from records.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
+    from core.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
 
     def row(key: str, items: int, samples: int | None, right: int, asked: int, score: float) -> dict[str, Any]:
         counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": asked - right}

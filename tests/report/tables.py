@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core import digests
+from core.results_tree import Tree
+from core.scores import read_scores
 from evals.stats import compare
-from records import digests
-from records.results_tree import Tree
-from records.scores import read_scores
 from report.tables import fill, render
 from report.tables.tidy import Cell, Table, declaration, read_table, view
 

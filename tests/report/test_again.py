@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from core.errors import CorruptInputError
+from core.layout import Checkpoint
+from core.results_tree import Tree
 from evals.stats import compare
-from records.errors import CorruptInputError
-from records.layout import Checkpoint
-from records.results_tree import Tree
 from report.tables import fill, render, tidy
 from tests.paper.claim_trees import tree
 from tests.report.tables import filled

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core.errors import CorruptInputError
+from core.layout import BASE, Run
+from core.provenance import ROOT
+from core.results_tree import Tree
 from evals.stats import compare
-from records.errors import CorruptInputError
-from records.layout import BASE, Run
-from records.provenance import ROOT
-from records.results_tree import Tree
 from report import build, show
 from report.figures import fill as figure_fill
 from report.figures import spec as figure_spec
@@ -56,8 +56,8 @@ def own_tree(root: Path, seeds: tuple[int, ...] = (1, 2)) -> Tree:
         record["spec"] |= {"variant": "cool"} if "@" in path.parent.parent.name else {}
         path.write_text(json.dumps(record))
     renamed(root)
+    from core.scores import write_scores
     from evals.score import rows
-    from records.scores import write_scores
 
     tree = Tree(root)
     write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))

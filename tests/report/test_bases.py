@@ -6,8 +6,8 @@ from statistics import fmean
 
 import pytest
 
-from records.layout import BASE, Checkpoint, Run
-from records.results_tree import Tree
+from core.layout import BASE, Checkpoint, Run
+from core.results_tree import Tree
 from report.provenance import manifest
 from report.site import links
 from report.tables import fill, runs, tidy

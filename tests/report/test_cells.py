@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import CorruptInputError, MissingInputError
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree, open_tree
+from core.scores import COLUMNS, read_scores
 from evals import score
 from evals.stats import compare
 from evals.stats.estimate import Comparison
-from records.errors import CorruptInputError, MissingInputError
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree, open_tree
-from records.scores import COLUMNS, read_scores
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown

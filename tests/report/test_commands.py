@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from records import digests
-from records.layout import Checkpoint, Run
-from records.provenance import sha256_file
-from records.results_tree import Tree
+from core import digests
+from core.layout import Checkpoint, Run
+from core.provenance import sha256_file
+from core.results_tree import Tree
 from report import build, figure, show, table
 from report.tables import render, spec
 from tests.report import tables

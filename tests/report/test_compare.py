@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
 from report import compare
 from tests.report import synthetic
 from tests.report.finished import edit, finish, rehash, replace
@@ -57,8 +57,8 @@ def rewrite(path: Path, change: Callable[[dict[str, str]], dict[str, str]]) -> N
 
 def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -> None:
     """Turn the first `wrong` right answers into wrong ones, and score again."""
+    from core.scores import write_scores
     from evals.score import rows
-    from records.scores import write_scores
     from tests.evals.stats import fixtures
 
     graded = {}

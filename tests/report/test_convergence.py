@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError, CorruptInputError
+from core.layout import Results, Run
+from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import MEASURES, first_reaching, running_mean
-from records.errors import ConfigError, CorruptInputError
-from records.layout import Results, Run
-from records.results_tree import Tree
 from report import convergence
 from tests.report import synthetic
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from records.errors import BenchError
-from records.layout import Results, Run
-from records.results_tree import Tree
+from core.errors import BenchError
+from core.layout import Results, Run
+from core.results_tree import Tree
 from report import captions
 from report.figures import draw, drawing, fill, spec
 from tests.merged_config import load

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import MissingInputError
+from core.layout import Run
+from core.results_tree import Tree
 from evals.stats.sequential import decide
-from records.errors import MissingInputError
-from records.layout import Run
-from records.results_tree import Tree
 from report import decide as deciding
 from tests.report import synthetic
 

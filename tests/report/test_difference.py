@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from records.errors import ConfigError, MissingInputError
-from records.layout import Run
-from records.provenance import ROOT
-from records.results_tree import Tree, open_tree
+from core.errors import ConfigError, MissingInputError
+from core.layout import Run
+from core.provenance import ROOT
+from core.results_tree import Tree, open_tree
 from report import difference
 from tests.report import synthetic
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from records.results_tree import Tree
+from core.results_tree import Tree
 from report import export
 from tests.report import synthetic
 from tests.report.finished import finish

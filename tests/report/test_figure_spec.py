@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from records.errors import BenchError, ConfigError
+from core.errors import BenchError, ConfigError
 from report.figures import spec
 from report.tables.check import canonical
 

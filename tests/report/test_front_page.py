@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from core import digests
+from core.results_tree import Tree
 from paper.claims import entries, ledger, render
 from paper.claims.claims import read_claims
 from paper.claims.entries import LEAST_ROLLOUTS, RULE
-from records import digests
-from records.results_tree import Tree
 from report import build
 from report.site import paper
 from tests.paper import claim_trees

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from records.results_tree import Tree
+from core.results_tree import Tree
 from report.tables import fill, render, spec
 from report.tables.tidy import Table, view
 from tests.report.tables import cell

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from records import digests
-from records.files import write_json
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
+from core import digests
+from core.files import write_json
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
 from report import verify
 from report.provenance import manifest
-from tests.records.test_digests import flip
+from tests.core.test_digests import flip
 from tests.report import synthetic
 from tests.report.finished import COMMIT, edit, finish, replace
 from tests.workflow.conftest import copy_of, run_snakemake

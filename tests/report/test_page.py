@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from records.errors import MissingInputError
-from records.provenance import ROOT
-from records.results_tree import Tree
+from core.errors import MissingInputError
+from core.provenance import ROOT
+from core.results_tree import Tree
 from report import build, convergence
 from report.figures.spec import css_colours
 from report.site import assets, runs, samples

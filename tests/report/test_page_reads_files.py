@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from records.errors import BenchError
-from records.files import write_json
-from records.results_tree import Tree
+from core.errors import BenchError
+from core.files import write_json
+from core.results_tree import Tree
 from report import build, show
 from report.provenance import manifest
 from tests.report.conftest import ROOT

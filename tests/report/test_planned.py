@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from core.layout import BASE, Checkpoint, Run
+from core.results_tree import Tree
 from methods import catalog
 from paper.printed import read
-from records.layout import BASE, Checkpoint, Run
-from records.results_tree import Tree
 from report.show import text
 from report.tables import render, spec, tidy
 from tests.report.finished import rehash

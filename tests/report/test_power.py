@@ -1,4 +1,4 @@
-"""`python -m benchmarks.power`: spreads are those of the paired seeds, and the seeds it asks for have the power."""
+"""`python -m studies.power`: spreads are those of the paired seeds, and the seeds it asks for have the power."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import nct, t
 
-from benchmarks import power
+from core.layout import Run
+from core.results_tree import Tree
 from evals import learning_curves
-from records.layout import Run
-from records.results_tree import Tree
+from studies import power
 from tests.report import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]

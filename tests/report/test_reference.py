@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from core import files, packed
+from core.errors import CorruptInputError, MissingInputError
+from core.files import write_json
+from core.layout import Run
+from core.provenance import ROOT, sha256_file
+from core.results_tree import ORIGINS, Tree
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
-from records import files, packed
-from records.errors import CorruptInputError, MissingInputError
-from records.files import write_json
-from records.layout import Run
-from records.provenance import ROOT, sha256_file
-from records.results_tree import ORIGINS, Tree
 from report import build, compare, convergence, figure, reference, show, table, verify
 from report.figures import spec as figure_spec
 from report.provenance import manifest

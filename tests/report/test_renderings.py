@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from records.code_hashes import closure
-from records.results_tree import Tree
+from core.code_hashes import closure
+from core.results_tree import Tree
 from report.tables import render
 from report.tables.tidy import Cell, Table, tidy_csv
 from tests.report.tables import filled as fill
@@ -263,5 +263,5 @@ def test_every_cell_says_how_it_was_made(embedded: Tree) -> None:
 @pytest.mark.parametrize("module", ["report.tables.render", "report.show"])
 def test_what_shows_a_table_imports_nothing_that_computes(module: str) -> None:
     rooms = {Path(file).parts[0] for file in closure(module)}
-    assert rooms == {"records", "report"}
+    assert rooms == {"core", "report"}
     assert "report/tables/fill.py" not in closure(module)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
 from methods.readings import READINGS
-from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
 from report import convergence
 from report.site import assets, samples
 from tests.browser import invented

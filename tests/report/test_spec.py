@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import BenchError, ConfigError, MissingInputError
 from paper.printed import read
-from records.errors import BenchError, ConfigError, MissingInputError
 from report.tables import check, spec
 
 PRINTED = Path(__file__).resolve().parents[3] / "shared/paper/tepo.md"

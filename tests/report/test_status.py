@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from records import lock
-from records.layout import Run
-from records.results_tree import Tree
+from core import lock
+from core.layout import Run
+from core.results_tree import Tree
 from report import show
 
 Command = Callable[..., tuple[int, str, str]]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
 from evals import learning_curves
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
 from report import convergence, sweep
 from report.figures import spec as figures
 from report.figures import sweep as drawing
@@ -59,8 +59,8 @@ def swept_tree(root: Path) -> Tree:
         record["spec"] |= {"method": path.parent.parent.name.split("@")[0], "variant": "high"}
         path.write_text(json.dumps(record))
     renamed(root)
+    from core.scores import write_scores
     from evals.score import rows
-    from records.scores import write_scores
 
     tree = Tree(root)
     write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))
@@ -274,7 +274,7 @@ def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) ->
 def test_a_run_fails_that_ends_with_no_more_than_it_began(
     tmp_path: Path, rewards: tuple[float, ...], failed: tuple[int, ...]
 ) -> None:
-    from records.provenance import sha256_bytes
+    from core.provenance import sha256_bytes
 
     tree = Tree(synthetic.write_tree(tmp_path / "rates", rollouts=len(rewards)))
     folder = tree.layout.run(Run("tiny_qwen2", "tepo", 1))
@@ -312,7 +312,7 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
 
 
 def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
-    from records.errors import MissingInputError
+    from core.errors import MissingInputError
 
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         sweep.write(scored)

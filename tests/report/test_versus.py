@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from core.layout import Checkpoint, Run
+from core.results_tree import Tree
+from core.scores import read_scores
 from evals import score
 from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
-from records.layout import Checkpoint, Run
-from records.results_tree import Tree
-from records.scores import read_scores
 from report.tables import render
 from report.tables.fill import printed_value, printed_whole
 from report.tables.tidy import Cell

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.records import own_methods
+from tests.core import own_methods
 from tests.workflow.conftest import copy_of
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now.
@@ -19,7 +19,7 @@ import importlib, json, sys
 from evals import benchmark
 from methods import catalog
 from models import recipe, registry
-from records import code_hashes as files
+from core import code_hashes as files
 from workflow import code_hashes
 from workflow.matrix import REWARD
 COMMANDS = {
@@ -85,12 +85,12 @@ EDITS = [
     ("evals/tasks/mine.py", BENCHMARK, set(), {"report"}),
     ("config/models/mine.yaml", "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n", set(), set()),
     ("methods/adapters/trl/trainer.py", CODE, {"grpo by trl", "tepo by trl"}, set()),
-    ("records/lock.py", CODE, set(), set()),
+    ("core/lock.py", CODE, set(), set()),
     ("evals/reward.py", CODE, RUNS, set()),
     ("evals/grading/normalise.py", CODE, {"grade"}, set()),
     ("evals/stats/intervals.py", CODE, set(), {"score", "table"}),
     ("evals/tasks/paper.py", CODE, {"benchmarks", "generate", "grade"}, {"score"}),
-    ("records/errors.py", CODE, set(), set()),
+    ("core/errors.py", CODE, set(), set()),
     ("models/batches.py", CODE, {"recipe"}, set()),
     ("report/tables.yaml", COMMENT, set(), {"table", "report"}),
     ("report/html/overview.html.j2", COMMENT, set(), {"report"}),

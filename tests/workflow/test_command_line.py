@@ -13,8 +13,8 @@ import pytest
 from snakemake.cli import parse_args, parse_config
 from snakemake.logging import LogEvent
 
-from records.errors import BenchError
-from records.provenance import ROOT
+from core.errors import BenchError
+from core.provenance import ROOT
 from workflow import command_line, progress
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.declared import Declared
 from methods.training import spec
-from records.declared import Declared
 from tests.merged_config import load
 from workflow import config as configuration
 from workflow import matrix

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from records import digests
-from records.errors import BenchError, ConfigError, CorruptInputError
-from records.files import to_csv, write_json
-from records.layout import Results
+from core import digests
+from core.errors import BenchError, ConfigError, CorruptInputError
+from core.files import to_csv, write_json
+from core.layout import Results
 from report import decide as deciding
 from tests.merged_config import load
 from workflow import decide, matrix

@@ -8,9 +8,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from core.files import read_json, read_jsonl
 from models import tokenizer as tokenizers
 from models import training_data
-from records.files import read_json, read_jsonl
 from tests.merged_config import load
 from tests.models.hub_server import COMMIT, environment, hub
 from tests.workflow.conftest import copy_of, run_snakemake

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError
+from core.layout import BASE, Checkpoint
 from methods import catalog
 from methods.training import spec as specs
 from models import registry
-from records.errors import ConfigError
-from records.layout import BASE, Checkpoint
 from tests.merged_config import load
 from workflow import matrix
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from core.provenance import ROOT
 from methods import catalog
 from methods.training import spec
 from methods.training.spec import Training
 from models import registry
-from records.provenance import ROOT
 from tests.merged_config import load
 from tests.workflow.test_plan import problems, staged, world
 from workflow import matrix, memory

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from records.errors import ConfigError
-from records.layout import Run
+from core.errors import ConfigError
+from core.layout import Run
 from workflow import resources
 from workflow.matrix import Planned
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
+from core.errors import ConfigError
+from core.files import write_json, write_text
+from core.layout import Checkpoint, Results, Run
 from methods.training.curve import COLUMNS
-from records.errors import ConfigError
-from records.files import write_json, write_text
-from records.layout import Checkpoint, Results, Run
 from tests.merged_config import load
 from tests.workflow.conftest import Snakemake
 from tests.workflow.test_dag import planned as jobs_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from records.errors import ConfigError
-from records.files import to_csv, write_text
-from records.layout import Results
+from core.errors import ConfigError
+from core.files import to_csv, write_text
+from core.layout import Results
 from tests.merged_config import load
 from workflow import matrix, sweep
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from records import digests
-from records.errors import ConfigError
-from records.files import write_json
-from records.layout import BASE, Checkpoint, Results, Run
-from records.results_tree import Tree
+from core import digests
+from core.errors import ConfigError
+from core.files import write_json
+from core.layout import BASE, Checkpoint, Results, Run
+from core.results_tree import Tree
 from tests.merged_config import load
 from tests.workflow.test_config import EMBEDDED, QUICK
 from workflow import tree

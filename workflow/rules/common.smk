@@ -4,9 +4,9 @@ import signal
 import sys
 from functools import cache
 
-from records import worker
-from records.layout import BASE, Checkpoint
-from records.used_code import NUMERIC
+from core import worker
+from core.layout import BASE, Checkpoint
+from core.used_code import NUMERIC
 from report import captions
 from workflow import (
     code_hashes,

@@ -1,7 +1,7 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
 from report.figures import spec as figure_spec
 from report.tables import check, spec, tidy
-from records.results_tree import Tree
+from core.results_tree import Tree
 
 # Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
 with command_line.one_line():

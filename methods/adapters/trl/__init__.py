@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError
+from core.provenance import version
 from methods import catalog, sampling
 from methods.adapters import TRL_VERSION, Outcome, Plan
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
-from records.errors import ConfigError
-from records.provenance import version
 
 if TYPE_CHECKING:
     from methods.training.run_folder import RunFolder
@@ -73,7 +73,7 @@ def preflight(spec: Spec) -> Plan:
 
 
 def load() -> None:
-    """Import TRL and what a run takes from it; a worker (`records.worker`) does so once for many runs."""
+    """Import TRL and what a run takes from it; a worker (`core.worker`) does so once for many runs."""
     # Set before TRL and the hub client are imported: they read their variables once. Without them TRL sends a ping.
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TRL_EXPERIMENTAL_SILENCE="1")
     import methods.adapters.trl.trainer  # noqa: F401

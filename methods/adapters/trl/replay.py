@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from core.errors import ConfigError
 from methods.adapters import trl
 from methods.adapters.trl.microbatches import Rows
 from methods.adapters.trl.recorder import Recorder
@@ -23,7 +24,6 @@ from methods.training.record import Record, write_record, write_update
 from methods.training.rollouts import together
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec
-from records.errors import ConfigError
 
 Keep = Callable[[int, Batch, float, dict[str, torch.Tensor], dict[str, torch.Tensor]], None]
 

@@ -35,6 +35,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer import utils as trl_utils
 
+from core.errors import ConfigError, CorruptInputError
 from methods import catalog, sampling
 from methods.adapters import Plan
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
@@ -53,7 +54,6 @@ from methods.training.rollouts import (
 )
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
-from records.errors import ConfigError, CorruptInputError
 
 Reward = Callable[..., list[float]]
 Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed

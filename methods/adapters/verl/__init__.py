@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.errors import ConfigError, MissingInputError
+from core.provenance import version
 from methods import catalog
 from methods.adapters import TRL_VERSION, VERL_VERSION, Plan
 from methods.adapters.verl.config import micro_batch_rows, packs_by_tokens
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
-from records.errors import ConfigError, MissingInputError
-from records.provenance import version
 
 if TYPE_CHECKING:
     from methods.adapters import Outcome

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.errors import ConfigError, CorruptInputError
 from methods.adapters.verl.processes import workers_cpu_seconds
-from records.errors import ConfigError, CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor

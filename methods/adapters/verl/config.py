@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.errors import ConfigError, MissingInputError, nearest
+from core.provenance import ROOT
 from methods import catalog
 from methods.method import Method
 from methods.training.spec import Spec, Training
-from records.errors import ConfigError, MissingInputError, nearest
-from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

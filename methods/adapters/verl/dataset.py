@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from records.files import atomic
+from core.files import atomic
 
 # For one response, from the moment its reward is computed: waiting for its turn does not count. Our grader gives up on
 # its own long before.

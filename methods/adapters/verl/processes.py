@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from core.caches import engine_caches
+from core.errors import BenchError
+from core.provenance import ROOT
 from methods.training.spec import Training
-from records.caches import engine_caches
-from records.errors import BenchError
-from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -39,6 +39,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
+from core.errors import BenchError, CorruptInputError
+from core.provenance import ROOT
 from methods import catalog
 from methods.adapters import Outcome, Plan
 from methods.adapters.verl import checkpoint, dataset, processes
@@ -72,8 +74,6 @@ from methods.training.rollouts import (
 )
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
-from records.errors import BenchError, CorruptInputError
-from records.provenance import ROOT
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -21,12 +21,12 @@ from torch.nn.functional import pad
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from core.errors import ConfigError
 from methods import catalog
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
 from methods.parts.entropy import logp_and_entropy
 from methods.training.rollouts import derive, rows_selected, together
-from records.errors import ConfigError
 
 if TYPE_CHECKING:
     from tensordict import TensorDict

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core import digests
+from core.errors import BenchError, CorruptInputError
+from core.files import write_json
+from core.provenance import sha256_file
 from evals import data, fetch, generate, store
 from evals.benchmark import benchmark
 from evals.generation.engine import Settings, engine
-from records import digests
-from records.errors import BenchError, CorruptInputError
-from records.files import write_json
-from records.provenance import sha256_file
-from tests.records.test_digests import flip
-from tests.records.test_readers import damages
+from tests.core.test_digests import flip
+from tests.core.test_readers import damages
 
 FILES = {
     "model.safetensors": b"weights",

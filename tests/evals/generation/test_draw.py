@@ -11,11 +11,11 @@ import datasets
 import pytest
 import yaml
 
+from core.errors import ConfigError
 from evals import data
 from evals.benchmark import Decoding, benchmark
 from evals.generation.draw import Plan, load_task, make_plan, room, write_task
 from evals.generation.engine import Settings, engine
-from records.errors import ConfigError
 from tests.evals.generation.conftest import few
 
 PAPER = Decoding(32, 0.6, 1.0, 8192)
@@ -116,8 +116,8 @@ def test_lm_eval_itself_reads_the_task_file_at_a_long_path_and_leaves_nothing(
 
 def test_vllm_compiles_into_a_folder_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not into the home folder. Set before the package is imported, which reads its variables once."""
+    from core import caches
     from evals.generation import vllm
-    from records import caches
 
     for name in (caches.VARIABLE, *caches.FOLDERS):
         monkeypatch.delenv(name, raising=False)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from core.errors import BenchError, ConfigError, MissingInputError
+from core.provenance import ROOT
 from evals import generate
 from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.store import Response
-from records.errors import BenchError, ConfigError, MissingInputError
-from records.provenance import ROOT
 from tests import planted
 from tests.evals.generation.conftest import few, read_responses
 

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
+from core import lock
+from core.errors import BusyError, ConfigError, MissingInputError
+from core.provenance import ROOT
 from evals import generate
 from evals.benchmark import Benchmark
 from evals.generation import openai
 from evals.generation.engine import JOURNAL, Settings, engine, per_sample_seed
 from evals.store import Response
-from records import lock
-from records.errors import BusyError, ConfigError, MissingInputError
-from records.provenance import ROOT
 from tests.evals.generation.conftest import few, read_responses
 
 NAME, KEY, GREEDY, SAMPLED = "served", "sk-plantedV6a3", "syn_as3", "syn_mix3"

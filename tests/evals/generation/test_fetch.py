@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from evals import benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, HubFile, RepositoryFile, Row
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from tests.models.hub_server import COMMIT, environment, hub
 
 ROWS = [{"question": f"What is ${n}+{n}$?", "gold": 2 * n} for n in range(40)]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.provenance import sha256_file
 from evals import data, generate, store
 from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.store import Response
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from records.provenance import sha256_file
 from tests.evals.generation.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
 

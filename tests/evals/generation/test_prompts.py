@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from core.errors import ConfigError
 from evals import arithmetic
 from evals.generation import prompts
 from evals.generation.prompts import INSTRUCTION
-from records.errors import ConfigError
 
 PROBLEM = "What is $3+4$?"
 CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"

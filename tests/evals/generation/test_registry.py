@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConfigError, CorruptInputError, MissingInputError
 from evals import arithmetic, benchmark, data
 from evals.benchmark import Decoding, Generated
-from records.errors import ConfigError, CorruptInputError, MissingInputError
 
 KEYS = benchmark.keys()
 SYNTHETIC = [key for key in KEYS if benchmark.benchmark(key).synthetic]

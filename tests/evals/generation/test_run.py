@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import BenchError, ConfigError
+from core.layout import Results
+from core.results_tree import open_tree
+from core.scores import read_scores
 from evals import benchmark, run
 from evals.generate import Settings
-from records.errors import BenchError, ConfigError
-from records.layout import Results
-from records.results_tree import open_tree
-from records.scores import read_scores
 from report.build import of_evaluation
 from tests.evals.generation.conftest import ROOT, few, read_responses
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from core.provenance import ROOT
 from evals.grading.grader import Grader
-from records.provenance import ROOT
 
 SHARED = ROOT.parent / "shared" / "data"
 

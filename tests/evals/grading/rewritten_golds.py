@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from core import errors
+from core.errors import MissingInputError, Parser, whole
+from core.progress import Progress
 from evals import data
 from evals.benchmark import Item, keys, select
 from evals.grading import structure
@@ -22,9 +25,6 @@ from evals.grading.decide import Gold, gold
 from evals.grading.grader import Grader, Question
 from evals.grading.numbers import number
 from evals.grading.verdict import Verdict
-from records import errors
-from records.errors import MissingInputError, Parser, whole
-from records.progress import Progress
 
 # Each function takes a gold and yields (name, text) pairs, chosen by what kind of gold it is.
 

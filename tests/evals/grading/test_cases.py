@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from core.provenance import ROOT
 from evals import data
 from evals.benchmark import PAPER, benchmark
 from evals.grading import expressions, symbolic
@@ -16,7 +17,6 @@ from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, Task, cheap_grade
 from evals.grading.pool import QUICK, Pool
 from evals.grading.verdict import Rule, Verdict
-from records.provenance import ROOT
 from tests.evals.grading.cases import FOLDER, Case, Key, accuracy, cases, grade, known_errors, rows
 
 DOCS = ROOT / "docs" / "notebook" / "grading.md"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.errors import ConfigError
 from evals.grading import grader as grader_module
 from evals.grading.decide import decide, gold
 from evals.grading.grader import Grade, Grader, Question, cheap_grade
@@ -20,7 +21,6 @@ from evals.grading.numbers import number
 from evals.grading.structure import DEEPEST, parse
 from evals.grading.verdict import Rule, Verdict
 from evals.reward import boxed
-from records.errors import ConfigError
 
 BOXES = {
     "one": (r"so \boxed{42}.", "42"),

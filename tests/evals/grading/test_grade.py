@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.provenance import ROOT
 from evals import data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
 from evals.grade import grade
 from evals.grading.verdict import Verdict
-from records.errors import ConfigError, CorruptInputError, MissingInputError
-from records.provenance import ROOT
 
 KEY = "syn_mix3"
 K = 2

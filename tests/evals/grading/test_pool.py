@@ -15,12 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from core.errors import BenchError
+from core.provenance import ROOT
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, cheap_grade
 from evals.grading.pool import Answer, Pool, Task
 from evals.grading.verdict import Verdict
-from records.errors import BenchError
-from records.provenance import ROOT
 from tests import planted
 
 pytestmark = pytest.mark.slow

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import CorruptInputError
 from evals import placebo, reward
 from evals.reward import boxed
 from methods.training.rollouts import derive
-from records.errors import CorruptInputError
 
 SIGNS = [*"0123456789+-*=;?,x()#", "\\boxed{", "}", " "]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.files import write_json
+from core.layout import Checkpoint, Results, Run
+from core.provenance import sha256_bytes, sha256_file
 from evals.store import Response
-from records.files import write_json
-from records.layout import Checkpoint, Results, Run
-from records.provenance import sha256_bytes, sha256_file
 
 SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))
 GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "grader_version")

@@ -9,9 +9,9 @@ from math import comb
 import numpy as np
 import pytest
 
+from core.errors import ConfigError
 from evals.stats import compare, estimate
 from evals.stats.estimate import maj_at_k, pass_at_k
-from records.errors import ConfigError
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_right_one() -> None:

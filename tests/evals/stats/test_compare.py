@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from core.errors import CorruptInputError
 from evals.stats.compare import compare, compare_macro, compare_pooled
 from evals.stats.estimate import estimate
 from evals.stats.responses import Samples
-from records.errors import CorruptInputError
 from tests.evals.stats.fixtures import beta
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks import intervals
-from benchmarks.intervals import ProblemRow, agreement, problem_markdown, problem_rows, tree_markdown
+from studies import intervals
+from studies.intervals import ProblemRow, agreement, problem_markdown, problem_rows, tree_markdown
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "notebook" / "intervals.md"
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import evals.stats
+from core.errors import CorruptInputError
 from evals.stats.estimate import Comparison, Estimate
 from evals.stats.responses import Samples
-from records.errors import CorruptInputError
 
 PACKAGE = Path(evals.stats.__file__).parent
 GOOD: dict[str, Any] = {"value": 0.5, "se": 0.1, "low": 0.3, "high": 0.7, "level": "problem", "how": "t", "n": 30}

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from core import digests
+from core.files import read_json
+from core.scores import AVERAGES
 from evals.grading.verdict import Grade, Rule, Verdict
 from evals.store import SampleFile, write_grades
-from records import digests
-from records.files import read_json
-from records.scores import AVERAGES
 from tests.evals.stats.fixtures import GRADE_COLUMNS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 OWNERS = {
     "samples": ("tests.evals.stats.fixtures", "SAMPLE_COLUMNS"),
     "grades": ("tests.evals.stats.fixtures", "GRADE_COLUMNS"),
-    "scores.csv": ("records.scores", "COLUMNS"),
+    "scores.csv": ("core.scores", "COLUMNS"),
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),

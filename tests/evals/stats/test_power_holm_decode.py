@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from core.errors import ConfigError
 from evals.stats.compare import detectable, holm
 from paper.printed import COLUMN, POOL, candidates, printed
-from records.errors import ConfigError
 
 
 def test_detectable_difference_is_found_in_80_percent() -> None:

@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.code_hashes import command
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import write_json
+from core.layout import Checkpoint, Results, Run
+from core.provenance import ROOT, sha256_file
+from core.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals import score
 from evals.score import paired, rows
 from evals.stats.responses import VERDICTS
 from paper.printed import COLUMN, printed
-from records.code_hashes import command
-from records.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from records.files import write_json
-from records.layout import Checkpoint, Results, Run
-from records.provenance import ROOT, sha256_file
-from records.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from core.errors import CorruptInputError, MissingInputError
 from evals.stats import intervals
 from evals.stats.compare import EQUAL_SEEDS, NO_SEED, ONE_SEED, compare_seeds, over_seeds, shared_spread
-from records.errors import CorruptInputError, MissingInputError
 
 
 def test_a_row_alone_has_wilsons_interval_with_students_factor() -> None:

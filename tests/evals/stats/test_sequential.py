@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from core.errors import ConfigError
 from evals.stats.sequential import decide, half_width, log_e
-from records.errors import ConfigError
 
 
 def test_looking_after_every_seed_errs_in_at_most_5_percent() -> None:

@@ -1,0 +1,26 @@
+"""How results are laid out, written and traced; every other room stands on this one. Standard library and PyYAML."""
+
+import sys
+from pathlib import Path
+from types import TracebackType
+
+AFFECTS_RESULTS = False  # what a command without its environment prints
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def _say_what_to_activate(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """One line for a package that is not installed, where a command is typed without its environment."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not name or (_ROOT / name).exists():
+        sys.__excepthook__(kind, error, trace)
+    else:
+        advice = "activate the environment: source .venv/bin/activate (README.md, docs/environments.md)"
+        print(f"error: {error}, and this is {sys.executable}; {advice}", file=sys.stderr)
+
+
+# A command of the checkout alone: a program that uses the library keeps its own way with errors.
+# While `python -m` imports the command's package, its file is not known yet and its name is -m.
+_main = getattr(sys.modules["__main__"], "__file__", None) or (_ROOT if sys.argv[:1] == ["-m"] else "/")
+if Path(_main).resolve().is_relative_to(_ROOT) and (_ROOT / "Snakefile").is_file():
+    sys.excepthook = _say_what_to_activate

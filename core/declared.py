@@ -1,0 +1,154 @@
+"""Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format.
+
+A model says which keys there are and of which kind; `validated` turns the first thing wrong into one line of error:
+file, key, value got, values allowed, nearest match.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from core.errors import BenchError, ConfigError, nearest, unknown
+
+AFFECTS_RESULTS = False  # refuses what is declared wrongly, and changes no value
+
+# pydantic's name of a mistake -> what should stand there, in the words of YAML and JSON
+KINDS = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+}
+
+M = TypeVar("M", bound=BaseModel)
+Item = TypeVar("Item")
+
+Where: TypeAlias = Callable[[list[Any]], str]
+
+# Strict mode refuses a list where a tuple is meant, but JSON and YAML have no tuples.
+Tuple = Annotated[tuple[Item, ...], Field(strict=False)]
+
+
+class Declared(BaseModel):
+    """Base class of declared data. Strict, because "3" for 3 and `yes` for a number are mistakes, not spellings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Recorded(Declared):
+    """Base class of records that commands write: the keys that are read are checked, others may be there too."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@cache
+def arguments_model(function: Callable[..., Any]) -> type[Declared]:
+    """A model with the keyword-only parameters of `function`: where YAML names a function and its arguments."""
+    hints = typing.get_type_hints(function)
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            required = parameter.default is inspect.Parameter.empty
+            fields[name] = (hints[name], ... if required else parameter.default)
+    return create_model(function.__name__, __base__=Declared, **fields)
+
+
+class KeyProblemError(ValueError):
+    """Raised by a model's own validator that looks at several keys: says which one the user should change.
+
+    >>> str(KeyProblemError("minibatches", "3 does not divide prompts_per_rollout 4"))
+    'minibatches: 3 does not divide prompts_per_rollout 4'
+    """
+
+    def __init__(self, key: str, problem: str):
+        super().__init__(f"{key}: {problem}")
+        self.key, self.problem = key, problem
+
+
+def validated(
+    model: type[M], value: object, where: str | Where, at: str = "", error: type[BenchError] = ConfigError
+) -> M:
+    """`value` as a `model`. `where`: the file or option it comes from; `at`: the dotted key it stands under.
+
+    For a value merged from several files, `where` is a function from the path of the bad key to the file that holds it.
+
+    Raises `error` with one line for the first thing wrong.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as failure:
+        raise error(_line(failure, model, where, at)) from None
+
+
+def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, at: str) -> str:
+    # An unknown key comes first: a misspelt key is both unknown and missing, and only the former names the typo.
+    first = min(failure.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
+    path = [part for part in first["loc"][:-1] if not _is_tag(part)]
+    # A key that the file gives is never a tag, whatever it looks like.
+    path += [part for part in first["loc"][-1:] if first["type"] == "extra_forbidden" or not _is_tag(part)]
+    key = ".".join(str(part) for part in ([at] if at else []) + path)
+    where = where if isinstance(where, str) else where(path)
+    if first["type"] == "extra_forbidden":
+        allowed = _keys_at(model, path[:-1])
+        hit = nearest(str(path[-1]), allowed)
+        return f"{where}: {key}: unknown key; allowed: {', '.join(sorted(allowed))}" + (
+            f"; nearest: {hit}" if hit else ""
+        )
+    if first["type"] == "missing":
+        return f"{where}: {key}: is missing"
+    if first["type"] == "literal_error":
+        return str(unknown(where, key, first["input"], typing.get_args(_annotation_at(model, path))))
+    if first["type"] == "value_error":  # raised by a validator of ours: its message is the sentence
+        if isinstance(problem := first["ctx"]["error"], KeyProblemError):
+            return f"{where}: {key + '.' if key else ''}{problem}"
+        return f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}"
+    got = first["input"]
+    shown = repr(got) if not isinstance(got, Mapping | list) else type(got).__name__
+    # pydantic says "Input should be greater than 0", "String should match pattern '^a'", "List should have ..."
+    message = f"be {KINDS[first['type']]}" if first["type"] in KINDS else first["msg"].partition(" should ")[2]
+    return f"{where}: {key or 'top level'}: must {message}, got {shown}"
+
+
+def _is_tag(part: object) -> bool:
+    """pydantic puts the name of a union's member into the path: `function-wrap[...]`, `Model`, `list[int]`."""
+    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "none", "bool"})
+
+
+def _annotation_at(model: Any, path: list[Any]) -> Any:
+    """The type declared at `path`, with Optional taken off."""
+    declared: Any = model
+    for part in path:
+        declared = _plain(declared)
+        if isinstance(declared, type) and issubclass(declared, BaseModel):
+            fields = {info.alias or name: info for name, info in declared.model_fields.items()}
+            declared = fields[part].annotation
+        else:  # a list, tuple or mapping: the type of its items
+            arguments = [a for a in typing.get_args(declared) if a is not Ellipsis]
+            declared = arguments[-1] if arguments else Any
+    return _plain(declared)
+
+
+def _plain(annotation: Any) -> Any:
+    while typing.get_origin(annotation) in (Annotated, typing.Union, types.UnionType):
+        annotation = next(a for a in typing.get_args(annotation) if a is not types.NoneType)
+    return annotation
+
+
+def _keys_at(model: Any, path: list[Any]) -> list[str]:
+    owner = _annotation_at(model, path)
+    if not (isinstance(owner, type) and issubclass(owner, BaseModel)):
+        return []
+    return [info.alias or name for name, info in owner.model_fields.items()]

@@ -1,0 +1,180 @@
+"""One base class of errors; each error is also the standard one that a caller would expect.
+
+Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
+A command line prints the line and exits with 2 (`core.errors`); only a bug shows a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Never
+
+AFFECTS_RESULTS = False  # what errors say
+
+
+class BenchError(Exception):
+    """Base class of errors that a user can cause and fix."""
+
+
+class ConfigError(BenchError, ValueError):
+    """A key or value that the project does not know, or two that contradict each other."""
+
+
+class MissingInputError(BenchError, FileNotFoundError):
+    """A file, row or package that a step needs and does not find."""
+
+    def __str__(self) -> str:  # FileNotFoundError formats errno; ours is one plain line
+        return str(self.args[0]) if self.args else ""
+
+
+class CorruptInputError(BenchError, ValueError):
+    """A file that is there but does not hold what it must: rows, columns, hashes, finiteness."""
+
+
+class NoSpaceError(BenchError, OSError):
+    """The disk is full; what was being written is not there, all before it is."""
+
+
+class BusyError(BenchError, RuntimeError):
+    """Another process holds this run directory."""
+
+
+def nearest(value: str, allowed: Iterable[str]) -> str | None:
+    """The allowed value most like `value`, or None when nothing is like it.
+
+    >>> nearest("tepoo", ["tepo", "grpo"])
+    'tepo'
+    >>> nearest("TEPO", ["tepo", "grpo"])
+    'tepo'
+    >>> nearest("training.lr", ["training.filter", "training.learning_rate"])
+    'training.learning_rate'
+    """
+    names = [str(a) for a in allowed]
+    before, _, last = str(value).rpartition(".")
+    for name in names:  # an abbreviation: the first letters of its words
+        inside, _, words = name.rpartition(".")
+        if inside == before and "".join(word[:1] for word in words.split("_")) == last and "_" in words:
+            return name
+    by_letters = {name.casefold(): name for name in reversed(names)}
+    hits = difflib.get_close_matches(str(value).casefold(), by_letters, n=1, cutoff=0.5)
+    return by_letters[hits[0]] if hits else None
+
+
+def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:
+    """The error for a value outside a closed set.
+
+    >>> print(unknown("config/quick.yaml", "methods", "tepoo", ["grpo", "tepo"]))
+    config/quick.yaml: methods: unknown value 'tepoo'; allowed: grpo, tepo; nearest: tepo
+    """
+    names = sorted(str(a) for a in allowed)
+    hit = nearest(str(value), names)
+    return ConfigError(
+        f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}" + (f"; nearest: {hit}" if hit else "")
+    )
+
+
+@contextmanager
+def written_by(command: str) -> Iterator[None]:
+    """Add to an error about a missing or broken file which command writes that file."""
+    try:
+        yield
+    except BenchError as error:
+        raise type(error)(f"{error}; run: {command}") from error
+
+
+# The shape of every `python -m ...` command: parse, call, write; one line and exit code 2 for a user's error.
+# `type=whole(1)` and `type=real(above=0, most=60)` stand in place of `int` and `float`: `float` takes nan and infinity,
+# and both take numbers that mean nothing for the option. Such a number would end far from where it was typed, or change
+# a result in silence.
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose error is one line, like every other error, and not the usage and a line.
+
+    Its help begins with the documentation of the command's module, unless a description is given.
+    """
+
+    def __init__(self, **options: Any):
+        main = sys.modules["__main__"]
+        name = getattr(getattr(main, "__spec__", None), "name", "")
+        own = {"prog": f"python -m {name.removesuffix('.__main__')}", "description": main.__doc__}
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **(own | options))
+
+    def error(self, message: str) -> Never:
+        raise ConfigError(f"command line: {message}; --help lists the options")
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """A whole number from `least` to `most`.
+
+    >>> whole(1)("3")
+    3
+    """
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text) if len(text) <= 20 else None  # Python refuses some thousand digits in words of its own
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text[:40]!r}")
+        return value
+
+    return parse
+
+
+def real(*, above: float | None = None, least: float | None = None, most: float) -> Callable[[str], float]:
+    """A finite number above `above`, or from `least`, to `most`.
+
+    >>> real(above=0, most=60)("0.5")
+    0.5
+    """
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        # A comparison with nan is False.
+        if not ((above is None or value > above) and (least is None or value >= least) and value <= most):
+            lower = f"above {above:g}" if above is not None else f"from {least:g}"
+            raise argparse.ArgumentTypeError(f"must be a number {lower} to {most:g}, got {text[:40]!r}")
+        return value
+
+    return parse
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Call `main`; a `BenchError` becomes one line on stderr and exit code 2, an interrupt 130.
+
+    So does what the operating system refuses (a folder that cannot be written, a device that fails): its message names
+    the file, and a traceback would say no more.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal may have an encoding without some sign of ours. Not replaced by "?": tables print that sign.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        sys.exit(main() or 0)
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # `... | head`: whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail as well
+        sys.exit(1)
+    except OSError as error:
+        if error.strerror is None:  # raised by a library and not by the system: who knows what it means
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"error: {where}{error.strerror}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to go on", file=sys.stderr)
+        sys.exit(130)

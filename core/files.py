@@ -1,0 +1,325 @@
+"""Files in and out: one reader and one writer for JSON, JSON lines, YAML and CSV.
+
+Writes are atomic: a reader sees the old file or the new one, never half of one. A missing or broken file is an error
+that names it, never an empty value.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Never
+
+import yaml
+
+from core import packed
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
+
+# Levels of nesting in a JSON or YAML file; ours have 8. Python's recursion limit would end a reader with a traceback,
+# and libyaml ends the whole process with a segmentation fault at some ten thousand levels.
+NESTING = 100
+
+
+@contextmanager
+def atomic(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it over `path` when the block ends without an error.
+
+    The data is flushed to disk before the rename, so that a crash cannot leave an empty file under the final name.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not mkstemp, whose files are private: results are meant to be read by others, as far as the umask lets them.
+        temporary.touch(exist_ok=False)
+    except OSError as error:  # named after the file that is wanted: a temporary name says nothing to a user
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write `text` (UTF-8, no newline translation) atomically."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
+def json_text(value: Any) -> str:
+    """`value` as indented JSON; NaN and infinity are refused, because no other reader takes them."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write `value` as `json_text` atomically."""
+    write_text(path, json_text(value))
+
+
+def read_text(path: Path | str, what: str = "file", error: type[BenchError] = CorruptInputError) -> str:
+    """The text (UTF-8) in `path`, without newline translation.
+
+    Raises MissingInputError when nothing is there, `error` when it is no file, cannot be read or is not UTF-8.
+    """
+    path = Path(path)
+    try:
+        # A folder in its place is named as one.
+        data = content(path) if not path.exists() and stored(path) else path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingInputError(f"{path}: {what} is missing") from None
+    except IsADirectoryError:
+        raise error(f"{path}: is a folder, {what} is meant") from None
+    except OSError as failure:
+        raise error(f"{path}: {what} cannot be read ({failure.strerror})") from failure
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as failure:
+        raise error(f"{path}: {what} is not UTF-8 text ({failure})") from failure
+
+
+def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputError) -> Any:
+    """The JSON value that `text` is; `where`: the file or option it comes from.
+
+    Raises `error` with one line for what is no JSON, and for what Python takes and no other reader does or what fails
+    later: NaN, infinity, numbers that overflow a float or 64 bits, half a surrogate pair, nesting without end.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_integer)
+        if "\\ud" in text or "\\uD" in text:  # the only way into a text that UTF-8 cannot hold
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if text.count("[") + text.count("{") > NESTING:
+            _check_depth(value)
+    except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
+        raise error(f"{where} is not valid JSON ({failure})") from failure
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(NESTING):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+        ]
+        if not level:
+            return
+    raise ValueError(f"more than {NESTING} levels of nesting")
+
+
+def _no_number(text: str) -> Never:
+    raise ValueError(f"{text} is no number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _integer(text: str) -> int:
+    # By length first: Python refuses to convert some thousand digits, with advice on its own settings.
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} does not fit into 64 bits")
+    return int(text)
+
+
+def read_json(path: Path | str, what: str = "file") -> Any:
+    """The JSON value in `path`; `what` says in the error which kind of file was expected."""
+    return parse_json(read_text(path, what), f"{path}: {what}")
+
+
+def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
+    """One object per line; an empty file or a bad line is an error that names the line."""
+    rows = []
+    # Not splitlines: a JSON text may hold U+2028 and other characters that it takes for the end of a line.
+    for number, line in enumerate(read_text(path, what).split("\n"), 1):
+        if not line.strip():
+            continue
+        row = parse_json(line, f"{path}: line {number} of {what}")
+        if not isinstance(row, dict):
+            raise CorruptInputError(f"{path}: line {number} of {what} must be an object, got {type(row).__name__}")
+        rows.append(row)
+    if not rows:
+        raise CorruptInputError(f"{path}: {what} holds no rows")
+    return rows
+
+
+class _GivenTwiceError(ValueError):
+    pass
+
+
+class _UniqueKeys(yaml.CSafeLoader):
+    """Refuses a key that is written twice: YAML silently takes the last. libyaml's parser: eight times as fast."""
+
+
+def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
+    pairs = loader.construct_pairs(node, deep=True)
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            values = ", ".join(repr(value) for name, value in pairs if name == key)
+            raise _GivenTwiceError(f"{key}: given twice ({values})")
+    return dict(pairs)
+
+
+def _whole_number(loader: _UniqueKeys, node: yaml.ScalarNode) -> int:
+    value = loader.construct_yaml_int(node) if len(node.value) <= 64 else 2**64
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{node.value[:20]}: does not fit into 64 bits")
+    return int(value)
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _whole_number)
+# 3e-5 and 1.5e3 as numbers, as in YAML 1.2 and JSON: YAML 1.1 wants a dot and a sign.
+_UniqueKeys.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+|\d+\.\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_UniqueKeys):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > NESTING:
+                raise ValueError(f"more than {NESTING} levels of nesting")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
+    """The mapping in `path`; a missing file, bad YAML or a key given twice is an error that names the file."""
+    text = read_text(path, what, ConfigError)
+    try:
+        _check_nesting(text)
+        value = yaml.load(text, Loader=_UniqueKeys)
+    except _GivenTwiceError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    # Beside its own errors: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
+    # (AttributeError).
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
+    return value
+
+
+# CSV, strictly: named columns, no ragged rows, no empty files.
+
+
+def stored(path: Path | str) -> Path | None:
+    """The file that has what `path` names: that one, or as a reference keeps it: compressed beside it, or with those of
+    all runs (`core.packed`). None: there is none."""
+    plain = Path(path)
+    own = _own(plain)
+    return own if own.is_file() else packed.holder(plain)
+
+
+def content(path: Path | str) -> bytes:
+    """What the file that `path` names holds, however it is stored. MissingInputError where it is not."""
+    plain = Path(path)
+    own = _own(plain)
+    if not own.is_file():
+        data = packed.read(plain)
+        if data is None:
+            raise MissingInputError(f"{plain}: missing")
+        return data
+    data = own.read_bytes()
+    try:
+        return gzip.decompress(data) if own.suffix == ".gz" else data
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorruptInputError(f"{own}: not a compressed file ({error})") from error
+
+
+def _own(path: Path) -> Path:
+    return path if path.is_file() else path.with_name(f"{path.name}.gz")
+
+
+def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty: bool = False) -> list[dict[str, str]]:
+    """All rows as text. A missing file or column or a ragged row is an error naming the file; so is a file without
+    rows, unless `allow_empty`."""
+    file = stored(path)
+    if file is None:
+        raise MissingInputError(f"{path}: {what} is missing")
+    plain, path = Path(path), file
+    try:
+        text = content(plain).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
+    lines = _csv_lines(path, what, text)
+    if not lines:
+        raise CorruptInputError(f"{path}: {what} is empty")
+    header = lines[0]
+    for column in needed:
+        if column not in header:
+            raise unknown(str(path), "column wanted", column, header)
+    if not text.endswith("\n"):
+        raise CorruptInputError(f"{path}: line {len(lines)}: cut off before its end")
+    if len(lines) == 1 and not allow_empty:
+        raise CorruptInputError(f"{path}: {what} holds no rows")
+    return [dict(zip(header, line, strict=True)) for line in lines[1:]]
+
+
+@contextmanager
+def cells_of(*paths: Path) -> Iterator[None]:
+    """What a block makes of the cells of these tables: a text that is no number, or names nothing that is there, is a
+    CorruptInputError that names the tables and the text."""
+    try:
+        yield
+    except (ValueError, KeyError) as error:
+        if isinstance(error, BenchError):
+            raise
+        names = " or ".join(map(str, paths))
+        raise CorruptInputError(f"{names}: a cell cannot be read: {' '.join(str(error).split())}") from error
+
+
+def read_growing_csv(path: Path) -> list[dict[str, str]]:
+    """Rows, as text, of a file that a process may be writing at this moment or was killed while writing.
+
+    Without a last line that is not whole; no rows if the file is not there yet.
+    """
+    try:
+        data = path.read_bytes()
+        text = data[: data.rfind(b"\n") + 1].decode("utf-8")
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise CorruptInputError(f"{path}: not UTF-8 text ({error})") from error
+    lines = _csv_lines(path, "the table", text)
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+
+
+def _csv_lines(path: Path, what: str, text: str) -> list[list[str]]:
+    """The lines of a CSV text as fields, all as many as the header has."""
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(lines[0]):
+            raise CorruptInputError(f"{path}: line {number}: {len(line)} fields, the header has {len(lines[0])}")
+    return lines
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """CSV text with `\\n` line ends; None becomes an empty field, floats keep every digit."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(["" if row[name] is None else row[name] for name in header])
+    return out.getvalue()

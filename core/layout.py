@@ -1,0 +1,137 @@
+"""Where everything lies under `results/<scale>/`: one place that knows the paths.
+
+    runs/<model>/<method>/seed<k>/{run.json, curve.csv, checkpoints/step<N>/, state/}
+    samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
+    grades/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet      one row per response
+    responses.parquet                                                of a reference: a sample of the two above
+    scores.csv                                                       one row per checkpoint and benchmark
+    tables/table<n>.{csv,tidy.csv,md,tex,html}   figures/figure<n>.{svg,png,pdf,csv}   report.html
+
+`step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, step 0, with the seed
+of the runs that start from it; a model from the hub is one base for all seeds, with seed 0.
+A method trained under other settings than the scale's own is followed by the name of that variant: `tepo@hot`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import ConfigError
+
+BASE = "base"
+SNAKEMAKE_REPORT = "snakemake.html"  # Snakemake's own report, which somebody may add to a results tree
+REFERENCE = "grpo"  # GRPO/DAPO: the paper compares every method with it
+_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
+_METHOD = re.compile(r"[A-Za-z0-9_.+=-]+(@[A-Za-z0-9_-]+)?")
+
+
+def split(method: str) -> tuple[str, str | None]:
+    """`tepo@hot` is `("tepo", "hot")`, `tepo` is `("tepo", None)`."""
+    key, at, variant = method.partition("@")
+    return key, variant if at else None
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One training run: a model trained by a method with a seed. `method` is `<canonical key>[@<variant>]`."""
+
+    model: str
+    method: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        for field, value, name in (("model", self.model, _NAME), ("method", self.method, _METHOD)):
+            if not name.fullmatch(value):
+                raise ConfigError(f"run: {field}: {value!r} cannot be a folder name (letters, digits, _ . + = -)")
+
+    @property
+    def key(self) -> str:
+        """The method's canonical key in the catalog, without the variant."""
+        return split(self.method)[0]
+
+    @property
+    def variant(self) -> str | None:
+        """Under which settings it is trained; None: the scale's own."""
+        return split(self.method)[1]
+
+    @property
+    def path(self) -> Path:
+        """`<model>/<method>/seed<k>`"""
+        return Path(self.model, self.method, f"seed{self.seed}")
+
+
+@dataclass(frozen=True, order=True)
+class Checkpoint:
+    """A run after `step` rollouts; a base model is `Checkpoint(Run(model, "base", seed), 0)`."""
+
+    run: Run
+    step: int
+
+    @classmethod
+    def base(cls, model: str, seed: int = 0) -> Checkpoint:
+        """seed: of the runs that start from it; 0 where one base is for all of them."""
+        return cls(Run(model, BASE, seed), 0)
+
+    @property
+    def path(self) -> Path:
+        """`<model>/<method>/seed<k>/step<N>`"""
+        return self.run.path / f"step{self.step}"
+
+    @classmethod
+    def parse(cls, path: Path | str) -> Checkpoint:
+        """The inverse of `path`, for the last four parts of a folder name."""
+        parts = Path(path).parts[-4:]
+        if len(parts) == 4 and re.fullmatch(r"seed\d+", parts[2]) and re.fullmatch(r"step\d+", parts[3]):
+            return cls(Run(parts[0], parts[1], int(parts[2][4:])), int(parts[3][4:]))
+        raise ConfigError(f"{path}: not of the form <model>/<method>/seed<k>/step<N>")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tree of one scale, rooted at `results/<scale>`."""
+
+    root: Path
+
+    def run(self, run: Run) -> Path:
+        return self.root / "runs" / run.path
+
+    def weights(self, checkpoint: Checkpoint) -> Path:
+        """Folder of a trained checkpoint. Base models live in the cache, not here: see `models.recipe`."""
+        return self.run(checkpoint.run) / "checkpoints" / f"step{checkpoint.step}"
+
+    def samples(self, checkpoint: Checkpoint) -> Path:
+        return self.root / "samples" / checkpoint.path
+
+    def grades(self, checkpoint: Checkpoint) -> Path:
+        return self.root / "grades" / checkpoint.path
+
+    @property
+    def responses(self) -> Path:
+        """Of a reference, which keeps a sample of all checkpoints instead of `samples` and `grades`."""
+        return self.root / "responses.parquet"
+
+    @property
+    def scores(self) -> Path:
+        return self.root / "scores.csv"
+
+    @property
+    def matrix(self) -> Path:
+        return self.root / "matrix.json"
+
+    def sums(self, name: str) -> Path:
+        """The hashes of what one command writes, such as `tables/table1`: see `core.digests`."""
+        return self.root / f"{name}.sha256"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"

@@ -1,0 +1,94 @@
+"""How a result came to be: versions, hardware, commit, hashes. Unknown is None, never an empty string or 0."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+AFFECTS_RESULTS = False  # says how a result came to be
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (
+    "torch", "trl", "verl", "vllm", "transformers", "tokenizers", "accelerate", "datasets", "lm-eval", "math-verify",
+    "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "numpy", "pandas", "pyarrow", "scipy", "matplotlib",
+    "snakemake",
+)  # fmt: skip
+
+
+def sha256_bytes(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path | str) -> str:
+    """Hex digest of a file's content."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@cache
+def version(package: str) -> str | None:
+    """Asked once in a process: what is imported stays what it was."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=10,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def cores() -> int:
+    """How many this process may use; macOS cannot tell, and gives all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu() -> str | None:
+    """The processor's name with family and model: cloud machines call several generations by one name, and libraries
+    choose their kernels by generation, so that sums round otherwise."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    facts: dict[str, str] = {}
+    for name, _, value in (line.partition(":") for line in lines):
+        facts.setdefault(name.strip(), value.strip())  # of the first core
+    parts = [
+        facts.get("model name"),
+        *(f"{key.split()[-1]} {facts[key]}" for key in ("cpu family", "model") if key in facts),
+    ]
+    return ", ".join(filter(None, parts)) or None
+
+
+def environment() -> dict[str, Any]:
+    """Commit and dirty flag, package versions, interpreter, hardware, thread settings."""
+    status = _git("status", "--porcelain")
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if status is None else bool(status),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }

@@ -1,0 +1,31 @@
+"""Registries: packages whose files are found because they are there, such as the catalog of methods."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+AFFECTS_RESULTS = False  # which files are imported for a name; these count
+
+
+def modules(package: str, path: Iterable[str]) -> tuple[str, ...]:
+    """The modules of a package with this `__path__`, sorted."""
+    return tuple(f"{package}.{name}" for name in sorted(found.name for found in pkgutil.iter_modules(path)))
+
+
+def declaring(package: str, path: Iterable[str], name: str) -> tuple[str, ...]:
+    """The modules that may define the entry `name`: those that mention it as a text, or else all.
+
+    Who looks an entry up imports these and no others: so no other file of the registry can change it, and the hash of
+    a command's code covers these alone.
+    """
+    quoted = re.compile(rf"""["']{re.escape(name)}["']""")
+    every = modules(package, path)
+    texts = {
+        module: Path(folder, f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
+        for folder in path
+        for module in every
+    }
+    return tuple(module for module in every if quoted.search(texts[module])) or every

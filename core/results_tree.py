@@ -1,0 +1,462 @@
+"""A results tree: what should be there (matrix.json) and what is (scores, run records).
+
+Reading is strict: a missing or broken file is an error naming it. What the matrix plans and nobody has run yet is
+not an error: the report shows it as missing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from core import digests, packed
+from core.declared import Declared, Recorded, Tuple, validated
+from core.errors import ConfigError, CorruptInputError, MissingInputError, nearest, written_by
+from core.files import read_json, stored
+from core.layout import BASE, Checkpoint, Results, Run
+from core.provenance import sha256_file
+from core.scores import NOT_CORRECT, read_rows
+
+
+class PlannedModel(Declared):
+    key: str
+    title: str
+    stands_for: str | None = None  # the paper's model
+
+
+class PlannedMethod(Declared):
+    key: str  # canonical, with variant
+    row: str  # as the configuration names it
+    title: str
+    variant: str | None = None
+
+
+class PlannedBenchmark(Declared):
+    key: str
+    title: str
+    stands_for: str | None = None  # the paper's benchmark
+    items: int | None = None
+    samples: int | None = None
+
+
+class PlannedRun(Declared):
+    model: str
+    method: str
+    row: str = ""
+    seed: int
+    steps: Tuple[int] = ()
+
+
+class PlannedCheckpoint(Declared):
+    model: str
+    method: str
+    seed: int
+    step: int
+
+
+class TrainingSettings(Recorded):
+    rollouts: int | None = None
+    prompts_per_rollout: int | None = None
+    samples_per_prompt: int | None = None
+    minibatches: int | None = None
+    passes: int | None = None
+    learning_rate: float | None = None
+    device: str | None = None
+
+
+class PlannedVariant(Recorded):
+    title: str = ""
+    note: str = ""
+    changes: dict[str, Any] = Field(default_factory=dict)  # by dotted key
+
+
+class Matrix(Declared):
+    """matrix.json, as `workflow.plan` writes it."""
+
+    scale: str
+    title: str
+    version: int = Field(alias="schema")
+    note: str = ""
+    models: Tuple[PlannedModel]
+    methods: Tuple[PlannedMethod]
+    benchmarks: Tuple[PlannedBenchmark]
+    runs: Tuple[PlannedRun]
+    checkpoints: Tuple[PlannedCheckpoint]
+    table_step: int  # rollouts of the checkpoint that tables show
+    long_step: int | None = None  # of their second look
+    variants: dict[str, PlannedVariant] = Field(default_factory=dict)
+    training: TrainingSettings = Field(default_factory=lambda: TrainingSettings())
+    seeds: Tuple[int] = ()
+    baseline: str | None = None  # canonical key of the method that others are compared with
+    settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, what all runs share
+    sweep: dict[str, Any] | None = None  # axes, seeds and points of a sweep (`workflow.sweep`)
+    base: str = BASE
+    record_sha256: str | None = None  # its own: `core.digests`
+
+
+MANIFEST = packed.MANIFEST
+ORIGINS = "origins.json"  # of a reference, compressed: the long parts of its manifest
+
+
+class ListedFile(Recorded):
+    sha256: str
+    bytes: int
+    kind: str
+    of: str | None = None
+
+
+class ListedWeights(Recorded):
+    sha256: str
+    bytes: int
+    files: int
+    of: str
+
+
+class EvaluatedCheckpoint(Recorded):
+    weights: str | None = None
+
+
+class Listed(Recorded):
+    """manifest.json, as `report.provenance.manifest` writes it."""
+
+    scale: str
+    files: dict[str, ListedFile]
+    weights: dict[str, ListedWeights]
+    checkpoints: dict[str, EvaluatedCheckpoint] = Field(default_factory=dict)
+    left_out: Tuple[str]
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
+    path = root / MANIFEST
+    value = read_json(path, "manifest (python -m report.provenance.manifest writes it)")
+    if isinstance(value, dict) and (origins := stored(root / ORIGINS)):
+        packed.checked(origins, root)
+        value |= read_json(root / ORIGINS, "the origins of runs and checkpoints")
+    validated(Listed, value, str(path), error=CorruptInputError)
+    return dict(value)
+
+
+class Made(Recorded):
+    """How a result came to be, as `core.provenance.environment` says it."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+    packages: dict[str, str | None] | None = None
+    python: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+
+
+class MethodEntry(Recorded):
+    params: dict[str, Any] = Field(default_factory=dict)
+    readings: dict[str, str] = Field(default_factory=dict)
+
+
+class RunSettings(Recorded):
+    trainer: str | None = None
+    training: TrainingSettings | None = None
+
+
+class RunRecord(Recorded):
+    """run.json, as far as others than the run's own folder read it; `methods.training.run_folder` writes it."""
+
+    spec: RunSettings
+    method: MethodEntry | None = None
+    environment: Made | None = None
+    inputs: dict[str, str] = Field(default_factory=dict)
+    outputs: dict[str, str] = Field(default_factory=dict)
+    updates: int | None = None
+    collapsed_at: Annotated[int, Field(ge=1)] | None = None
+    no_update: str | None = None  # why the weights stayed what they were
+    wall_seconds: float | None = None
+    cpu_seconds: float | None = None
+    finished_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """One row of scores.csv. `value`, `low`, `high` are fractions; None is unknown, `not run` on purpose says `how`."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    level: str
+    how: str
+    items: int | None
+    counts: Mapping[str, int | None]  # responses by verdict other than correct
+    responses: int | None = None
+
+
+class Tree:
+    """`results/<scale>`, read when asked and only once."""
+
+    def __init__(self, root: Path | str):
+        self.root = Path(root)
+        self.layout = Results(self.root)
+        self._computed: dict[Any, Any] = {}
+
+    @cached_property
+    def matrix(self) -> dict[str, Any]:
+        """The content of matrix.json; its keys are those of `Matrix`."""
+        value = digests.read_record(self.layout.matrix, "the list of planned runs")
+        validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
+        return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.plan` has the same mapping
+
+    def once(self, compute: Callable[..., Any], *args: Any) -> Any:
+        """`compute(self, *args)`, computed at the first call; forgotten with the tree."""
+        if (compute, args) not in self._computed:
+            self._computed[compute, args] = compute(self, *args)
+        return self._computed[compute, args]
+
+    @property
+    def scale(self) -> str:
+        return str(self.matrix["scale"])
+
+    @property
+    def finished(self) -> list[Run]:
+        """Every run with a record, planned or left over from another plan."""
+        own = (path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json"))
+        folders = {*own, *(tuple(name.split("/")) for name in packed.runs(self.root))}
+        return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
+
+    @cached_property
+    def scores(self) -> dict[tuple[Checkpoint, str], Score]:
+        """Every row of scores.csv by checkpoint and benchmark (or average)."""
+        scores = {}
+        if stored(self.layout.scores):
+            with written_by("python -m evals.score, or snakemake"):
+                self.check_written(self.layout.scores.name, self.layout.scores.name)
+        for row in read_rows(self.layout.scores):
+            checkpoint = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
+            counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
+            scores[checkpoint, row["benchmark"]] = Score(
+                row["score"], row["low"], row["high"], row["level"], row["how"], row["items"], counts, row["responses"]
+            )
+        return scores
+
+    def step(self, which: int | str | None) -> int | None:
+        """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`), or as given; None where
+        the scale takes no second look."""
+        if isinstance(which, int):
+            return which
+        step: int | None = self.matrix["table_step"] if which is None else self.matrix.get("long_step")
+        return step
+
+    @cached_property
+    def runs(self) -> dict[Run, Mapping[str, Any]]:
+        """Planned runs and their entry in the matrix, in its order."""
+        return {Run(run["model"], run["method"], run["seed"]): run for run in self.matrix["runs"]}
+
+    def is_fresh(self, run: Run) -> bool:
+        """Whether a run of a sweep is on a seed that compares chosen values: a mean over it and the seeds that chose
+        would be too high."""
+        sweep = self.matrix.get("sweep")
+        return sweep is not None and run.seed in sweep["test_seeds"] and (run.model, run.method) in self._swept
+
+    @property
+    def averaged(self) -> list[Run]:
+        """Planned runs that means over seeds are over, in the order of the matrix: without a sweep's fresh seeds."""
+        return [run for run in self.runs if not self.is_fresh(run)]
+
+    @cached_property
+    def chosen(self) -> dict[tuple[str, str], str]:
+        """By model and method (its name in the configuration, or its key without the sweep) its key at the value that a
+        sweep chose for it, with which it is on the fresh seeds. Empty without a sweep and before its second round."""
+        sweep = self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
+        found: dict[tuple[str, str], str] = {}
+        for point in sweep["points"]:
+            model, method, base = point["model"], point["method"], point["base"]
+            fresh = any(Run(model, method, seed) in self.runs for seed in sweep["test_seeds"])
+            # The scale's own value may be there beside the chosen one, for what the single value costs.
+            if fresh and (method != base or (model, base) not in found):
+                found |= {(model, base): method, (model, point["row"]): method}
+        return found
+
+    @cached_property
+    def _swept(self) -> frozenset[tuple[str, str]]:
+        return frozenset((point["model"], point["method"]) for point in self.matrix["sweep"]["points"])
+
+    @cached_property
+    def checkpoints(self) -> list[Checkpoint]:
+        return [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in self.matrix["checkpoints"]]
+
+    @cached_property
+    def evaluated(self) -> frozenset[Checkpoint]:
+        """The planned checkpoints, to ask whether one is among them."""
+        return frozenset(self.checkpoints)
+
+    def base(self, model: str, seed: int) -> Checkpoint | None:
+        """What a model's runs of this seed start from: the seed's own base, or the only one; None: not evaluated."""
+        bases = self.bases.get(model, {})
+        return bases.get(seed) or (next(iter(bases.values())) if len(bases) == 1 else None)
+
+    @cached_property
+    def bases(self) -> dict[str, dict[int, Checkpoint]]:
+        """The evaluated bases by model and seed. A hub model has one, and so have models of older trees."""
+        found: dict[str, dict[int, Checkpoint]] = {}
+        for checkpoint in self.checkpoints:
+            if checkpoint.run.method == BASE:
+                found.setdefault(checkpoint.run.model, {})[checkpoint.run.seed] = checkpoint
+        return found
+
+    @property
+    def models(self) -> list[Mapping[str, Any]]:
+        return list(self.matrix["models"])
+
+    @property
+    def benchmarks(self) -> list[Mapping[str, Any]]:
+        return list(self.matrix["benchmarks"])
+
+    @cached_property
+    def methods(self) -> dict[str, Mapping[str, Any]]:
+        """Methods of the matrix by canonical key."""
+        return {method["key"]: method for method in self.matrix["methods"]}
+
+    def mixtures(self) -> list[str]:
+        """One sentence for each stage whose results come from different code or different package versions."""
+        made: dict[str, dict[str, str]] = {}  # what -> value -> the first result with it
+
+        def note(what: str, value: Any, of: Path) -> None:
+            if value is not None:
+                made.setdefault(what, {}).setdefault(str(value), of.as_posix())
+
+        for run in self.finished:
+            record = self.record(run) or {}
+            inputs, trainer = record.get("inputs") or {}, record.get("spec", {}).get("trainer")
+            variant = "" if run.variant is None else f" as {run.variant}"  # may train on another reward
+            note(f"code of {trainer} runs{variant}", inputs.get("code"), run.path)
+            note(f"code of {run.key.split('+')[0]}", inputs.get("method_code"), run.path)
+            note("packages of runs", (record.get("environment") or {}).get("packages"), run.path)
+        for checkpoint in self.checkpoints:
+            for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
+                if (path := folder(checkpoint) / f"{name}.json").is_file():
+                    record = digests.read_record(path, "record")
+                    note(f"code of {name}", record.get("code"), checkpoint.path)
+                    note(f"packages of {name}", (record.get("environment") or {}).get("packages"), checkpoint.path)
+        return [
+            f"{what}: {len(values)} kinds, of {', '.join(values.values())}: rows differ in more than the method"
+            for what, values in made.items()
+            if len(values) > 1
+        ]
+
+    def record(self, run: Run) -> dict[str, Any] | None:
+        """run.json, or None while the run is not finished (the file is written last)."""
+        path = self.layout.run(run) / "run.json"
+        if not path.exists() and not stored(path):  # a folder in its place is named as one
+            return None
+        value = digests.read_record(path, "the run's record")
+        validated(RunRecord, value, str(path), error=CorruptInputError)
+        names = {"model": run.model, "method": run.key, "seed": run.seed, "variant": run.variant}
+        for name, ours in names.items():  # a record that is whole may be another run's
+            if (theirs := value["spec"].get(name, ours)) != ours:
+                raise CorruptInputError(f"{path}: spec: {name}: {theirs!r}, but this is the folder of {ours!r}")
+        return dict(value)
+
+    def check_written(self, name: str, *needed: str) -> None:
+        """Hold what one command wrote (`name`, such as `tables/table1`) against the hashes that it wrote of it.
+
+        needed: the files that the caller reads, relative to the tree. A reference, and a tree of an older version, have
+        no such hashes: their manifest has them. Raises MissingInputError or CorruptInputError for the first file that
+        is missing or damaged.
+        """
+        for file in needed:
+            if stored(self.root / file) is None:
+                raise MissingInputError(f"{self.root / file}: missing")
+        sums = self.layout.sums(name)
+        if sums.is_file():
+            for error in digests.check_list(sums):
+                raise error
+            listed = {(sums.parent / file).relative_to(self.root).as_posix() for file in digests.read(sums)}
+            if unlisted := sorted(set(needed) - listed):
+                raise CorruptInputError(f"{sums}: does not list {unlisted[0]}")
+            return
+        if not (self.root / MANIFEST).is_file():
+            raise MissingInputError(f"{sums}: hashes are missing: whether {needed[0]} is whole cannot be said")
+        for file in needed:
+            path = stored(self.root / file) or self.root / file
+            entry = self.listed.get(path.relative_to(self.root).as_posix())
+            if entry is None:
+                raise CorruptInputError(f"{self.root / MANIFEST}: does not list {path.relative_to(self.root)}")
+            if entry["sha256"] != sha256_file(path):
+                raise CorruptInputError(f"{path}: damaged: its sha256 is not the one in {self.root / MANIFEST}")
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether there is a manifest: in a reference always, in a tree at work once all else is there."""
+        return (self.root / MANIFEST).is_file()
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is kept without some of its files: its manifest says which."""
+        return self.is_listed and bool(read_manifest(self.root)["left_out"])
+
+    @cached_property
+    def listed(self) -> Mapping[str, Mapping[str, Any]]:
+        files: Mapping[str, Mapping[str, Any]] = read_manifest(self.root)["files"]
+        return files
+
+    def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
+        """The scale's model that fills a slot of the paper, None when the scale has none."""
+        return _filling(self.models, slot, title, f"{self.layout.matrix}: models")
+
+    def benchmark_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
+        """The scale's benchmark that fills a column of the paper, None when the scale has none."""
+        return _filling(self.benchmarks, slot, title, f"{self.layout.matrix}: benchmarks")
+
+    def method_for(self, name: str) -> str | None:
+        """Canonical key of the method that the configuration calls `name`; None when the scale does not train it."""
+        if name == BASE:
+            return BASE
+        rows = [key for key, method in self.methods.items() if method.get("row") == name]
+        if len(rows) == 1:  # its name in the configuration, although another method may have that name as its key
+            return rows[0]
+        named = [key for key, method in self.methods.items() if name in (key, method.get("row"))]
+        # A scale may train one method under several settings; only one of them can have the plain name as its key.
+        if len(named) > 1 and name not in named:
+            raise ConfigError(
+                f"{self.layout.matrix}: methods: {name!r} names {' and '.join(named)}: write one of these"
+            )
+        return name if name in named else next(iter(named), None)
+
+
+def open_tree(root: Path | str) -> Tree:
+    """The tree at `root`; a folder that is not there is an error naming the folders beside it."""
+    root = Path(root)
+    if not root.is_dir():
+        beside = sorted(p.name for p in root.parent.iterdir() if p.is_dir()) if root.parent.is_dir() else []
+        hit = nearest(root.name, beside)
+        raise MissingInputError(
+            f"{root}: no results there; folders beside it: {', '.join(beside) or 'none'}"
+            + (f"; nearest: {hit}" if hit else "")
+        )
+    return Tree(root)
+
+
+def open_or_kept(root: Path) -> Tree:
+    """The tree at `root`, or while that is not there the kept reference of its name, which a line on stderr says."""
+    kept = root.parent / "reference" / root.name
+    if root.exists() or not kept.is_dir():
+        return open_tree(root)
+    print(f"{root}: not made yet; the kept reference {kept} in its place", file=sys.stderr)
+    return open_tree(kept)
+
+
+def plain(text: object) -> str:
+    """Letters and digits only, lower case: `MATH-500` and `math500` name one benchmark."""
+    return "".join(c for c in str(text).casefold() if c.isalnum())
+
+
+def _filling(entries: Sequence[Mapping[str, Any]], slot: str, title: str, where: str) -> Mapping[str, Any] | None:
+    # By key, by title and by what it stands for: a scale may name the paper's benchmark in any of these ways.
+    names = {plain(slot), plain(title)}
+    hits = [e for e in entries if plain(e.get("stands_for") or e["key"]) in names or plain(e["key"]) in names]
+    if len(hits) > 1:
+        raise ConfigError(f"{where}: {' and '.join(e['key'] for e in hits)} both stand for {title}")
+    return hits[0] if hits else None

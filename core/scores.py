@@ -1,0 +1,174 @@
+"""`scores.csv`: its columns, written so that equal results give equal bytes, read so that no gap becomes a number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core import digests
+from core.errors import CorruptInputError, MissingInputError, nearest
+from core.files import read_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Rows over benchmarks; the second only where a benchmark was not run.
+POOLED, POOLED_MISSING_WRONG, MACRO = "avg_pooled", "avg_pooled_missing_wrong", "avg_macro"
+AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
+
+# `how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty.
+NOT_RUN = "not run"
+
+CODE = "code"  # hash of the code that computed the row; older tables have no such column
+KEYS = ("model", "method", "seed", "step", "benchmark")
+# The verdicts of `evals.grading.verdict` that score 0, in its order; written out because records imports no room.
+NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
+COLUMNS = (
+    *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
+    "pass_at_k", "maj_at_k", "response_tokens", "generation_se", "timeout_low", "timeout_high", CODE,
+)  # fmt: skip
+INTEGERS = ("seed", "step", "items", "samples", "responses", "correct", *NOT_CORRECT)
+TEXTS = ("model", "method", "benchmark", "level", "how", CODE)
+FRACTIONS = ("score", "se", "low", "high", "pass_at_k", "maj_at_k", "generation_se", "timeout_low", "timeout_high")
+NEVER_EMPTY = (*KEYS, "level", "how")
+
+Row = Mapping[str, Any]
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows as a table in COLUMNS order, sorted: nullable integers, floats with nan for None, text."""
+    import pandas as pd
+
+    table = pd.DataFrame([[row[name] for name in COLUMNS] for row in sorted(rows, key=_place)], columns=list(COLUMNS))
+    kinds = {n: "Int64" if n in INTEGERS else "str" if n in TEXTS else "float64" for n in COLUMNS}
+    return table.astype(kinds)
+
+
+def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
+    """Write rows sorted by key, averages after benchmarks, floats as the shortest text that reads back to the same."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in sorted(rows, key=_place):
+        writer.writerow(_text(row[name]) for name in COLUMNS)
+    digests.write(Path(path), stream.getvalue())
+
+
+def read_scores(path: Path | str) -> pd.DataFrame:
+    """The rows of `scores.csv` as a table; errors as in `read_rows`."""
+    return frame(read_rows(path))
+
+
+def read_rows(path: Path | str) -> list[dict[str, Any]]:
+    """Every row of `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
+
+    Refused: unknown or missing columns, values out of range, counts that do not add up, a key twice, a checkpoint that
+    lacks a benchmark or average the others have.
+    """
+    path = Path(path)
+    text = read_text(path, "table of scores")
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise CorruptInputError(f"{path}: not a CSV table ({error})") from error
+    _check_header(path, lines[0] if lines else [])
+    rows = [_parse(path, number, lines[0], cells) for number, cells in enumerate(lines[1:], 2)]
+    if not rows:
+        raise CorruptInputError(f"{path}: holds no rows")
+    _check_complete(path, rows)
+    return rows
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    benchmark = row["benchmark"]
+    average = AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0
+    return row["model"], row["method"], row["seed"], row["step"], average, benchmark
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)  # repr is the shortest text that reads back equal
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    for name in header:
+        if name not in COLUMNS:
+            hit = nearest(name, COLUMNS)
+            raise CorruptInputError(f"{path}: unknown column {name!r}" + (f"; nearest: {hit}" if hit else ""))
+    for name in _columns(header):
+        if name not in header:
+            raise CorruptInputError(f"{path}: column {name!r} is missing")
+    if tuple(header) != _columns(header):
+        raise CorruptInputError(f"{path}: columns are in another order or repeated; expected {', '.join(COLUMNS)}")
+
+
+def _columns(header: Sequence[str]) -> tuple[str, ...]:
+    return COLUMNS if CODE in header else COLUMNS[:-1]
+
+
+def _parse(path: Path, number: int, columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+    at = f"{path}: row {number}"
+    if len(cells) != len(columns):
+        raise CorruptInputError(f"{at}: {len(cells)} cells, expected {len(columns)}")
+    row: dict[str, Any] = {CODE: None}
+    for name, cell in zip(columns, cells, strict=True):
+        value = row[name] = _value(at, name, cell)
+        if value is None and name in NEVER_EMPTY:
+            raise CorruptInputError(f"{at}: {name} is empty")
+        if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
+            raise CorruptInputError(f"{at}: {name}: {cell} is out of range")
+        if name in FRACTIONS and value is not None and not 0 <= value <= 1:
+            raise CorruptInputError(f"{at}: {name}: {cell} is no fraction of 1")
+    _check_row(at, row)
+    return row
+
+
+def _value(at: str, name: str, cell: str) -> Any:
+    if cell == "":
+        return None
+    if name in TEXTS:
+        return cell
+    try:
+        return int(cell) if name in INTEGERS else float(cell)
+    except ValueError:
+        raise CorruptInputError(f"{at}: {name}: {cell!r} is no number") from None
+
+
+def _check_row(at: str, row: Row) -> None:
+    figures = [name for name in COLUMNS if name not in (*NEVER_EMPTY, CODE)]
+    if row["how"] == NOT_RUN:
+        full = [name for name in figures if row[name] is not None]
+        if full:
+            raise CorruptInputError(f"{at}: {full[0]} = {row[full[0]]} in a row that was not run")
+        return
+    needed = ["items", "responses", "correct", *NOT_CORRECT, "timeout_low", "timeout_high"]
+    needed += [] if row["benchmark"] == MACRO else ["score"]
+    needed += [] if row["benchmark"] in AVERAGES else ["samples"]
+    for name in needed:
+        if row[name] is None and not (row["benchmark"] == MACRO and name.startswith("timeout_")):
+            raise CorruptInputError(f"{at}: {name} is empty")
+    if row["correct"] + sum(row[name] for name in NOT_CORRECT) != row["responses"]:
+        raise CorruptInputError(f"{at}: verdicts do not add up to {row['responses']} responses")
+    if row["benchmark"] not in AVERAGES and row["score"] != row["correct"] / row["responses"]:
+        raise CorruptInputError(f"{at}: score {row['score']} is not {row['correct']} / {row['responses']}")
+    low, high = row["low"], row["high"]
+    if (low is None) != (high is None) or (low is not None and not low <= row["score"] <= high):
+        raise CorruptInputError(f"{at}: interval [{row['low']}, {row['high']}] does not hold the score {row['score']}")
+
+
+def _check_complete(path: Path, rows: Sequence[Row]) -> None:
+    benchmarks: dict[str, set[str]] = {}  # by checkpoint
+    for row in rows:
+        checkpoint = f"{row['model']}/{row['method']}/seed{row['seed']}/step{row['step']}"
+        if row["benchmark"] in benchmarks.setdefault(checkpoint, set()):
+            raise CorruptInputError(f"{path}: {checkpoint} has two rows for {row['benchmark']}")
+        benchmarks[checkpoint].add(row["benchmark"])
+    expected = (set().union(*benchmarks.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
+    for checkpoint, present in benchmarks.items():
+        if lost := sorted(expected - present):
+            raise MissingInputError(f"{path}: {checkpoint} has no row for {lost[0]}")

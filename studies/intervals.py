@@ -1,0 +1,782 @@
+"""How often intervals hold the truth and marks are false, by simulation and between kept trees.
+
+    python -m studies.intervals problems         95 % intervals over problems: ours, and those that are not offered
+    python -m studies.intervals seeds            over training seeds, by seeds and level of the score (three minutes)
+    python -m studies.intervals alarms           false alarms of the whole procedure (about two minutes)
+    python -m studies.intervals trees TREE TREE  do two trees of one matrix agree as their intervals say?
+
+Prints the tables of docs/notebook/intervals.md. All is drawn from fixed seeds. The intervals are the functions of
+`evals.stats` that the estimates use, not copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from core import errors
+from core.errors import MissingInputError, Parser
+from core.provenance import ROOT
+from evals.stats import compare, intervals, sequential
+from evals.stats.compare import ALPHA, compare_seeds, holm, shared_spread
+from evals.stats.estimate import Comparison, Estimate
+from evals.stats.intervals import Array, Bounds
+from paper.claims.contrast import over_runs
+from paper.claims.ledger import direction, verdicts_of_family
+from paper.claims.tests import Outcome
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+# Over problems: they differ in difficulty like a Beta distribution (`spread` = a + b: small means all-or-nothing
+# problems), thousands of benchmarks at once.
+
+REPEATS = 4000
+DRAWS = 1000  # bootstrap draws; all repeats share them, which changes no interval and saves time
+
+# ours: what is printed. levels: the same, by the level of the score. why not: what is not offered.
+Kind = Literal["ours", "levels", "why not"]
+
+
+class Case(NamedTuple):
+    """A benchmark."""
+
+    problems: int
+    k: int  # samples per problem
+    mean: float  # true score
+    spread: float = 1.0  # of difficulty: a + b of its Beta distribution
+
+    def __str__(self) -> str:
+        asked = "greedy" if self.k == 1 else f"x {self.k}"
+        spread = "" if self.k == 1 else f", spread {self.spread:g}"  # unseen by one sample: right or wrong is all
+        return f"{self.problems} problems {asked} at {100 * self.mean:g} %{spread}"
+
+
+AIME = Case(30, 32, 0.12, 0.73)  # at this spread sd(y) is .25, which gives an interval of +- 9 points
+
+
+@dataclass(frozen=True)
+class ProblemRow:
+    """One line of the table."""
+
+    method: str
+    kind: Kind
+    setting: str
+    coverage: float  # percent of REPEATS simulated data sets
+    width: float  # mean, in points
+
+
+def problem_rows() -> list[ProblemRow]:
+    """All rows, in the order of the page."""
+    return [*single(), *why_not(), *checkpoint_differences(), *averages(), *figures_over_seeds(), *levels()]
+
+
+def single() -> list[ProblemRow]:
+    """`estimate`: one checkpoint, one benchmark."""
+    holds = [AIME, *(AIME._replace(mean=mean) for mean in (0.06, 0.24, 0.45, 0.9)), AIME._replace(spread=3.0)]
+    holds += [Case(83, 32, 0.43, 0.73), Case(20, 8, 0.3), Case(272, 1, 0.35), Case(400, 1, 0.98), Case(500, 1, 0.77)]
+    # Every row has its own random stream, here and below: a new row at the end changes none of the others.
+    answers = [_answers(np.random.default_rng([1, seed]), case) for seed, case in enumerate(holds)]
+    pairs = zip(answers, holds, strict=True)
+    return [_problem_row("Wilson-t by problem", "ours", str(case), _score(y, case), case.mean) for y, case in pairs]
+
+
+# Levels of a score in percent. Those above 50 mirror these: right and wrong exchanged, the interval is the same.
+PROBLEM_LEVELS = ((0.2, 1.0), (1.0, 3.0), (3.0, 10.0), (10.0, 30.0), (30.0, 70.0))
+
+
+def levels() -> list[ProblemRow]:
+    """`estimate` near 0 and in the middle: 10 to 500 problems, greedy and with 32 samples.
+
+    The true scores of the data sets fill the level evenly: at a single one the coverage of so few right answers jumps.
+    """
+    rows = []
+    for k, spread in ((1, 1.0), (32, 0.3), (32, 0.73), (32, 3.0), (32, 10.0)):
+        for problems in (10, 30, 100, 500):
+            for place, (low, high) in enumerate(PROBLEM_LEVELS):
+                rng = np.random.default_rng([10, k, problems, int(100 * spread), place])
+                truth = np.linspace(low, high, REPEATS) / 100
+                chances = rng.beta(*(part[:, None] * spread for part in (truth, 1 - truth)), (REPEATS, problems))
+                y = rng.binomial(k, chances) / k
+                case = Case(problems, k, 0.0, spread)
+                setting = str(case).replace(" at 0 %", "")
+                rows.append(_problem_row(f"{low:g} to {high:g} %", "levels", setting, _score(y, case), truth))
+    return rows
+
+
+def why_not() -> list[ProblemRow]:
+    """What is often printed instead, on the same data as the first row of `single` and on seeds."""
+    y = _answers(np.random.default_rng([1, 0]), AIME)
+    n, k, truth, name = AIME.problems, AIME.k, AIME.mean, str(AIME)
+    mean = intervals.clustered_mean(y, 1.0)
+    binomial = np.sqrt(mean.value * (1 - mean.value) / (n * k))
+    rows = [
+        _problem_row("binomial over 960 samples", "why not", name, _about(mean.value, 1.96 * binomial), truth),
+        _problem_row("generation noise alone", "why not", name, _about(mean.value, 1.96 * _generation(y, k)), truth),
+        _problem_row("mean +- 1.96 SE by problem", "why not", name, _about(mean.value, 1.96 * mean.se), truth),
+        _problem_row("mean +- t SE by problem", "why not", name, _about(mean.value, _t(n - 1) * mean.se), truth),
+        _problem_row("percentile bootstrap over problems", "why not", name, _percentile(y, [2, 0]), truth),
+    ]
+    for count in (3, 5, 10):
+        draws = np.random.default_rng([3, count]).normal(size=(REPEATS, count)) * 0.01 + 0.5
+        rows.append(
+            _problem_row(
+                "percentile bootstrap over seeds", "why not", f"{count} seeds", _percentile(draws, [4, count]), 0.5
+            )
+        )
+    return rows
+
+
+def checkpoint_differences() -> list[ProblemRow]:
+    """`compare`: two checkpoints on the same problems; training moved each problem's logit by an sd of .5."""
+    cases = [
+        (AIME, 0.0),
+        (AIME, 0.5),
+        (Case(83, 32, 0.43, 0.73), 0.0),
+        (Case(400, 1, 0.98), 0.0),
+        (Case(500, 1, 0.77), 0.0),
+    ]
+    rows = []
+    for seed, (case, gap) in enumerate(cases):
+        rng = np.random.default_rng([5, seed])
+        logit, truth = _difficulty(rng, case), _mean_gap(gap, case)
+        a, b = (_asked(rng, logit + shift + rng.normal(0, 0.5, logit.shape), case.k) for shift in (gap, 0.0))
+        bounds = intervals.difference_interval(intervals.clustered_mean(a - b, 1.0), case.problems)
+        rows.append(
+            _problem_row("paired t by problem", "ours", f"{case}, {'a gap' if gap else 'no gap'}", bounds, truth)
+        )
+    return rows
+
+
+# Seven sets of the paper's sizes.
+PAPER_LIKE = (
+    Case(30, 32, 0.12), Case(30, 32, 0.07), Case(83, 32, 0.43), Case(500, 1, 0.77), Case(2821, 1, 0.27),
+    Case(675, 1, 0.4), Case(272, 1, 0.35),
+)  # fmt: skip
+
+
+def averages() -> list[ProblemRow]:
+    """`pooled` and `macro` over seven benchmarks of the paper's sizes, and seven with three at zero."""
+    rows = []
+    for name, zero in (("seven sets of the paper's sizes", False), ("the same, both AIME near 0", True)):
+        cases = [case._replace(mean=0.004) if zero and place < 2 else case for place, case in enumerate(PAPER_LIKE)]
+        answers = [_answers(np.random.default_rng([6, place]), case, 1000) for place, case in enumerate(cases)]
+        bounds = [_score(y, case) for y, case in zip(answers, cases, strict=True)]
+        value, low, high = (np.stack(x, -1) for x in ([y.mean(-1) for y in answers], *zip(*bounds, strict=True)))
+        for label, weight in (("pooled", [case.problems * case.k for case in cases]), ("macro", [1] * len(cases))):
+            w = np.array(weight) / sum(weight)
+            truth = float(w @ [case.mean for case in cases])
+            rows.append(
+                _problem_row(f"{label} average, MOVER", "ours", name, intervals.combine(w, value, low, high)[1], truth)
+            )
+    return rows
+
+
+def figures_over_seeds() -> list[ProblemRow]:
+    """`over_seeds` of a figure that is no share: mean +- t SE. A seed moves the logit of each AIME problem by .5."""
+    rows = []
+    for count in (2, 3, 5):
+        score_SP, truth = _trained([7, count], count)
+        mean, variance, df = intervals.seed_variance(score_SP.mean(-1))
+        bounds = _about(mean, intervals.quantile(df) * np.sqrt(variance / count))
+        rows.append(_problem_row("Student-t over seeds", "ours", f"{count} seeds", bounds, truth))
+    return rows
+
+
+def _problem_row(method: str, kind: Kind, setting: str, bounds: Bounds, truth: float | Array) -> ProblemRow:
+    inside = (bounds.low <= truth) & (truth <= bounds.high)
+    return ProblemRow(method, kind, setting, 100 * float(inside.mean()), 100 * float((bounds.high - bounds.low).mean()))
+
+
+def _chances(rng: Generator, case: Case, repeats: int) -> Array:
+    """(repeats, problems) chances of a right answer."""
+    a, b = case.mean * case.spread, (1 - case.mean) * case.spread
+    return rng.beta(a, b, (repeats, case.problems))
+
+
+def _answers(rng: Generator, case: Case, repeats: int = REPEATS) -> Array:
+    """(repeats, problems) share of right samples."""
+    return rng.binomial(case.k, _chances(rng, case, repeats)) / case.k
+
+
+def _difficulty(rng: Generator, case: Case, repeats: int = REPEATS) -> Array:
+    """(repeats, problems) logits of the chances."""
+    chance = _chances(rng, case, repeats).clip(1e-12, 1 - 1e-12)
+    return np.log(chance / (1 - chance))
+
+
+def _asked(rng: Generator, logit: Array, k: int) -> Array:
+    return rng.binomial(k, sigmoid(logit)) / k
+
+
+def _mean_gap(gap: float, case: Case) -> float:
+    """The true difference over all problems, by a million of them."""
+    if gap == 0:
+        return 0.0
+    rng = np.random.default_rng([9])
+    logit = _difficulty(rng, case._replace(problems=1), 1_000_000) + rng.normal(0, 0.5, (1_000_000, 1))
+    return float((sigmoid(logit + gap) - sigmoid(logit)).mean())
+
+
+def _trained(seed: list[int], count: int) -> tuple[Array, Array]:
+    """(repeats, S, P) scores of `count` training seeds, and the true mean of each repeat on its problems."""
+    rng = np.random.default_rng(seed)
+    logit = _difficulty(rng, AIME)
+    score = _asked(rng, logit[:, None] + rng.normal(0, 0.5, (REPEATS, count, logit.shape[1])), AIME.k)
+    # Expected score over the normal shift of the logit, by Gauss-Hermite quadrature: no simulation noise.
+    node, weight = np.polynomial.hermite_e.hermegauss(20)
+    expected = sum(w * sigmoid(logit + 0.5 * x) for x, w in zip(node, weight / weight.sum(), strict=True)).mean(-1)
+    return score, expected
+
+
+def _score(y: Array, case: Case) -> Bounds:
+    return intervals.score_interval(y, 1.0, case.problems * case.k)
+
+
+def _about(value: Array, half: Array) -> Bounds:
+    return Bounds(value - half, value + half)
+
+
+def _t(df: int) -> Array:
+    return intervals.quantile(df)
+
+
+def _generation(y: Array, k: int) -> Array:
+    return np.sqrt((y * (1 - y) / (k - 1)).sum(-1)) / y.shape[-1]
+
+
+def _percentile(y: Array, seed: list[int]) -> Bounds:
+    """Percentile bootstrap over the last axis."""
+    n = y.shape[-1]
+    weight = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), DRAWS) / n
+    low, high = np.quantile(y @ weight.T, [0.025, 0.975], axis=-1)
+    return Bounds(low, high)
+
+
+def problem_markdown(rows: list[ProblemRow], kind: Kind) -> str:
+    """The rows of one kind as a Markdown table; levels: a column each, with the width in brackets."""
+    if kind == "levels":
+        found = [row for row in rows if row.kind == kind]
+        columns = list(dict.fromkeys(row.method for row in found))
+        lines = [f"| data | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        for setting in dict.fromkeys(row.setting for row in found):
+            cells = [f"{row.coverage:.0f} ({row.width:.1f})" for row in found if row.setting == setting]
+            lines.append(f"| {setting} | {' | '.join(cells)} |")
+        return "\n".join(lines)
+    lines = ["| interval | data | coverage | width |", "|---|---|---|---|"]
+    lines += [f"| {r.method} | {r.setting} | {r.coverage:.0f} % | {r.width:.1f} |" for r in rows if r.kind == kind]
+    return "\n".join(lines)
+
+
+# Over training seeds. A benchmark has 22 rows. A seed moves the logit of a row's score by a normal amount, 70 % of
+# whose variance all rows have in common, as runs on one base model with one order of prompts do. Its standard deviation
+# differs between rows like a Smyth prior with 3 degrees of freedom: the middle half spans a factor of 1.8. The score is
+# a share of 400 binomial answers. True is the mean score over all seeds.
+
+ROWS, ANSWERS, COMMON, HETEROGENEITY = 22, 400, 0.7, 3
+SEEDS, SEED_LEVELS = (2, 4, 8), (0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.98)
+# Of the logit. .25 and .5 are 6 and 12 points at 50 %; the kept runs of two seeds lie between .25 and .8.
+SPREADS = (0.25, 0.5, 0.8)
+KEPT = ROOT / "results" / "reference" / "embedded"
+BANDS = (0.0, 0.05, 0.2, 0.8, 0.95, 1.0)  # levels of a kept row's score, by which its cells are shown
+NODE, WEIGHT = np.polynomial.hermite_e.hermegauss(40)  # expectations over a normal seed, without simulation noise
+
+
+class SeedRow(NamedTuple):
+    """One line of a table: coverage and half the width, in percent and points, at each of `SEED_LEVELS`."""
+
+    what: str
+    seeds: int
+    spread: str
+    coverage: tuple[float, ...]
+    half: tuple[float, ...]
+
+
+def scores(repeats: int = REPEATS) -> Iterator[SeedRow]:
+    """Of one row's score: alone by Student's t (what many print), alone as here, and among the other rows."""
+    for place, spread in enumerate(SPREADS):
+        for seeds in SEEDS:
+            columns: dict[str, list[tuple[float, float]]] = {}
+            for number, level in enumerate(SEED_LEVELS):
+                rng = np.random.default_rng([1, place, seeds, number])
+                value_RS, truth_R = drawn_rows(rng, repeats, seeds, spread, level)
+                shared = intervals.spread(value_RS, ANSWERS)
+                own_S, truth = value_RS[:, 0], truth_R[:, 0]
+                columns.setdefault("mean +- t SE", []).append(_coverage(_student(own_S), truth))
+                for name, pool in (("Wilson-t, a row alone", None), ("Wilson-t, spread shared", shared)):
+                    columns.setdefault(name, []).append(_coverage(intervals.seed_score(own_S, ANSWERS, pool)[1], truth))
+            for name, cells in columns.items():
+                yield _seed_row(name, seeds, f"{spread:g}", cells)
+
+
+def seed_differences(repeats: int = REPEATS) -> Iterator[SeedRow]:
+    """Of the paired difference of two rows at one level."""
+    for place, spread in enumerate(SPREADS):
+        for seeds in SEEDS:
+            columns: dict[str, list[tuple[float, float]]] = {}
+            for number, level in enumerate(SEED_LEVELS):
+                rng = np.random.default_rng([2, place, seeds, number])
+                value_RS, truth_R = drawn_rows(rng, repeats, seeds, spread, level, same=True)
+                shared = intervals.spread(value_RS, ANSWERS)
+                truth = truth_R[:, 0] - truth_R[:, 1]
+                student = _student(value_RS[:, 0] - value_RS[:, 1])
+                columns.setdefault("paired t", []).append(_coverage(student, truth))
+                bounds = _difference(value_RS[:, 0], value_RS[:, 1], ANSWERS, shared)
+                columns.setdefault("paired t, spread shared", []).append(_coverage(bounds, truth))
+            for name, cells in columns.items():
+                yield _seed_row(name, seeds, f"{spread:g}", cells)
+
+
+def limits(repeats: int = REPEATS) -> Iterator[SeedRow]:
+    """A row unlike the others, among rows of spread .25: with three times their spread, or whose seeds collapse."""
+    for place, (name, times, collapse) in enumerate(
+        (("0.75 among 0.25", 3.0, 0.0), ("0.25, 1 in 10 collapses", 1.0, 0.1))
+    ):
+        for seeds in SEEDS:
+            cells = []
+            for number, level in enumerate(SEED_LEVELS):
+                rng = np.random.default_rng([3, place, seeds, number])
+                value_RS, truth_R = drawn_rows(rng, repeats, seeds, 0.25, level, times=times)
+                lost = rng.random((repeats, seeds)) < collapse
+                value_RS[:, 0] = np.where(lost, 0.0, value_RS[:, 0])
+                truth = truth_R[:, 0] * (1 - collapse)
+                shared = intervals.spread(value_RS, ANSWERS)
+                cells.append(_coverage(intervals.seed_score(value_RS[:, 0], ANSWERS, shared)[1], truth))
+            yield _seed_row("Wilson-t, spread shared", seeds, name, cells)
+
+
+def columns(folder: Path) -> Iterator[tuple[tuple[str, int, str, str], pd.DataFrame]]:
+    """Of a tree, kept or not: its trained scores by benchmark, rollout, what follows @ in a method's key, and model:
+    rows that share a spread."""
+    scores = pd.read_csv(next(folder.glob("scores.csv*")))
+    scores = scores[scores["step"] > 0]
+    scores[["method", "variant"]] = scores["method"].str.partition("@")[[0, 2]]
+    yield from scores.groupby(["benchmark", "step", "variant", "model"])
+
+
+class Cells(NamedTuple):
+    """One line of the table of kept cells; coverage in percent."""
+
+    what: str  # score, or difference to the baseline
+    seeds: int
+    level: str
+    cells: int
+    coverage: float  # mean over the cells
+    lowest: float
+    highest: float
+    half: float  # points
+
+
+def kept(repeats: int = REPEATS, folder: Path = KEPT, baseline: str = "grpo") -> list[Cells]:
+    """Of a kept tree's cells: a model's rows of a benchmark, rollout and variant, drawn as `_population` finds them.
+
+    The interval of each row's score, and that of its paired difference to the baseline's row, with the spread shared
+    among those rows as the tables share it. Rows of one seed have no interval.
+    """
+    found: dict[tuple[str, int, int], list[tuple[float, float]]] = {}
+    for number, (_, column) in enumerate(columns(folder)):
+        answers = int(column["responses"].min())
+        rows, logit_R, sd_R, there_RS = _population(column, answers)
+        rng = np.random.default_rng([4, number])
+        value_RS, truth_R = _moved(rng, repeats, logit_R, sd_R, there_RS.shape[1], answers)
+        value_RS[:, ~there_RS] = np.nan
+        shared = intervals.spread(value_RS, answers)
+        for row, (level, method) in enumerate(zip(sigmoid(logit_R[0]), rows, strict=True)):
+            key = int(there_RS[row].sum()), int(np.searchsorted(BANDS, level, side="right")) - 1
+            if key[0] < 2:
+                continue
+            bounds = intervals.seed_score(value_RS[:, row], answers, shared)[1]
+            found.setdefault(("score", *key), []).append(_coverage(bounds, truth_R[:, row]))
+            if method != baseline and baseline in rows:
+                first = rows.index(baseline)
+                bounds = _difference(value_RS[:, row], value_RS[:, first], answers, shared)
+                found.setdefault(("difference", *key), []).append(
+                    _coverage(bounds, truth_R[:, row] - truth_R[:, first])
+                )
+    lines = []
+    for what, seeds, band in sorted(found, key=lambda key: (key[0] != "score", *key[1:])):
+        coverage, half = zip(*found[what, seeds, band], strict=True)
+        level = f"{100 * BANDS[band]:g} to {100 * BANDS[band + 1]:g} %"
+        mean = sum(coverage) / len(coverage)
+        lines.append(Cells(what, seeds, level, len(half), mean, min(coverage), max(coverage), sum(half) / len(half)))
+    return lines
+
+
+def _population(column: pd.DataFrame, answers: int) -> tuple[list[str], Array, Array, NDArray[np.bool_]]:
+    """Method of each row of a column, their mean logits (1, R), the standard deviation of a seed's effect on them, and
+    which seeds each has (R, S).
+
+    All rows have one standard deviation: the mean of their variances, without what so many answers add. Those of the
+    kept tree's main model differ by no more than estimates from eight seeds do.
+    """
+    share = (column["correct"] + 0.5) / (column["responses"] + 1)
+    share_RS = column.assign(share=share).pivot(index="method", columns="seed", values="share")
+    logit_RS = np.log(share_RS / (1 - share_RS))
+    noise_R = (1 / (answers * share_RS * (1 - share_RS))).mean(axis=1)
+    variance = float((logit_RS.var(axis=1) - noise_R).mean())  # nan where every row has one seed
+    # as above at most 3
+    sd_R = np.full((1, len(share_RS)), np.sqrt(np.clip(np.nan_to_num(variance), 0, 9)))
+    return list(share_RS.index), logit_RS.mean(axis=1).to_numpy()[None], sd_R, share_RS.notna().to_numpy()
+
+
+def drawn_rows(
+    rng: Generator, repeats: int, seeds: int, spread: float, level: float, *, same: bool = False, times: float = 1.0
+) -> tuple[Array, Array]:
+    """(repeats, R, S) scores and (repeats, R) true means. Row 0 is at `level`, the others anywhere between 10 and 95 %
+    or, with `same`, there too. times: the spread of row 0 over that of the others."""
+    level_R = rng.uniform(0.1, 0.95, (repeats, ROWS))
+    level_R[:, slice(None) if same else 0] = level
+    logit_R = np.log(level_R / (1 - level_R))
+    # at most 3: beyond it every seed is all right or all wrong
+    sd_R = np.minimum(spread * np.sqrt(HETEROGENEITY / rng.chisquare(HETEROGENEITY, (repeats, ROWS))), 3.0)
+    sd_R[:, 0] *= times
+    return _moved(rng, repeats, logit_R, sd_R, seeds, ANSWERS)
+
+
+def _moved(rng: Generator, repeats: int, logit_R: Array, sd_R: Array, seeds: int, answers: int) -> tuple[Array, Array]:
+    """(repeats, R, S) scores of rows whose logits, (1 or repeats, R), seeds move, and their means over all seeds."""
+    rows = logit_R.shape[-1]
+    common, own = rng.standard_normal((repeats, 1, seeds)), rng.standard_normal((repeats, rows, seeds))
+    moved = np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * own
+    value = rng.binomial(answers, sigmoid(logit_R[..., None] + sd_R[..., None] * moved)) / answers
+    truth = sum(w * sigmoid(logit_R + x * sd_R) for x, w in zip(NODE, WEIGHT / WEIGHT.sum(), strict=True))
+    return value, np.asarray(truth)
+
+
+def _student(value_S: Array) -> Bounds:
+    mean, variance, df = intervals.seed_variance(value_S)
+    half = intervals.quantile(df) * np.sqrt(variance / (df + 1))
+    return Bounds(mean - half, mean + half)
+
+
+def _difference(a_S: Array, b_S: Array, answers: int, shared: intervals.Spread) -> Bounds:
+    mean = intervals.seed_difference(a_S, b_S, answers, shared)
+    half = intervals.quantile(mean.df) * mean.se
+    return Bounds(mean.value - half, mean.value + half)
+
+
+def _coverage(bounds: Bounds, truth: Array) -> tuple[float, float]:
+    inside = (bounds.low <= truth) & (truth <= bounds.high)
+    return 100 * float(inside.mean()), 50 * float((bounds.high - bounds.low).mean())
+
+
+def _seed_row(what: str, seeds: int, spread: str, cells: list[tuple[float, float]]) -> SeedRow:
+    coverage, half = zip(*cells, strict=True)
+    return SeedRow(what, seeds, spread, coverage, half)
+
+
+def seed_markdown(rows: list[SeedRow]) -> str:
+    """Coverage in percent, and half the width in points, at each level."""
+    header = ["interval", "seeds", "spread", *(f"{100 * level:g} %" for level in SEED_LEVELS)]
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for row in rows:
+        cells = (f"{c:.0f} ({h:.1f})" for c, h in zip(row.coverage, row.half, strict=True))
+        lines.append(f"| {row.what} | {row.seeds} | {row.spread} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cells_markdown(lines: list[Cells]) -> str:
+    """Coverage of the kept tree's cells."""
+    header = ["interval of", "seeds", "level", "cells", "coverage, mean", "lowest to highest cell", "half the width"]
+    table = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for x in lines:
+        span = f"{x.lowest:.0f} to {x.highest:.0f} %"
+        table.append(f"| {x.what} | {x.seeds} | {x.level} | {x.cells} | {x.coverage:.1f} % | {span} | {x.half:.1f} |")
+    return "\n".join(table)
+
+
+# False alarms. All methods are equal. Seeds move the logit of a method's score on each benchmark, partly in common over
+# methods (the base model and the prompts of a seed) and over benchmarks (a run that learns more is better on all).
+# Scores go through the functions that tables, sweeps and claims use. A family errs if one of its verdicts or marks is a
+# difference. `alone` is the share without any correction: what one gets who looks for the best p.
+
+FAMILIES = 2000
+MODEL = "model"
+ALL_COLUMNS = 0.8  # share of a seed's variance that all columns have in common; `COMMON`: all methods
+BY_SEED = 0.4  # standard deviation of a seed's effect on the logit: 10 points at 50 %
+
+
+class Rate(NamedTuple):
+    """Families with a false alarm, of `repeats` simulated ones."""
+
+    what: str
+    setting: str
+    alarms: float  # percent
+    alone: float  # percent, without correction
+    repeats: int
+
+    @property
+    def error(self) -> float:
+        """Monte Carlo standard error of `alarms`, in percent points; at least that of one alarm."""
+        share = max(self.alarms / 100, 1 / self.repeats)
+        return 100 * math.sqrt(share * (1 - share) / self.repeats)
+
+
+def drawn_methods(rng: Generator, methods: int, columns: int, seeds: int, level: float, spreads: Array) -> Array:
+    """(methods, columns, seeds) scores of equal methods. spreads: (methods,) sd of the logit between seeds."""
+    effect = np.zeros((methods, columns, seeds))
+    for share, of_methods in ((COMMON, 1), (1 - COMMON, methods)):
+        for part, of_columns in ((ALL_COLUMNS, 1), (1 - ALL_COLUMNS, columns)):
+            effect = effect + math.sqrt(share * part) * rng.standard_normal((of_methods, of_columns, seeds))
+    logit = math.log(level / (1 - level)) + spreads[:, None, None] * effect
+    return rng.binomial(ANSWERS, sigmoid(logit)) / ANSWERS
+
+
+def unequal(rng: Generator, methods: int) -> Array:
+    """Spreads that differ between methods as the rows of `scores` do."""
+    return np.minimum(BY_SEED * np.sqrt(3 / rng.chisquare(3, methods)), 2.0)
+
+
+def equal(rng: Generator, methods: int) -> Array:
+    return np.full(methods, BY_SEED)
+
+
+def table_marks(
+    methods: int, columns: int, seeds: int, level: float, spreads: Callable[[Generator, int], Array]
+) -> Rate:
+    """Marks of a table's column against its first row, Holm over the rows: how often a column has an arrow without `?`.
+
+    The rate is that of one column, the family that Holm's rule corrects; all columns of the table are counted.
+    """
+    rng = np.random.default_rng([1, methods, seeds, round(100 * level), spreads is equal])
+    alarms = alone = tables = 0
+    while tables * columns < FAMILIES:
+        tables += 1
+        score = drawn_methods(rng, methods, columns, seeds, level, spreads(rng, methods))
+        for column in range(columns):
+            rows = {(MODEL, str(row)): _by_seed(score[row, column]) for row in range(methods)}
+            shared = shared_spread(rows, answers=ANSWERS)
+            first, *others = rows.values()
+            p = [compare_seeds(other, first, answers=ANSWERS, shared=shared).p for other in others]
+            alarms += any(q is not None and q < ALPHA for q in holm(p))
+            alone += any(q is not None and q < ALPHA for q in p)
+    count = tables * columns
+    kind = "equal" if spreads is equal else "unequal"
+    setting = f"{methods} rows, {seeds} seeds, {100 * level:g} %, {kind} spreads"
+    return Rate("marks of a column", setting, 100 * alarms / count, 100 * alone / count, count)
+
+
+def tuned(methods: int = 6, rates: int = 5, select: int = 4, test: int = 8, fresh: bool = True) -> Rate:
+    """Each method at the best of its rates on the selection seeds, compared on fresh seeds, Holm over the methods.
+
+    fresh: false compares on the selection seeds themselves, which `workflow.sweep` refuses. The baseline is tuned too.
+    """
+    rng = np.random.default_rng([2, fresh])
+    alarms = alone = 0
+    for _ in range(FAMILIES):
+        spreads = unequal(rng, methods * rates)
+        chosen = drawn_methods(rng, methods * rates, 1, select, 0.6, spreads)[:, 0].reshape(methods, rates, select)
+        again = drawn_methods(rng, methods * rates, 1, test, 0.6, spreads)[:, 0].reshape(methods, rates, test)
+        best = chosen.mean(-1).argmax(-1)
+        if fresh:
+            score = again[np.arange(methods), best]
+        else:  # one method searched for its best rate against a baseline at a fixed one
+            score = np.concatenate([chosen[:1, 0], chosen[np.arange(1, methods), best[1:]]])
+        rows = {(MODEL, str(row)): _by_seed(score[row]) for row in range(methods)}
+        shared = shared_spread(rows, answers=ANSWERS)
+        first, *others = rows.values()
+        p = [compare_seeds(other, first, answers=ANSWERS, shared=shared).p for other in others]
+        alarms += any(q is not None and q < ALPHA for q in holm(p))
+        alone += any(q is not None and q < ALPHA for q in p)
+    seeds = f"chosen on {select} seeds, compared on {f'{test} others' if fresh else 'the same'}"
+    setting = f"{methods} methods, {seeds}"
+    return Rate("best of 5 rates", setting, 100 * alarms / FAMILIES, 100 * alone / FAMILIES, FAMILIES)
+
+
+def claim_verdicts(family: int = 6, seeds: int = 8) -> Rate:
+    """Verdicts of a family of claims, each about another method against one baseline: supported or contradicted."""
+    rng = np.random.default_rng([3])
+    alarms = alone = 0
+    for _ in range(FAMILIES):
+        score = drawn_methods(rng, family + 1, 1, seeds, 0.6, unequal(rng, family + 1))[:, 0]
+        contrasts = [
+            over_runs(
+                "difference",
+                {MODEL: _by_seed(score[claim] - score[0])},
+                null=0.0,
+                unit="points",
+                bounds=(-1.0, 1.0),
+                runs=(),
+            )
+            for claim in range(1, family + 1)
+        ]
+        directions = [direction(Outcome((contrast,))) for contrast in contrasts]
+        alarms += any(verdict in ("supported", "contradicted") for verdict, _ in verdicts_of_family(directions))
+        alone += any(contrast.p is not None and contrast.p < ALPHA for contrast in contrasts)
+    setting = f"{family} claims, {seeds} seeds"
+    return Rate("verdicts of a family", setting, 100 * alarms / FAMILIES, 100 * alone / FAMILIES, FAMILIES)
+
+
+def optional_stopping(methods: int = 4, first: int = 4, batch: int = 4, budget: int = 20) -> Rate:
+    """`decide`: every method against the baseline until it is decided. alone: a t test at each look instead."""
+    rng = np.random.default_rng([4])
+    alarms = alone = 0
+    for _ in range(FAMILIES):
+        score = drawn_methods(rng, methods + 1, 1, budget, 0.6, unequal(rng, methods + 1))[:, 0]
+        difference_MS = score[1:] - score[0]
+        looks = range(first, budget + 1, batch)
+        verdicts = [sequential.decide(difference_S, alpha=ALPHA / methods).verdict for difference_S in difference_MS]
+        alarms += any(verdict != "undecided" for verdict in verdicts)
+        mean, variance, df = intervals.seed_variance(
+            np.stack([np.where(np.arange(budget) < look, difference_MS, np.nan) for look in looks])
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p = intervals.p_value(mean, np.sqrt(variance / (df + 1)), df)
+        alone += bool((p < ALPHA / methods).any())
+    setting = f"{methods} methods, looks from {first} to {budget} seeds"
+    return Rate("decide, optional stopping", setting, 100 * alarms / FAMILIES, 100 * alone / FAMILIES, FAMILIES)
+
+
+def stops() -> list[tuple[float, float, float, float]]:
+    """(effect in standard deviations, share decided within 20 seeds, mean seeds used, power of a t test at 20)."""
+    rng, budget, repeats = np.random.default_rng([5]), 20, FAMILIES
+    rows = []
+    for effect in (0.0, 0.5, 1.0, 1.5, 2.6):
+        value_S = effect + rng.standard_normal((repeats, budget))
+        decisions = [sequential.decide(value, alpha=ALPHA) for value in value_S]
+        decided = [d for d in decisions if d.verdict != "undecided"]
+        mean, variance, df = intervals.seed_variance(value_S)
+        fixed = intervals.p_value(mean, np.sqrt(variance / budget), df) < ALPHA
+        share = 100 * len(decided) / repeats
+        rows.append((effect, share, float(np.mean([d.seeds for d in decisions])), 100 * float(fixed.mean())))
+    return rows
+
+
+def rates() -> list[Rate]:
+    """All families, in the order of the page."""
+    found = [table_marks(rows, 7, seeds, 0.6, unequal) for rows in (7, 22) for seeds in (2, 4, 8)]
+    found += [table_marks(22, 7, seeds, level, equal) for seeds, level in ((2, 0.6), (8, 0.6), (2, 0.97), (8, 0.97))]
+    return [*found, tuned(), tuned(fresh=False), claim_verdicts(), optional_stopping()]
+
+
+def _by_seed(value_S: Sequence[float] | Array) -> dict[int, float]:
+    return dict(enumerate(map(float, value_S)))
+
+
+def alarm_markdown(found: Sequence[Rate]) -> str:
+    lines = ["| family | setting | false alarms | without correction |", "|---|---|---|---|"]
+    lines += [f"| {r.what} | {r.setting} | {r.alarms:.1f} ± {r.error:.1f} % | {r.alone:.0f} % |" for r in found]
+    return "\n".join(lines)
+
+
+# Two trees of one matrix, made with other bases, test the intervals. For each cell of at least four seeds on both
+# sides: does the second tree's mean lie in the first one's 95 % interval, and how many standard errors of their
+# difference are the two apart? Of two means drawn alike the second lies in the first one's interval about 83 times of
+# 100:
+# P(|N(0, 1)| < 1.96 / sqrt(2)). Cells of one benchmark share seeds, so that their number overstates what they show.
+
+LEAST = 4  # seeds of a cell
+Cell = tuple[str, str, str]  # model, method, what: score or difference
+Column = tuple[str, int, str]  # benchmark, rollout, variant
+
+
+class Agreement(NamedTuple):
+    """One line: cells of a model."""
+
+    what: str
+    model: str
+    cells: int
+    inside: float  # share of the second tree's means in the first one's interval
+    apart: float  # root mean square of the difference in standard errors: 1 where the intervals are right
+    beyond: float  # share of cells more than two standard errors apart
+
+
+def tree_cells(folder: Path, baseline: str) -> dict[tuple[Column, Cell], Estimate | Comparison]:
+    """Scores and paired differences to the baseline, with the intervals of the tables."""
+    found: dict[tuple[Column, Cell], Estimate | Comparison] = {}
+    for (*place, model), rows in columns(folder):
+        column = tuple(place)
+        by_seed: dict[str, Mapping[int, float]] = {
+            method: dict(zip(row["seed"], row["score"], strict=True)) for method, row in rows.groupby("method")
+        }
+        answers = float(rows["responses"].min())
+        shared = compare.shared_spread(by_seed, answers=answers)
+        for method, values in by_seed.items():
+            if len(values) < LEAST:
+                continue
+            found[column, (model, method, "score")] = compare.over_seeds(values, answers=answers, shared=shared)
+            first = by_seed.get(baseline)
+            if first is not None and method != baseline:
+                difference = compare.compare_seeds(values, first, answers=answers, shared=shared)
+                found[column, (model, method, "difference")] = difference
+    return found
+
+
+def agreement(one: Path, other: Path, baseline: str = "grpo") -> list[Agreement]:
+    """By what and model; MissingInputError where the two trees have no cell in common."""
+    first, second = tree_cells(one, baseline), tree_cells(other, baseline)
+    lines = [
+        _line(model, what, first[key], second[key]) for key in first if key in second for model, _, what in [key[1]]
+    ]
+    if not lines:
+        raise MissingInputError(f"{one} and {other}: no cell of {LEAST} seeds or more in common")
+    table = pd.DataFrame(lines, columns=["model", "what", "inside", "apart"])
+    out = []
+    for (what, model), group in table.groupby(["what", "model"]):
+        apart = np.sqrt((group["apart"] ** 2).mean())
+        beyond = (group["apart"].abs() > 2).mean()
+        out.append(Agreement(what, model, len(group), float(group["inside"].mean()), float(apart), float(beyond)))
+    return out
+
+
+def _line(model: str, what: str, a: Estimate | Comparison, b: Estimate | Comparison) -> tuple[str, str, bool, float]:
+    x, y = (side.value if isinstance(side, Estimate) else side.difference for side in (a, b))
+    assert None not in (x, y, a.se, b.se, a.low, a.high)  # two seeds or more have all of them
+    return model, what, a.low <= y <= a.high, (x - y) / np.hypot(a.se, b.se)
+
+
+def tree_markdown(lines: list[Agreement]) -> list[str]:
+    """Agreement of two trees as a Markdown table."""
+    header = ["interval of", "model", "cells", "the other tree inside", "standard errors apart, rms", "beyond 2"]
+    table = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for x in lines:
+        shares = [f"{100 * x.inside:.0f} %", f"{x.apart:.2f}", f"{100 * x.beyond:.0f} %"]
+        table.append(f"| {x.what} | {x.model} | {x.cells} | {' | '.join(shares)} |")
+    return table
+
+
+def print_problems() -> None:
+    rows = problem_rows()
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    print("\n\n".join(f"{kind}\n\n{problem_markdown(rows, kind)}" for kind in kinds))
+
+
+def print_seeds() -> None:
+    print(f"kept\n\n{cells_markdown(kept())}\n")
+    for title, rows in (("scores", scores()), ("differences", seed_differences()), ("limits", limits())):
+        print(f"{title}\n\n{seed_markdown(list(rows))}\n")
+
+
+def print_alarms() -> None:
+    print(alarm_markdown(rates()))
+    print("\n| effect, sd | decided within 20 seeds | seeds used, mean | t test at 20 seeds |\n|---|---|---|---|")
+    for effect, share, used, fixed in stops():
+        print(f"| {effect:g} | {share:.1f} % | {used:.1f} | {fixed:.0f} % |")
+
+
+def main() -> None:
+    parser = Parser(description="Coverage of the intervals and false alarms, by simulation.")
+    parts = parser.add_subparsers(dest="part", required=True)
+    for name, run in (("problems", print_problems), ("seeds", print_seeds), ("alarms", print_alarms)):
+        parts.add_parser(name).set_defaults(run=run)
+    trees = parts.add_parser("trees")
+    trees.add_argument("trees", nargs=2, type=Path, metavar="TREE", help="a results tree or a kept reference")
+    args = parser.parse_args()
+    if args.part == "trees":
+        print("\n".join(tree_markdown(agreement(*args.trees))))
+    else:
+        args.run()
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,73 @@
+"""Wrong declared data is one line: file, key, what is allowed, value got, nearest match."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field, model_validator
+
+from core.declared import Declared, KeyProblemError, Tuple, validated
+from core.errors import ConfigError
+
+
+class Inner(Declared):
+    kind: Literal["a", "bcd"]
+    n: int
+    rate: float = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Inner:
+        if self.rate > 10 * self.n:
+            raise KeyProblemError("rate", f"{self.rate} is more than ten times n")
+        return self
+
+
+class Outer(Declared):
+    name: str
+    inner: Inner
+    many: Tuple[Inner] = ()
+    names: Tuple[str] = ()
+    by_name: dict[str, Inner] = Field(default_factory=dict)
+    maybe: Inner | None = None
+
+
+GOOD: dict[str, Any] = {"name": "x", "inner": {"kind": "a", "n": 1, "rate": 3}}
+BAD: list[tuple[object, str]] = [
+    (GOOD | {"nam": 1}, "nam: unknown key; allowed: by_name, inner, many, maybe, name, names; nearest: name"),
+    (GOOD | {"inner": {"kind": "bcdd", "n": 1}}, "inner.kind: unknown value 'bcdd'; allowed: a, bcd; nearest: bcd"),
+    (GOOD | {"inner": {"kind": "a"}}, "inner.n: is missing"),
+    (GOOD | {"inner": {"kind": "a", "n": "1"}}, "inner.n: must be a whole number, got '1'"),
+    (GOOD | {"inner": {"kind": "a", "n": True}}, "inner.n: must be a whole number, got True"),
+    (GOOD | {"inner": {"kind": "a", "n": 1, "rate": "1e-3"}}, "inner.rate: must be a number, got '1e-3'"),
+    (GOOD | {"inner": {"kind": "a", "n": 1, "rate": 11}}, "inner.rate: 11.0 is more than ten times n"),
+    (GOOD | {"many": [{"kind": "a", "n": 1.5}]}, "many.0.n: must be a whole number, got 1.5"),
+    (GOOD | {"names": ["a", 1]}, "names.1: must be text, got 1"),
+    (GOOD | {"names": "a"}, "names: must be a list, got 'a'"),
+    (GOOD | {"by_name": {"q": {"kind": "a", "n": 1, "m": 1}}}, "by_name.q.m: unknown key; allowed: kind, n, rate"),
+    (GOOD | {"maybe": {"kind": "x", "n": 1}}, "maybe.kind: unknown value 'x'; allowed: a, bcd"),
+    (GOOD | {"maybe": 3}, "maybe: must be keys and values, got 3"),
+    ([1], "top level: must be keys and values, got list"),
+]
+
+
+def test_what_is_right_is_taken_as_it_is() -> None:
+    assert validated(Outer, GOOD, "f.yaml").inner.rate == 3
+
+
+def test_what_is_wrong_is_one_line() -> None:
+    for value, said in BAD:
+        with pytest.raises(ConfigError) as error:
+            validated(Outer, value, "f.yaml")
+        assert str(error.value) == f"f.yaml: {said}"
+
+
+def test_an_unknown_key_may_look_like_anything() -> None:
+    """pydantic writes the names of a union's members into the path of a key, in the same form."""
+
+    class Empty(Declared):
+        pass
+
+    for key in ("[x", "list[int]", "int", "str", ""):
+        with pytest.raises(ConfigError, match=r"^a\.yaml: .*unknown key"):
+            validated(Empty, {key: 1}, "a.yaml")

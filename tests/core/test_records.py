@@ -1,0 +1,245 @@
+"""The room everything stands on: atomic writes, layout, errors, hashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core import errors, provenance
+from core.declared import Declared, validated
+from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from core.files import atomic, read_growing_csv, read_json, read_jsonl, read_yaml, write_json, write_text
+from core.layout import Checkpoint, Results, Run
+from core.progress import Progress
+
+
+def test_atomic_leaves_the_old_file_when_the_writer_fails(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+
+    def fail_halfway() -> None:
+        with atomic(path) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("half")
+
+    with pytest.raises(RuntimeError, match="half"):
+        fail_halfway()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path], "no temporary file may stay behind"
+
+
+def test_files_are_as_open_as_the_umask_lets_them_which_other_threads_never_see_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", None)
+            write_text(tmp_path / "a.json", "{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_json_refuses_nan(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_reading_missing_and_broken_files_names_them(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"a\.json: run record is missing"):
+        read_json(tmp_path / "a.json", "run record")
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(CorruptInputError, match=r"a\.json: file is not valid JSON"):
+        read_json(tmp_path / "a.json")
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a"\n')
+    with pytest.raises(CorruptInputError, match="line 2"):
+        read_jsonl(tmp_path / "a.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(CorruptInputError, match="no rows"):
+        read_jsonl(tmp_path / "empty.jsonl")
+
+
+def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:
+    for checkpoint in (Checkpoint(Run("m", "tepo+beta=1", 3), 8), Checkpoint.base("tiny_qwen2")):
+        assert Checkpoint.parse(Results(Path("results/quick")).samples(checkpoint)) == checkpoint
+    for path in ("m/tepo/8", "m/tepo/seed1/rollout3", "tepo/seed1/step2"):
+        with pytest.raises(ConfigError, match="not of the form"):
+            Checkpoint.parse(path)
+    for name in ("../x", "a/b", "", "a b"):
+        with pytest.raises(ConfigError, match="folder name"):
+            Run("m", name, 1)
+
+
+def test_unknown_names_everything() -> None:
+    message = str(unknown("f.yaml", "methods", "gspoo", ["tepo", "gspo"]))
+    assert message == "f.yaml: methods: unknown value 'gspoo'; allowed: gspo, tepo; nearest: gspo"
+    assert "nearest" not in str(unknown("f", "k", "zzzz", ["tepo"]))
+
+
+def test_a_users_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise ConfigError("f.yaml: wrong")
+
+    with pytest.raises(SystemExit) as stop:
+        errors.run(main)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "error: f.yaml: wrong\n"
+
+
+def test_environment_says_none_for_what_it_does_not_know() -> None:
+    environment = provenance.environment()
+    assert environment["packages"]["vllm"] is None or isinstance(environment["packages"]["vllm"], str)
+    assert environment["packages"]["torch"]
+    json.dumps(environment, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "said"),
+    [
+        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nmodel\t\t: 18\n", "AMD EPYC, family 25, model 17"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", None),
+    ],
+)
+def test_a_processor_is_named_with_its_generation(monkeypatch: pytest.MonkeyPatch, cpuinfo: str, said: str) -> None:
+    """Two AMD EPYC of different generations rounded differently, and their records called them alike."""
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path, **_: cpuinfo)
+    assert provenance._cpu() == said
+
+
+def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress("job", 3, every=1e9)
+    for done in (1, 2, 3):
+        progress.update(done, reward=0.5, missing=None)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["[job] 1/3", "[job] 3/3"]
+    assert "reward 0.5" in lines[-1]
+    assert "missing" not in lines[-1]
+
+
+def test_what_snakemake_parses_imports_no_torch() -> None:
+    """The Snakefile is parsed in every job of a cluster and on login nodes without torch."""
+    heavy = ("torch", "transformers", "trl", "lm_eval", "pandas", "matplotlib", "numpy")
+    modules = "methods.readings, models.registry, workflow.plan"
+    code = f"import sys, {modules}; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_the_system_refuses_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that cannot be written: as root nearly all can, so a file stands where a folder is needed."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "a.json", Path("/proc/nothing/a.json"), tmp_path / ("x" * 300)):
+        with pytest.raises(SystemExit) as stop:
+            errors.run(lambda path=path: write_json(path, {}))
+        said = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert said.startswith(f"error: {path}: ")
+        assert said.count("\n") == 1
+
+
+def test_an_error_of_a_library_is_no_error_of_the_system() -> None:
+    """Only the system's own have a number and a text; what a library calls OSError may be a bug of ours."""
+
+    def fail() -> None:
+        raise OSError("Unable to load weights")
+
+    with pytest.raises(OSError, match="Unable to load weights"):
+        errors.run(fail)
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    code = "from core import errors\nerrors.run(lambda: [print(n, flush=True) for n in range(100000)] and None)"
+    line = f"{sys.executable} -c '{code}' | head -n 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, cwd=provenance.ROOT)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_signs_outside_the_encoding_of_a_terminal_are_shown_as_escapes() -> None:
+    code = "from core import errors\nerrors.run(lambda: print('tepo \\u2248 grpo'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=provenance.ROOT,
+        env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("tepo \\u2248 grpo\n", "", 0)
+
+
+BAD_JSON = {
+    "nan": b'{"a": NaN}',
+    "infinite": b'{"a": -Infinity}',
+    "overflow": b'{"a": 1e999}',
+    "large": b'{"a": 9223372036854775808}',
+    "thousands of digits": b'{"a": ' + b"1" * 5000 + b"}",
+    "deep": b"[" * 100_000,
+    "deep and whole": b"[" * 200 + b"]" * 200,
+    "half a surrogate pair": b'{"a": "\\ud800"}',
+    "not UTF-8": b'{"a": "\xff"}',
+    "cut": b'{"a": ',
+    "empty": b"",
+}
+BAD_YAML = {
+    "deep": b"a: " + b"[" * 100_000,
+    "deep keys": b"{a: " * 100_000,
+    "deep and whole": b"a: " + b"[" * 200 + b"]" * 200,
+    "impossible date": b"a: 2001-99-99",
+    "date by tag": b"a: !!timestamp x",
+    "a list as a key": b"? [a]\n: b",
+    "thousands of digits": b"a: " + b"1" * 5000,
+    "large": b"a: 9223372036854775808",
+    "number by tag": b"a: !!int x",
+    "half a surrogate pair": b'a: "\\ud800"',
+    "not UTF-8": b"a: \xff",
+    "object of Python": b"a: !!python/object:os.system x",
+    "a list": b"- a",
+    "given twice": b"a: 1\na: 2",
+    "cut": b"a: [1,",
+    "empty": b"",
+}
+
+
+def test_json_and_yaml_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    kinds = ((BAD_JSON, read_json, CorruptInputError), (BAD_JSON, read_jsonl, CorruptInputError))
+    for bad, read, kind in (*kinds, (BAD_YAML, read_yaml, ConfigError)):
+        for data in bad.values():
+            path.write_bytes(data)
+            with pytest.raises(kind, match=rf"^{path}: [^\n]*$"):
+                read(path)
+
+
+def test_a_row_that_is_no_object_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n[1]\n', encoding="utf-8")
+    with pytest.raises(CorruptInputError, match=r"line 2 of file must be an object, got list"):
+        read_jsonl(tmp_path / "a.jsonl")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    for read in (read_json, read_jsonl):
+        with pytest.raises(CorruptInputError, match="is a folder, file is meant"):
+            read(tmp_path)
+    with pytest.raises(ConfigError, match="is a folder, file is meant"):
+        read_yaml(tmp_path)
+
+
+def test_a_growing_table_may_end_anywhere_and_a_ragged_line_is_named(tmp_path: Path) -> None:
+    for text in ("a,b\n1\n", 'a,b\n1,"x\n', "a,b\n1,2,3\n"):
+        (tmp_path / "curve.csv").write_text(text, encoding="utf-8")
+        with pytest.raises(CorruptInputError, match=r"curve\.csv: "):
+            read_growing_csv(tmp_path / "curve.csv")
+    (tmp_path / "curve.csv").write_bytes(b"a,b\n1,2\n3\xff")
+    assert read_growing_csv(tmp_path / "curve.csv") == [{"a": "1", "b": "2"}]
+
+
+def test_numbers_that_do_not_exist_are_no_declared_values() -> None:
+    class Rate(Declared):
+        rate: float
+
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=r"a\.yaml: rate: must be a finite number"):
+            validated(Rate, {"rate": value}, "a.yaml")

@@ -1,0 +1,193 @@
+"""A command ends in one line when it used a file of the project that no hash covers, or other code than was planned."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import code_hashes, used_code
+from core.errors import CorruptInputError
+from core.provenance import ROOT
+from tests.core.own_methods import EDITS, HARMLESS, MINE, Files, own
+from tests.workflow.conftest import copy_of
+
+# In the copy in place of methods/train.py: for each line, a child that computes a loss as a run of the method would.
+TRAIN = """
+import importlib, json, os, sys
+import torch, numpy, pandas
+from methods import catalog
+from methods.batch import Batch
+from methods.training.run_folder import code_of
+from core import code_hashes, used_code
+from core.errors import BenchError
+import methods.parts.advantages, methods.parts.ratios, methods.parts.reducers, methods.parts.surrogates
+
+code_hashes.closure("methods.train", "methods.adapters.trl")  # read once for all children
+
+def answer(planned):
+    used = used_code.start(code_of("mine", "trl"))
+    if planned is not None:
+        planned.append(used.hash)
+    ratio = torch.tensor([[0.3, 0.6, 1.2], [0.7, 2.0, 0.85]])
+    advantage = torch.tensor([1.0, -1.0])
+    method = catalog.parse("mine")
+    ones = torch.ones(2, 3, dtype=torch.bool)
+    batch = Batch(logp=-1 + ratio.log() - 2, old_logp=torch.full((2, 3), -3.0), advantage=advantage, mask=ones,
+                  group=torch.tensor([0, 0]))
+    value = float(method.loss(batch))
+    used.check()
+    return {"hash": used.hash, "value": value}
+
+for line in sys.stdin:
+    for name in [name for name in os.environ if name in ("LOW", "TEPO_CODE")]:
+        del os.environ[name]
+    os.environ.update(json.loads(line))
+    if os.fork() == 0:
+        importlib.invalidate_caches()
+        try:
+            found = answer(None)
+        except BenchError as error:
+            found = {"refused": str(error)}
+        except BaseException as error:
+            found = {"failed": repr(error)}
+        print(json.dumps(found), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+Answer = dict[str, Any]
+Ask = Callable[..., Answer]
+
+
+class Project:
+    """A copy of the project, and what its `methods.train` comes to with files as they are now."""
+
+    def __init__(self, folder: Path, *, bytecode: bool = False):
+        self.folder = copy_of(folder)
+        (self.folder / "results").mkdir()
+        (self.folder / "methods" / "train.py").write_text(TRAIN)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TEPO_")}
+        environment |= {
+            "PYTHONDONTWRITEBYTECODE": "" if bytecode else "1",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "methods.train"], cwd=self.folder, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def answer(self, files: Files, keep: bool = False, **variables: str) -> Answer:
+        """With these files, which are removed afterwards."""
+        for name, text in files.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_text(text)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(variables) + "\n")
+        self.process.stdin.flush()
+        found = json.loads(self.process.stdout.readline())
+        assert "failed" not in found, found["failed"]
+        for name in [] if keep else files:
+            (self.folder / name).unlink()
+        return found
+
+    def close(self) -> None:
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    made = Project(tmp_path_factory.mktemp("project") / "copy")
+    yield made
+    made.close()
+
+
+def silent(before: Answer, after: Answer) -> str | None:
+    """Why an edit passes unseen: another loss under the same hash, or a refusal that names no file in one line."""
+    refused = [found["refused"] for found in (before, after) if "refused" in found]
+    if refused:
+        named = all("\n" not in line and ("in no hash" in line or "no hash covers" in line) for line in refused)
+        return None if len(refused) == 2 and named else f"refused: {refused}"
+    if before["value"] == after["value"]:
+        return "the edit changes nothing, and shows nothing"
+    return None if before["hash"] != after["hash"] else "the same hash"
+
+
+def test_an_edit_changes_the_hash_or_is_refused(project: Project) -> None:
+    found = {}
+    for name, (first, second) in EDITS.items():
+        found[name] = silent(project.answer(first, LOW="0.2"), project.answer(second, LOW="0.1"))
+    assert {name: why for name, why in found.items() if why} == {}
+
+
+def test_what_decides_nothing_changes_nothing(project: Project) -> None:
+    for name, files in HARMLESS.items():
+        before, after = map(project.answer, files)
+        assert before == after, name
+        assert before.keys() == {"hash", "value"}, name
+
+
+def test_a_job_refuses_other_code_than_it_was_planned_with(project: Project) -> None:
+    files = own("LOW = 0.2")
+    planned = project.answer(files)["hash"]
+    from core.used_code import planned as with_variables
+
+    assert project.answer(files, TEPO_CODE=with_variables(planned))["hash"] == planned
+    refused = project.answer(own("LOW = 0.1"), TEPO_CODE=with_variables(planned))["refused"]
+    assert "planned with" in refused
+    other = with_variables(planned, {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "1"})
+    assert "thread variable" in project.answer(files, TEPO_CODE=other)["refused"]
+
+
+def test_an_edit_that_is_undone_while_the_command_runs_is_refused(project: Project) -> None:
+    """The lazy import after it would read the edited file under the hash of the file as it was."""
+    lazy = (
+        "import os, time\nfrom core.provenance import ROOT\n"
+        "path = ROOT / 'methods' / ('mine' + 'lib.py')\ntext = path.read_bytes()\n"
+        "{edit}\nfrom methods.minelib import LOW\n{undo}"
+    )
+    lib = {"methods/minelib.py": "LOW = 0.2\n"}
+    edit = "time.sleep(0.05)\npath.write_bytes(b'LOW = 0.1\\n')"
+    undone = own(lazy.format(edit=edit, undo="path.write_bytes(text)")) | lib
+    assert "was written" in project.answer(undone)["refused"]
+    left = own(lazy.format(edit=edit, undo="")) | lib
+    assert "was written" in project.answer(left)["refused"]
+
+
+def test_bytecode_of_an_earlier_content_is_refused(tmp_path: Path) -> None:
+    """Python takes it when second and size agree, as after `cp -p` or `rsync -t`."""
+    project = Project(tmp_path / "copy", bytecode=True)
+    first = project.answer(own("LOW = 0.2"), keep=True)
+    path = project.folder / MINE
+    times = path.stat()
+    path.write_text(path.read_text().replace("0.2", "0.1"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    found = project.answer({})
+    assert "bytecode of an earlier content" in found["refused"]
+    for cached in path.parent.glob("__pycache__/mine.*"):
+        cached.unlink()
+    assert project.answer({})["value"] != first["value"]
+    project.close()
+
+
+def test_hashing_another_commands_data_is_no_use_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker hashes for every command: a run of verl made the grade after it fail."""
+    used = used_code.UsedCode(code_hashes.command("evals.grade"))
+    monkeypatch.setattr(used, "_watches", True)
+    data = str(ROOT / "methods/adapters/verl/config.yaml")
+    hashing = frozenset({"core/code_hashes.py", "core/worker.py"})
+    monkeypatch.setattr(used_code, "_opened", {(data, hashing)})
+    used._check_opened()
+    for reader in (frozenset[str](), hashing | {"evals/grade.py"}):
+        monkeypatch.setattr(used_code, "_opened", {(data, reader)})
+        with pytest.raises(CorruptInputError, match=r"verl/config\.yaml: was read .*is in no hash"):
+            used._check_opened()
