@@ -7,7 +7,7 @@ reads documentation or source as data. `core.used_code` compares what a command 
 A module depends on what it imports anywhere in the file, on a module that it names in a text ("evals.grading.pool"),
 and on the data files of its `DATA`: a tuple of files and folders, from the root. Two kinds are not followed:
 
-- modules that declare `AFFECTS_RESULTS = "<reason>"`, such as the run lock;
+- modules that declare `AFFECTS_RESULTS = False  # reason`, such as the run lock;
 - the files of a registry, such as the catalog: they are found by name when a command runs, which then names them.
 """
 
@@ -45,7 +45,7 @@ class Source:
     data: tuple[str, ...]  # entries of its DATA
     code: str
     names: frozenset[str]  # that it mentions
-    counts: bool  # False: it declares AFFECTS_RESULTS
+    counts: bool  # False: it declares that it affects no results
 
 
 @dataclass(frozen=True)
