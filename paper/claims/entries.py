@@ -82,7 +82,7 @@ class Entry:
     detectable: float | None = None  # smallest distance from the null found in 80 % of repetitions
     needs: str = ""  # files of the results tree that the test reads
     runs: tuple[str, ...] = ()  # folders below the results folder, or ids of printed rows
-    placebo: str = ""  # what the placebo rewards say of a supported claim (`paper.claims.placebo`); "": not asked
+    placebo: str = ""  # what the placebo rewards say of a supported claim (`paper.claims.ledger`); "": not asked
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:

@@ -11,7 +11,7 @@ import pytest
 
 from core import digests
 from core.results_tree import Tree
-from paper.claims import entries, ledger, render
+from paper.claims import entries, ledger
 from paper.claims.claims import read_claims
 from paper.claims.entries import LEAST_ROLLOUTS, RULE
 from report import build
@@ -85,7 +85,7 @@ def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: T
     summaries = re.findall('<details class="claim".*?<summary>(.*?)</summary>', build.build(tree.root), re.DOTALL)
     assert summaries
     assert not any("<q>" in summary for summary in summaries)
-    markdown = render.results_page(entries.read(tree.root / "claims.csv"), "Title", "")
+    markdown = entries.results_page(entries.read(tree.root / "claims.csv"), "Title", "")
     for section in markdown.split("\n### ")[1:]:
         assert section.index("**Printed: ") < section.index("\n> ")
 
