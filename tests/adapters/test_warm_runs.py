@@ -21,7 +21,7 @@ from tests.core.test_worker import ENVIRONMENT, Served, ended
 from tests.evals.generation.tiny import save_tiny
 
 pytestmark = pytest.mark.slow
-SIZES = {"rollouts": 6, "checkpoints": (6,), "save_every": 2}
+SIZES = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}  # long enough to be stopped in the middle
 BLOCK = {"a": ("tepo", 1), "b": ("grpo", 2)}  # method, seed
 
 
@@ -55,7 +55,7 @@ def provenance(out: Path) -> dict[str, Any]:
 
 def same(out: Path, alone: Path) -> None:
     assert numbers(out) == numbers(alone)
-    assert weights(out, 6) == weights(alone, 6)
+    assert weights(out, 18) == weights(alone, 18)
     assert provenance(out) == provenance(alone)
 
 

@@ -72,6 +72,7 @@ def test_one_crosshair_reads_all_panels_with_seeds_and_range(visit: Visit, repor
     page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
     expect(page.locator("#dashboard .values caption")).to_contain_text("the last")
+    plot.blur()
     page.locator("#dashboard .plot .u-over").first.hover(position={"x": 40, "y": 40})
     expect(page.locator("#dashboard .tip").first).to_contain_text("GSPO")
     expect(tip).to_be_hidden()
@@ -82,7 +83,7 @@ def test_a_run_leads_to_its_own_curves_and_back(visit: Visit, report: str) -> No
     page = visit(f"{report}#run/tiny_qwen2/tepo/seed2").page
     page.get_by_role("link", name="Its learning curves").click()
     expect(page.locator("#dashboard .legend li")).to_have_text(["GRPO/DAPO", "TEPO"])
-    expect(page.get_by_label("Seeds", exact=True)).to_have_value("2")
+    expect(page.get_by_role("combobox", name="Seeds")).to_have_value("2")
     line = page.locator("#dashboard .values tbody tr", has_text="TEPO")
     rows = csv.DictReader((folder(report) / "figures/convergence_curves.csv").open(newline=""))
     own = [float(row["reward"]) for row in rows if (row["method"], row["seed"]) == ("tepo", "2")]
