@@ -36,8 +36,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made.close()
 
 
-def run(served: Served, world: Path, out: Path, method: str = "tepo", seed: int = 1) -> subprocess.Popen[str]:
-    spec = worlds.spec(world, method, **{**SIZES, "seed": seed})  # type: ignore[arg-type]
+def run(
+    served: Served, world: Path, out: Path, method: str = "tepo", seed: int = 1, **sizes: Any
+) -> subprocess.Popen[str]:
+    spec = worlds.spec(world, method, **{**SIZES, "seed": seed, **sizes})
     return served.run("--spec", json.dumps(spec), "--out", str(out), command="methods.train")
 
 
@@ -73,6 +75,8 @@ def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
     """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
+    # The worker has its imports then: on a busy machine a command that finds it at them may run by itself.
+    assert ended(run(served, world, tmp_path / "first", rollouts=1, checkpoints=(1,)))[0] == 0
     running = {name: run(served, world, tmp_path / name, *one) for name, one in BLOCK.items()}
     wait_for_rows(tmp_path / "b", running["b"], 1)  # at once: it may end while the other one is waited for
     running["b"].send_signal(signal.SIGTERM)
