@@ -73,16 +73,17 @@ def random_fields(
     def pick(log_probabilities: Tensor) -> Tensor:
         return log_probabilities.gather(-1, token).squeeze(-1)
 
+    old = pick(old_full) - jump * (torch.arange(rows) % 3 == 0)[:, None]
     fields = {
         "logp": pick(full),
-        "old_logp": pick(old_full) - jump * (torch.arange(rows) % 3 == 0)[:, None],
+        "old_logp": old,
         "ref_logp": pick(ref_full),
         "entropy": entropy_of(full),
         "old_entropy": entropy_of(old_full),
         "full_logp": full,
         "old_full_logp": old_full,
         # last, and from a generator of its own: the numbers above are older
-        "sampling_logp": pick(old_full) + 0.5 * torch.randn(rows, width, generator=other, dtype=torch.float64),
+        "sampling_logp": old + 0.5 * torch.randn(rows, width, generator=other, dtype=torch.float64),
     }
     fields["sampling_logp"].clamp_(max=0.0)
     for name, value in fields.items():

@@ -22,7 +22,9 @@ BATCHES: list[tuple[int, dict[str, Any]]] = [
     (1, {}),
     (2, {"drift": 1.5, "groups": 4}),
     (36, {"drift": 1.5, "groups": 4, "sharpness": 4.0}),  # covariances on both sides of 5
+    (17, {"drift": 1.5, "groups": 8}),  # a ratio beyond 3 in a row that no rejection leaves out
     (3, {"holes": True, "jump": 3.0}),  # sequence ratios beyond 3
+    (19, {"jump": 3.0, "groups": 12}),  # likewise, of either sign, in rows that no rejection leaves out
     (4, {"on_policy": True}),
 ]
 SMALL = {"groups": 2, "per_group": 2, "longest": 4, "vocabulary": 3}
