@@ -104,6 +104,55 @@ def base_folder(model, seed):
     return CACHE / "models" / matrix.base_name(config, model, int(seed))
 
 
+# Cached functions, because few jobs need these: the names hold hashes over the recipe's code.
+@cache
+def prompts_file(model, seed):
+    return CACHE / "prompts" / matrix.prompts_name(config, model, int(seed))
+
+
+@cache
+def builds():
+    return matrix.builds(config)
+
+
+def clean_number(wc):
+    clean = f"{wc.model}-clean-{wc.recipe}"
+    return next(build.number for build in builds().values() if build.clean == clean)
+
+
+def planned_of(wc):
+    return PLAN.runs[f"{wc.model}/{wc.method}/seed{wc.seed}"]
+
+
+# From the run's own settings: size of the model, cluster and variant decide what it needs.
+def train_need(wc):
+    return resources.train(matrix.training(config, planned_of(wc)))
+
+
+def specification(wc, input):
+    base = base_folder(wc.model, wc.seed).as_posix()
+    return json.dumps(
+        matrix.specification(config, planned_of(wc), base, input.prompts),
+        sort_keys=True,
+    )
+
+
+def weights_folder(wc):
+    """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
+    if wc.method == BASE:
+        return base_folder(wc.model, wc.seed)
+    return RESULTS.weights(
+        Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
+    )
+
+
+def weights_ready(wc):
+    """The file whose presence says that those weights are finished."""
+    if wc.method == BASE:
+        return base_folder(wc.model, wc.seed) / "base.json"
+    return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
+
+
 # The files that runs end with.
 def of_runs(*names, runs=PLAN.runs.values()):
     return [f"{RESULTS.run(planned.run)}/{name}" for planned in runs for name in names]

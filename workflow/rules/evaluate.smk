@@ -4,22 +4,6 @@ AT = "{model}/{method}/seed{seed}/step{step}"
 GENERATE = resources.generate(config["evaluation"]["backend"])
 
 
-def weights_folder(wc):
-    """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
-    if wc.method == BASE:
-        return base_folder(wc.model, wc.seed)
-    return RESULTS.weights(
-        Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
-    )
-
-
-def weights_ready(wc):
-    """The file whose presence says that those weights are finished."""
-    if wc.method == BASE:
-        return base_folder(wc.model, wc.seed) / "base.json"
-    return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
-
-
 # Cheap jobs, which on a cluster run where Snakemake does; only that machine needs a network.
 localrules:
     benchmark_data,

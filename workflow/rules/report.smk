@@ -48,6 +48,8 @@ rule matrix:
     log:
         f"{LOGS}/matrix.log",
     priority: 100  # what is planned tells `report.show runs` how far it is
+    conda:
+        "../../environment.yml"
     params:
         # Its hash as a param and no input: the times of what the plan is made of say nothing of it.
         hash=PLAN.hash("matrix.json"),

@@ -10,39 +10,6 @@ SOURCE = config["prompts"]
 LADDER = config["base"]["ladder"]
 
 
-# Cached functions, because few jobs need these: the names hold hashes over the recipe's code.
-@cache
-def prompts_file(model, seed):
-    return CACHE / "prompts" / matrix.prompts_name(config, model, int(seed))
-
-
-@cache
-def builds():
-    return matrix.builds(config)
-
-
-def clean_number(wc):
-    clean = f"{wc.model}-clean-{wc.recipe}"
-    return next(build.number for build in builds().values() if build.clean == clean)
-
-
-def planned_of(wc):
-    return PLAN.runs[f"{wc.model}/{wc.method}/seed{wc.seed}"]
-
-
-# From the run's own settings: size of the model, cluster and variant decide what it needs.
-def train_need(wc):
-    return resources.train(matrix.training(config, planned_of(wc)))
-
-
-def specification(wc, input):
-    base = base_folder(wc.model, wc.seed).as_posix()
-    return json.dumps(
-        matrix.specification(config, planned_of(wc), base, input.prompts),
-        sort_keys=True,
-    )
-
-
 # On a cluster these run where Snakemake does: cheap, or in need of a network.
 localrules:
     fetch_model,
