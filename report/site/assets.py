@@ -44,7 +44,7 @@ def policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
-        "font-src data:; img-src 'self' file: data:; base-uri 'none'; form-action 'none'"
+        "font-src data:; img-src 'self' file:; base-uri 'none'; form-action 'none'"
     )
 
 
