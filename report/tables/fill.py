@@ -18,6 +18,7 @@ from core.errors import ConfigError, unknown
 from core.files import write_text
 from core.layout import BASE, Checkpoint
 from core.results_tree import Tree
+from core.scores import POOLED
 from paper import printed
 from report.tables import again
 from report.tables.spec import ALPHA, AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
@@ -347,11 +348,13 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     for slot in table.columns:
         # The runs of both sides: a row that repeats another's run is no second test, nor is a difference row beside its
-        # minuend.
+        # minuend. DELTA is the average's difference, and the baseline has no runs in it: without these, one method
+        # beside two baselines would be one test.
+        of = POOLED if slot == DELTA else slot
         sides = {
             place: (
-                lines[cell.model, minuend.get(cell.row, cell.row), slot].runs,
-                lines[cell.model, against[cell.row], slot].runs,
+                lines[cell.model, minuend.get(cell.row, cell.row), of].runs,
+                lines[cell.model, against[cell.row], of].runs,
             )
             for place, cell in lines.items()
             if cell.column == slot and (cell.baseline is not None or cell.kind == AGAIN)
@@ -423,7 +426,7 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell]) -> None:
     """Two columns that follow from the average's: its difference to the baseline, and the probability of being best."""
     from evals.stats import compare
 
-    average = {row.id: lines[block.model, row.id, "avg_pooled"] for row in block.rows if row.kind == "run"}
+    average = {row.id: lines[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
     for id, cell in average.items():
         if cell.versus is not None and block.baseline is not None:
             theirs = average[block.baseline].seed_values
