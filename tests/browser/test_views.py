@@ -57,6 +57,20 @@ def test_no_view_is_wider_than_the_window(visit: Visit, report: str) -> None:
     assert wide == []
 
 
+def test_responses_that_load_late_do_not_lead_back_to_their_view(visit: Visit, report: str) -> None:
+    """Leave the view in the turn after it was shown: its responses arrive when another view is on the screen."""
+    page = visit(report).page
+    page.evaluate(
+        """() => {
+          document.getElementById("samples").addEventListener("shown", () => { location.hash = "#audit"; });
+          location.hash = "#samples";
+        }"""
+    )
+    expect(page.locator("#samples .side .response")).to_have_count(2)
+    assert page.evaluate("location.hash") == "#audit"
+    expect(page.locator("[id='audit']")).to_be_visible()
+
+
 def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit, report: str) -> None:
     """Also those that documentation and older pages named."""
     page = visit(report).page

@@ -5,6 +5,7 @@
   const { data, el, load } = bench;
   const root = document.getElementById("browser");
   if (!root) return;
+  const view = document.getElementById("samples");
   const PAGE = 50;
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const controls = part("controls");
@@ -52,7 +53,10 @@
     return `#samples?${query}`;
   }
 
-  const remember = () => history.replaceState(null, "", hash());
+  // Not for who left this view while responses were loading: the address is another view's by then.
+  function remember() {
+    if (view.classList.contains("here")) history.replaceState(null, "", hash());
+  }
 
   function mirror() {
     for (const name of ["left", "right", "benchmark", "show", "verdict", "text"]) field(name).value = state[name];
@@ -269,7 +273,7 @@
   controls.addEventListener("change", changed);
   controls.addEventListener("submit", (event) => event.preventDefault());
   part("swap").addEventListener("click", swap);
-  document.getElementById("samples").addEventListener("shown", (event) => {
+  view.addEventListener("shown", (event) => {
     state = read(event.detail);
     refresh();
   });
