@@ -8,5 +8,5 @@ from collections.abc import Iterable
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table; bars in cells are escaped."""
     names = list(head)
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    first, *others = ("| " + " | ".join(str(x).replace("|", "\\|") for x in line) + " |\n" for line in (names, *rows))
+    return "".join([first, "|---" * len(names) + "|\n", *others])

@@ -122,18 +122,17 @@ def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
 
 def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
     method = entry.method({})
-    file = Path(inspect.getfile(entry.parts)).relative_to(ROOT).as_posix()
+    file = Path(inspect.getfile(entry.parts)).relative_to(ROOT)
     own = [option for option in entry.options if option not in shared]
     others = ", ".join(_at_default(option) for option in entry.options if option in shared)
     aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
     lines = [
         f"## {entry.key}\n",
-        f"**{entry.title}** ({entry.source}, [{file}](../{file})). {entry.differs_from_grpo}\n",
+        f"**{entry.title}** ({entry.source}, [{file.name}](../{file.as_posix()})). {entry.differs_from_grpo}\n",
         *([f"> {entry.quote} (TEPO paper, {entry.quoted_from})\n"] if entry.quote else []),
         f"```text\n{entry.equation}\n```\n",
     ]
-    if entry.key != BASELINE:
-        lines.append(differences(method, catalog.parse(BASELINE)))
+    lines.append(differences(method, catalog.parse(BASELINE)))
     if own:
         lines.append(
             table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, own))
@@ -145,16 +144,18 @@ def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
 
 
 def differences(method: Method, baseline: Method) -> str:
-    """The slots in which two methods differ, each with both parts."""
+    """A line with the parts of a method that the baseline does not have; of the baseline itself, all parts."""
     here, there = method.parts.filled(), baseline.parts.filled()
+    if method.key == baseline.key:
+        return f"Parts: {'; '.join(f'{slot} {_code(part)}' for slot, part in here.items())}.\n"
     slots = sorted(here.keys() | there.keys(), key=[*here, *there].index)
     changed = [slot for slot in slots if str(here.get(slot)) != str(there.get(slot))]
-    rows = ([slot, _code(there.get(slot)), _code(here.get(slot))] for slot in changed)
-    return table(("slot", baseline.title, method.title), rows)
+    parts = "; ".join(f"{slot} {_code(here.get(slot))}" for slot in changed)
+    return f"Parts that differ from [{baseline.title}'s](#{baseline.key}): {parts}.\n"
 
 
 def formulas(entries: Iterable[CatalogEntry]) -> list[tuple[str, str]]:
-    """Name and docstring of each part that some method has at its defaults."""
+    """Name and first docstring line of each part that some method has at its defaults."""
     methods = [*(entry.method({}) for entry in entries), catalog.parse(f"{BASELINE}+correction=tis")]
     todo = [part for method in methods for part in method.parts.filled().values()]
     found: dict[str, str] = {}
@@ -174,10 +175,10 @@ def _row(option: Option) -> list[str]:
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     if not allowed:
         allowed = f"number or `{option.blank}`" if option.blank else "number"
-    reading, why = "", option.why
+    reading, why = "", option.why or "the reading's"
     if option.reading:
         named = NAMED[option.reading]
-        reading, why = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))", why or named.why
+        reading = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))"
     default = option.spell(option.default)
     return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, why]
 
@@ -195,7 +196,7 @@ def _at_default(option: Option) -> str:
 
 
 def _code(part: Part | None) -> str:
-    return f"`{part}`" if part else "-"
+    return f"`{part}`" if part else "none"
 
 
 # docs/readings.md
@@ -221,8 +222,8 @@ def reading_section(reading: Reading) -> str:
         f"- {_value(reading, label)}: {meaning}{_sets(reading, label)}\n" for label, meaning in reading.values.items()
     )
     keys = [key for key, entry in catalog.entries().items() if reading.name in [r.name for r in entry.readings()]]
-    links = ", ".join(f"[`{key}`](methods.md#{key})" for key in keys)
-    return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}\nMethods: {links}.\n"
+    of = ", ".join(f"`{key}`" for key in keys)
+    return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}\nMethods: {of}.\n"
 
 
 def settled_elsewhere(room: str) -> str:
