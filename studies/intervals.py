@@ -12,7 +12,7 @@ Prints the tables of docs/notebook/intervals.md. All is drawn from fixed seeds. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -36,6 +36,11 @@ from paper.claims.tests import Outcome
 
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    first, *others = (f"| {' | '.join(map(str, row))} |" for row in (header, *rows))
+    return "\n".join([first, "|---" * len(header) + "|", *others])
 
 
 # Over problems: they differ in difficulty like a Beta distribution (`spread` = a + b: small means all-or-nothing
@@ -120,20 +125,19 @@ def why_not() -> list[ProblemRow]:
     n, k, truth, name = AIME.problems, AIME.k, AIME.mean, str(AIME)
     mean = intervals.clustered_mean(y, 1.0)
     binomial = np.sqrt(mean.value * (1 - mean.value) / (n * k))
-    rows = [
-        _problem_row("binomial over 960 samples", "why not", name, _about(mean.value, 1.96 * binomial), truth),
-        _problem_row("generation noise alone", "why not", name, _about(mean.value, 1.96 * _generation(y, k)), truth),
-        _problem_row("mean +- 1.96 SE by problem", "why not", name, _about(mean.value, 1.96 * mean.se), truth),
-        _problem_row("mean +- t SE by problem", "why not", name, _about(mean.value, _t(n - 1) * mean.se), truth),
-        _problem_row("percentile bootstrap over problems", "why not", name, _percentile(y, [2, 0]), truth),
-    ]
+    generation = np.sqrt((y * (1 - y) / (k - 1)).sum(-1)) / n
+    found = {
+        "binomial over 960 samples": _about(mean.value, 1.96 * binomial),
+        "generation noise alone": _about(mean.value, 1.96 * generation),
+        "mean +- 1.96 SE by problem": _about(mean.value, 1.96 * mean.se),
+        "mean +- t SE by problem": _about(mean.value, intervals.quantile(n - 1) * mean.se),
+        "percentile bootstrap over problems": _percentile(y, [2, 0]),
+    }
+    rows = [_problem_row(method, "why not", name, bounds, truth) for method, bounds in found.items()]
     for count in (3, 5, 10):
         draws = np.random.default_rng([3, count]).normal(size=(REPEATS, count)) * 0.01 + 0.5
-        rows.append(
-            _problem_row(
-                "percentile bootstrap over seeds", "why not", f"{count} seeds", _percentile(draws, [4, count]), 0.5
-            )
-        )
+        bounds = _percentile(draws, [4, count])
+        rows.append(_problem_row("percentile bootstrap over seeds", "why not", f"{count} seeds", bounds, 0.5))
     return rows
 
 
@@ -247,14 +251,6 @@ def _about(value: Array, half: Array) -> Bounds:
     return Bounds(value - half, value + half)
 
 
-def _t(df: int) -> Array:
-    return intervals.quantile(df)
-
-
-def _generation(y: Array, k: int) -> Array:
-    return np.sqrt((y * (1 - y) / (k - 1)).sum(-1)) / y.shape[-1]
-
-
 def _percentile(y: Array, seed: list[int]) -> Bounds:
     """Percentile bootstrap over the last axis."""
     n = y.shape[-1]
@@ -265,17 +261,15 @@ def _percentile(y: Array, seed: list[int]) -> Bounds:
 
 def problem_markdown(rows: list[ProblemRow], kind: Kind) -> str:
     """The rows of one kind as a Markdown table; levels: a column each, with the width in brackets."""
-    if kind == "levels":
-        found = [row for row in rows if row.kind == kind]
-        columns = list(dict.fromkeys(row.method for row in found))
-        lines = [f"| data | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-        for setting in dict.fromkeys(row.setting for row in found):
-            cells = [f"{row.coverage:.0f} ({row.width:.1f})" for row in found if row.setting == setting]
-            lines.append(f"| {setting} | {' | '.join(cells)} |")
-        return "\n".join(lines)
-    lines = ["| interval | data | coverage | width |", "|---|---|---|---|"]
-    lines += [f"| {r.method} | {r.setting} | {r.coverage:.0f} % | {r.width:.1f} |" for r in rows if r.kind == kind]
-    return "\n".join(lines)
+    found = [row for row in rows if row.kind == kind]
+    if kind != "levels":
+        cells = ((r.method, r.setting, f"{r.coverage:.0f} %", f"{r.width:.1f}") for r in found)
+        return markdown(("interval", "data", "coverage", "width"), cells)
+    by_setting: dict[str, list[str]] = {}
+    for row in found:
+        by_setting.setdefault(row.setting, []).append(f"{row.coverage:.0f} ({row.width:.1f})")
+    columns = dict.fromkeys(row.method for row in found)
+    return markdown(("data", *columns), ((setting, *cells) for setting, cells in by_setting.items()))
 
 
 # Over training seeds. A benchmark has 22 rows. A seed moves the logit of a row's score by a normal amount, 70 % of
@@ -292,6 +286,9 @@ BANDS = (0.0, 0.05, 0.2, 0.8, 0.95, 1.0)  # levels of a kept row's score, by whi
 NODE, WEIGHT = np.polynomial.hermite_e.hermegauss(40)  # expectations over a normal seed, without simulation noise
 
 
+Measured = Mapping[str, tuple[Bounds, Array]]  # interval -> its bounds, and the truth
+
+
 class SeedRow(NamedTuple):
     """One line of a table: coverage and half the width, in percent and points, at each of `SEED_LEVELS`."""
 
@@ -304,55 +301,62 @@ class SeedRow(NamedTuple):
 
 def scores(repeats: int = REPEATS) -> Iterator[SeedRow]:
     """Of one row's score: alone by Student's t (what many print), alone as here, and among the other rows."""
-    for place, spread in enumerate(SPREADS):
-        for seeds in SEEDS:
-            columns: dict[str, list[tuple[float, float]]] = {}
-            for number, level in enumerate(SEED_LEVELS):
-                rng = np.random.default_rng([1, place, seeds, number])
-                value_RS, truth_R = drawn_rows(rng, repeats, seeds, spread, level)
-                shared = intervals.spread(value_RS, ANSWERS)
-                own_S, truth = value_RS[:, 0], truth_R[:, 0]
-                columns.setdefault("mean +- t SE", []).append(_coverage(_student(own_S), truth))
-                for name, pool in (("Wilson-t, a row alone", None), ("Wilson-t, spread shared", shared)):
-                    columns.setdefault(name, []).append(_coverage(intervals.seed_score(own_S, ANSWERS, pool)[1], truth))
-            for name, cells in columns.items():
-                yield _seed_row(name, seeds, f"{spread:g}", cells)
+
+    def measured(rng: Generator, place: int, seeds: int, level: float) -> Measured:
+        value_RS, truth_R = drawn_rows(rng, repeats, seeds, SPREADS[place], level)
+        own_S, shared = value_RS[:, 0], intervals.spread(value_RS, ANSWERS)
+        return {
+            "mean +- t SE": (_student(own_S), truth_R[:, 0]),
+            "Wilson-t, a row alone": (intervals.seed_score(own_S, ANSWERS, None)[1], truth_R[:, 0]),
+            "Wilson-t, spread shared": (intervals.seed_score(own_S, ANSWERS, shared)[1], truth_R[:, 0]),
+        }
+
+    return _seed_rows(1, [f"{spread:g}" for spread in SPREADS], measured)
 
 
 def seed_differences(repeats: int = REPEATS) -> Iterator[SeedRow]:
     """Of the paired difference of two rows at one level."""
-    for place, spread in enumerate(SPREADS):
-        for seeds in SEEDS:
-            columns: dict[str, list[tuple[float, float]]] = {}
-            for number, level in enumerate(SEED_LEVELS):
-                rng = np.random.default_rng([2, place, seeds, number])
-                value_RS, truth_R = drawn_rows(rng, repeats, seeds, spread, level, same=True)
-                shared = intervals.spread(value_RS, ANSWERS)
-                truth = truth_R[:, 0] - truth_R[:, 1]
-                student = _student(value_RS[:, 0] - value_RS[:, 1])
-                columns.setdefault("paired t", []).append(_coverage(student, truth))
-                bounds = _difference(value_RS[:, 0], value_RS[:, 1], ANSWERS, shared)
-                columns.setdefault("paired t, spread shared", []).append(_coverage(bounds, truth))
-            for name, cells in columns.items():
-                yield _seed_row(name, seeds, f"{spread:g}", cells)
+
+    def measured(rng: Generator, place: int, seeds: int, level: float) -> Measured:
+        value_RS, truth_R = drawn_rows(rng, repeats, seeds, SPREADS[place], level, same=True)
+        a_S, b_S, truth = value_RS[:, 0], value_RS[:, 1], truth_R[:, 0] - truth_R[:, 1]
+        shared = intervals.spread(value_RS, ANSWERS)
+        return {
+            "paired t": (_student(a_S - b_S), truth),
+            "paired t, spread shared": (_difference(a_S, b_S, ANSWERS, shared), truth),
+        }
+
+    return _seed_rows(2, [f"{spread:g}" for spread in SPREADS], measured)
 
 
 def limits(repeats: int = REPEATS) -> Iterator[SeedRow]:
     """A row unlike the others, among rows of spread .25: with three times their spread, or whose seeds collapse."""
-    for place, (name, times, collapse) in enumerate(
-        (("0.75 among 0.25", 3.0, 0.0), ("0.25, 1 in 10 collapses", 1.0, 0.1))
-    ):
+    unlike = {"0.75 among 0.25": (3.0, 0.0), "0.25, 1 in 10 collapses": (1.0, 0.1)}
+
+    def measured(rng: Generator, place: int, seeds: int, level: float) -> Measured:
+        times, collapse = list(unlike.values())[place]
+        value_RS, truth_R = drawn_rows(rng, repeats, seeds, 0.25, level, times=times)
+        lost = rng.random((repeats, seeds)) < collapse
+        value_RS[:, 0] = np.where(lost, 0.0, value_RS[:, 0])
+        bounds = intervals.seed_score(value_RS[:, 0], ANSWERS, intervals.spread(value_RS, ANSWERS))[1]
+        return {"Wilson-t, spread shared": (bounds, truth_R[:, 0] * (1 - collapse))}
+
+    return _seed_rows(3, list(unlike), measured)
+
+
+def _seed_rows(
+    stream: int, spreads: Sequence[str], measured: Callable[[Generator, int, int, float], Measured]
+) -> Iterator[SeedRow]:
+    """A row for each spread, number of seeds and interval that `measured` gives."""
+    for place, spread in enumerate(spreads):
         for seeds in SEEDS:
-            cells = []
+            columns: dict[str, list[tuple[float, float]]] = {}
             for number, level in enumerate(SEED_LEVELS):
-                rng = np.random.default_rng([3, place, seeds, number])
-                value_RS, truth_R = drawn_rows(rng, repeats, seeds, 0.25, level, times=times)
-                lost = rng.random((repeats, seeds)) < collapse
-                value_RS[:, 0] = np.where(lost, 0.0, value_RS[:, 0])
-                truth = truth_R[:, 0] * (1 - collapse)
-                shared = intervals.spread(value_RS, ANSWERS)
-                cells.append(_coverage(intervals.seed_score(value_RS[:, 0], ANSWERS, shared)[1], truth))
-            yield _seed_row("Wilson-t, spread shared", seeds, name, cells)
+                found = measured(np.random.default_rng([stream, place, seeds, number]), place, seeds, level)
+                for name, (bounds, truth) in found.items():
+                    columns.setdefault(name, []).append(_coverage(bounds, truth))
+            for name, cells in columns.items():
+                yield SeedRow(name, seeds, spread, *zip(*cells, strict=True))
 
 
 def columns(folder: Path) -> Iterator[tuple[tuple[str, int, str, str], pd.DataFrame]]:
@@ -470,29 +474,19 @@ def _coverage(bounds: Bounds, truth: Array) -> tuple[float, float]:
     return 100 * float(inside.mean()), 50 * float((bounds.high - bounds.low).mean())
 
 
-def _seed_row(what: str, seeds: int, spread: str, cells: list[tuple[float, float]]) -> SeedRow:
-    coverage, half = zip(*cells, strict=True)
-    return SeedRow(what, seeds, spread, coverage, half)
-
-
-def seed_markdown(rows: list[SeedRow]) -> str:
+def seed_markdown(rows: Sequence[SeedRow]) -> str:
     """Coverage in percent, and half the width in points, at each level."""
+    cells = ((f"{c:.0f} ({h:.1f})" for c, h in zip(row.coverage, row.half, strict=True)) for row in rows)
     header = ["interval", "seeds", "spread", *(f"{100 * level:g} %" for level in SEED_LEVELS)]
-    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    for row in rows:
-        cells = (f"{c:.0f} ({h:.1f})" for c, h in zip(row.coverage, row.half, strict=True))
-        lines.append(f"| {row.what} | {row.seeds} | {row.spread} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return markdown(header, ((*row[:3], *row_cells) for row, row_cells in zip(rows, cells, strict=True)))
 
 
 def cells_markdown(lines: list[Cells]) -> str:
     """Coverage of the kept tree's cells."""
     header = ["interval of", "seeds", "level", "cells", "coverage, mean", "lowest to highest cell", "half the width"]
-    table = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    for x in lines:
-        span = f"{x.lowest:.0f} to {x.highest:.0f} %"
-        table.append(f"| {x.what} | {x.seeds} | {x.level} | {x.cells} | {x.coverage:.1f} % | {span} | {x.half:.1f} |")
-    return "\n".join(table)
+    spans = (f"{x.lowest:.0f} to {x.highest:.0f} %" for x in lines)
+    rows = ((*x[:4], f"{x.coverage:.1f} %", span, f"{x.half:.1f}") for x, span in zip(lines, spans, strict=True))
+    return markdown(header, rows)
 
 
 # False alarms. All methods are equal. Seeds move the logit of a method's score on each benchmark, partly in common over
@@ -549,21 +543,12 @@ def table_marks(
     The rate is that of one column, the family that Holm's rule corrects; all columns of the table are counted.
     """
     rng = np.random.default_rng([1, methods, seeds, round(100 * level), spreads is equal])
-    alarms = alone = tables = 0
-    while tables * columns < FAMILIES:
-        tables += 1
+    found: list[tuple[bool, bool]] = []
+    while len(found) < FAMILIES:
         score = drawn_methods(rng, methods, columns, seeds, level, spreads(rng, methods))
-        for column in range(columns):
-            rows = {(MODEL, str(row)): _by_seed(score[row, column]) for row in range(methods)}
-            shared = shared_spread(rows, answers=ANSWERS)
-            first, *others = rows.values()
-            p = [compare_seeds(other, first, answers=ANSWERS, shared=shared).p for other in others]
-            alarms += any(q is not None and q < ALPHA for q in holm(p))
-            alone += any(q is not None and q < ALPHA for q in p)
-    count = tables * columns
+        found += [_marked(score[:, column]) for column in range(columns)]
     kind = "equal" if spreads is equal else "unequal"
-    setting = f"{methods} rows, {seeds} seeds, {100 * level:g} %, {kind} spreads"
-    return Rate("marks of a column", setting, 100 * alarms / count, 100 * alone / count, count)
+    return _rate("marks of a column", f"{methods} rows, {seeds} seeds, {100 * level:g} %, {kind} spreads", found)
 
 
 def tuned(methods: int = 6, rates: int = 5, select: int = 4, test: int = 8, fresh: bool = True) -> Rate:
@@ -572,7 +557,7 @@ def tuned(methods: int = 6, rates: int = 5, select: int = 4, test: int = 8, fres
     fresh: false compares on the selection seeds themselves, which `workflow.sweep` refuses. The baseline is tuned too.
     """
     rng = np.random.default_rng([2, fresh])
-    alarms = alone = 0
+    found = []
     for _ in range(FAMILIES):
         spreads = unequal(rng, methods * rates)
         chosen = drawn_methods(rng, methods * rates, 1, select, 0.6, spreads)[:, 0].reshape(methods, rates, select)
@@ -582,59 +567,62 @@ def tuned(methods: int = 6, rates: int = 5, select: int = 4, test: int = 8, fres
             score = again[np.arange(methods), best]
         else:  # one method searched for its best rate against a baseline at a fixed one
             score = np.concatenate([chosen[:1, 0], chosen[np.arange(1, methods), best[1:]]])
-        rows = {(MODEL, str(row)): _by_seed(score[row]) for row in range(methods)}
-        shared = shared_spread(rows, answers=ANSWERS)
-        first, *others = rows.values()
-        p = [compare_seeds(other, first, answers=ANSWERS, shared=shared).p for other in others]
-        alarms += any(q is not None and q < ALPHA for q in holm(p))
-        alone += any(q is not None and q < ALPHA for q in p)
+        found.append(_marked(score))
     seeds = f"chosen on {select} seeds, compared on {f'{test} others' if fresh else 'the same'}"
-    setting = f"{methods} methods, {seeds}"
-    return Rate("best of 5 rates", setting, 100 * alarms / FAMILIES, 100 * alone / FAMILIES, FAMILIES)
+    return _rate("best of 5 rates", f"{methods} methods, {seeds}", found)
 
 
 def claim_verdicts(family: int = 6, seeds: int = 8) -> Rate:
     """Verdicts of a family of claims, each about another method against one baseline: supported or contradicted."""
     rng = np.random.default_rng([3])
-    alarms = alone = 0
+    found = []
     for _ in range(FAMILIES):
         score = drawn_methods(rng, family + 1, 1, seeds, 0.6, unequal(rng, family + 1))[:, 0]
         contrasts = [
-            over_runs(
-                "difference",
-                {MODEL: _by_seed(score[claim] - score[0])},
-                null=0.0,
-                unit="points",
-                bounds=(-1.0, 1.0),
-                runs=(),
-            )
-            for claim in range(1, family + 1)
+            over_runs("", {MODEL: _by_seed(other - score[0])}, null=0.0, unit="points", bounds=(-1.0, 1.0), runs=())
+            for other in score[1:]
         ]
         directions = [direction(Outcome((contrast,))) for contrast in contrasts]
-        alarms += any(verdict in ("supported", "contradicted") for verdict, _ in verdicts_of_family(directions))
-        alone += any(contrast.p is not None and contrast.p < ALPHA for contrast in contrasts)
-    setting = f"{family} claims, {seeds} seeds"
-    return Rate("verdicts of a family", setting, 100 * alarms / FAMILIES, 100 * alone / FAMILIES, FAMILIES)
+        decided = any(verdict in ("supported", "contradicted") for verdict, _ in verdicts_of_family(directions))
+        found.append((decided, _below([contrast.p for contrast in contrasts])))
+    return _rate("verdicts of a family", f"{family} claims, {seeds} seeds", found)
 
 
 def optional_stopping(methods: int = 4, first: int = 4, batch: int = 4, budget: int = 20) -> Rate:
     """`decide`: every method against the baseline until it is decided. alone: a t test at each look instead."""
     rng = np.random.default_rng([4])
-    alarms = alone = 0
+    found = []
     for _ in range(FAMILIES):
         score = drawn_methods(rng, methods + 1, 1, budget, 0.6, unequal(rng, methods + 1))[:, 0]
         difference_MS = score[1:] - score[0]
         looks = range(first, budget + 1, batch)
         verdicts = [sequential.decide(difference_S, alpha=ALPHA / methods).verdict for difference_S in difference_MS]
-        alarms += any(verdict != "undecided" for verdict in verdicts)
         mean, variance, df = intervals.seed_variance(
             np.stack([np.where(np.arange(budget) < look, difference_MS, np.nan) for look in looks])
         )
         with np.errstate(invalid="ignore", divide="ignore"):
             p = intervals.p_value(mean, np.sqrt(variance / (df + 1)), df)
-        alone += bool((p < ALPHA / methods).any())
-    setting = f"{methods} methods, looks from {first} to {budget} seeds"
-    return Rate("decide, optional stopping", setting, 100 * alarms / FAMILIES, 100 * alone / FAMILIES, FAMILIES)
+        found.append((any(verdict != "undecided" for verdict in verdicts), bool((p < ALPHA / methods).any())))
+    return _rate("decide, optional stopping", f"{methods} methods, looks from {first} to {budget} seeds", found)
+
+
+def _marked(score_MS: Array) -> tuple[bool, bool]:
+    """Whether some row differs from the first one: after Holm over the rows, and without correction."""
+    rows = {(MODEL, str(row)): _by_seed(value_S) for row, value_S in enumerate(score_MS)}
+    shared = shared_spread(rows, answers=ANSWERS)
+    first, *others = rows.values()
+    p = [compare_seeds(other, first, answers=ANSWERS, shared=shared).p for other in others]
+    return _below(holm(p)), _below(p)
+
+
+def _below(p: Iterable[float | None]) -> bool:
+    return any(value is not None and value < ALPHA for value in p)
+
+
+def _rate(what: str, setting: str, found: Sequence[tuple[bool, bool]]) -> Rate:
+    """found: for each family, whether there was a false alarm with and without correction."""
+    alarms, alone = (100 * sum(side) / len(found) for side in zip(*found, strict=True))
+    return Rate(what, setting, alarms, alone, len(found))
 
 
 def stops() -> list[tuple[float, float, float, float]]:
@@ -664,9 +652,8 @@ def _by_seed(value_S: Sequence[float] | Array) -> dict[int, float]:
 
 
 def alarm_markdown(found: Sequence[Rate]) -> str:
-    lines = ["| family | setting | false alarms | without correction |", "|---|---|---|---|"]
-    lines += [f"| {r.what} | {r.setting} | {r.alarms:.1f} ± {r.error:.1f} % | {r.alone:.0f} % |" for r in found]
-    return "\n".join(lines)
+    rows = ((r.what, r.setting, f"{r.alarms:.1f} ± {r.error:.1f} %", f"{r.alone:.0f} %") for r in found)
+    return markdown(("family", "setting", "false alarms", "without correction"), rows)
 
 
 # Two trees of one matrix, made with other bases, test the intervals. For each cell of at least four seeds on both
@@ -735,20 +722,16 @@ def _line(model: str, what: str, a: Estimate | Comparison, b: Estimate | Compari
     return model, what, a.low <= y <= a.high, (x - y) / np.hypot(a.se, b.se)
 
 
-def tree_markdown(lines: list[Agreement]) -> list[str]:
+def tree_markdown(lines: list[Agreement]) -> str:
     """Agreement of two trees as a Markdown table."""
     header = ["interval of", "model", "cells", "the other tree inside", "standard errors apart, rms", "beyond 2"]
-    table = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    for x in lines:
-        shares = [f"{100 * x.inside:.0f} %", f"{x.apart:.2f}", f"{100 * x.beyond:.0f} %"]
-        table.append(f"| {x.what} | {x.model} | {x.cells} | {' | '.join(shares)} |")
-    return table
+    rows = ((*x[:3], f"{100 * x.inside:.0f} %", f"{x.apart:.2f}", f"{100 * x.beyond:.0f} %") for x in lines)
+    return markdown(header, rows)
 
 
 def print_problems() -> None:
     rows = problem_rows()
-    kinds: tuple[Kind, ...] = get_args(Kind)
-    print("\n\n".join(f"{kind}\n\n{problem_markdown(rows, kind)}" for kind in kinds))
+    print("\n\n".join(f"{kind}\n\n{problem_markdown(rows, kind)}" for kind in get_args(Kind)))
 
 
 def print_seeds() -> None:
@@ -758,10 +741,9 @@ def print_seeds() -> None:
 
 
 def print_alarms() -> None:
-    print(alarm_markdown(rates()))
-    print("\n| effect, sd | decided within 20 seeds | seeds used, mean | t test at 20 seeds |\n|---|---|---|---|")
-    for effect, share, used, fixed in stops():
-        print(f"| {effect:g} | {share:.1f} % | {used:.1f} | {fixed:.0f} % |")
+    stopped = ((f"{e:g}", f"{share:.1f} %", f"{used:.1f}", f"{fixed:.0f} %") for e, share, used, fixed in stops())
+    print(alarm_markdown(rates()), end="\n\n")
+    print(markdown(("effect, sd", "decided within 20 seeds", "seeds used, mean", "t test at 20 seeds"), stopped))
 
 
 def main() -> None:
@@ -773,7 +755,7 @@ def main() -> None:
     trees.add_argument("trees", nargs=2, type=Path, metavar="TREE", help="a results tree or a kept reference")
     args = parser.parse_args()
     if args.part == "trees":
-        print("\n".join(tree_markdown(agreement(*args.trees))))
+        print(tree_markdown(agreement(*args.trees)))
     else:
         args.run()
 
