@@ -23,19 +23,22 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     from core.provenance import ROOT
     from paper.claims.entries import MEANING, figure, short_verdict, table
 
-    meanings = "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items())
     counts = Counter(entry.verdict for entry in printed)
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
     limits = [(name, f"{each.around:g} ± {each.within:g}", each.why) for name, each in margins.items()]
-    rows = [
-        # beside a formula's verdict: what it was evaluated on and how large the error is
-        (e.id, short_verdict(e), figure(e), e.tested, e.reason or (e.how if e.level == "policy" else ""))
-        for e in printed
-    ]
+    unprinted: dict[str, list[str]] = {}  # reason -> claims without a figure
+    rows = []
+    for entry in printed:
+        if entry.estimate is None:
+            unprinted.setdefault(entry.reason, []).append(entry.id)
+        else:  # beside a formula's verdict: what it was evaluated on and how large the error is
+            why = entry.reason or (entry.how if entry.level == "policy" else "")
+            rows.append((entry.id, short_verdict(entry), figure(entry), entry.tested, why))
     parts = {
-        "VERDICTS": meanings,
+        "VERDICTS": "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items()),
         "MARGINS": table(("measure", "margin", "why"), limits),
         "COUNT": f"{len(printed)} claims: {count}",
+        "UNPRINTED": "\n".join(f"- Undecided, {why}: {', '.join(ids)}." for why, ids in unprinted.items()),
     }
     text = read_text(ROOT / DATA[0], "the page of claims")
     for word, part in parts.items():
