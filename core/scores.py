@@ -25,7 +25,7 @@ NOT_RUN = "not run"
 
 CODE = "code"  # hash of the code that computed the row; older tables have no such column
 KEYS = ("model", "method", "seed", "step", "benchmark")
-# The verdicts of `evals.grading.verdict` that score 0, in its order; written out because records imports no room.
+# The verdicts of `evals.grading` that score 0, in its order; written out because records imports no room.
 NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,

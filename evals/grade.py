@@ -17,7 +17,6 @@ if __name__ == "__main__":
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,10 @@ from core.progress import Progress
 from core.provenance import sha256_file
 from evals import data
 from evals.benchmark import Item, benchmark, code
-from evals.grading import prime
+from evals.grading import Grade, Verdict
 from evals.grading.decide import Gold, gold
-from evals.grading.grader import Grader, Question, grade_by_prime_rules, grader_version, versions
-from evals.grading.pool import CPU_SECONDS, Pool
-from evals.grading.verdict import Grade, Verdict
+from evals.grading.grader import Grader, Question, grader_version, versions
+from evals.grading.pool import CPU_SECONDS, Pool, Task
 from evals.store import SampleFile, entry_of, read_record, read_samples, write_grades
 
 SCHEMA = 1
@@ -58,8 +56,8 @@ def grade(
     keys = list(benchmarks or sampled)
     used = used_code.start(code("evals.grade", keys), inputs=(samples, folder))
     sample_entries = {key: entry_of(sampled, samples_json, key) for key in keys}
-    entries = _earlier(out)
-    rows: list[Disagreement] = []
+    entries = read_record(out / "grades.json") if (out / "grades.json").is_file() else {}
+    rows: list[dict[str, object]] = []  # responses on which the PRIME grader differs
     with Grader(pool=pool) as grader:
         for key in keys:
             # a comparison needs every grade and question at hand, so it grades again
@@ -87,10 +85,9 @@ def grade(
             counts = Counter(grade.verdict for grade in grades)
             print(f"{key}: " + ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict]))
             if compare:
-                rows += compare_graders(key, file, questions, [items[i].answer for i in file.item_ids], grades)
+                rows += _by_both(key, file, [items[item_id].answer for item_id in file.item_ids], grades)
     if compare:
-        columns = [field.name for field in fields(Disagreement)]
-        write_text(out / "disagreements.csv", to_csv(columns, map(asdict, rows)))  # a header alone: none
+        write_text(out / "disagreements.csv", to_csv(COLUMNS, rows))  # a header alone: none
         print(f"ours and lineage differ on {len(rows)} responses: {out / 'disagreements.csv'}")
     return {"benchmarks": entries}
 
@@ -112,13 +109,6 @@ def _check_items(file: SampleFile, items: dict[str, Item], folder: Path) -> None
         )
 
 
-def _earlier(out: Path) -> dict[str, Any]:
-    """Entries of a `grades.json` that is there."""
-    if not (out / "grades.json").is_file():
-        return {}
-    return read_record(out / "grades.json")
-
-
 def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any]) -> bool:
     """Whether there are undamaged grades of exactly these samples by exactly this grader."""
     path = out / f"{key}.parquet"
@@ -132,43 +122,37 @@ def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: di
 
 
 def _write_record(out: Path, entries: dict[str, Any], code: str) -> None:
-    record = {
-        "schema": SCHEMA,
-        "grader_version": grader_version(),
-        "versions": versions(),
-        "benchmarks": entries,
-        "code": code,
-    }
-    write_json(out / "grades.json", digests.with_own(record))
+    facts = {"schema": SCHEMA, "grader_version": grader_version(), "versions": versions()}
+    write_json(out / "grades.json", digests.with_own({**facts, "benchmarks": entries, "code": code}))
 
 
-# Where the two graders disagree: the rows behind a difference between two scores.
+# Where the two graders disagree: the rows behind a difference between two scores. golds: as stored. ours, lineage: a
+# verdict of our grader and of the PRIME grader, with the rule behind ours.
+COLUMNS = ("benchmark", "item_id", "sample", "gold", "extracted", "ours", "rule", "lineage")
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """One response on which exactly one of the two graders says `correct`; the fields are the table's columns."""
-
-    benchmark: str
-    item_id: str
-    sample: int
-    gold: str  # as stored
-    extracted: str | None
-    ours: str  # verdict
-    rule: str
-    lineage: str  # verdict of the PRIME grader
-
-
-def compare_graders(
-    key: str, file: SampleFile, questions: Sequence[Question], golds: Sequence[str], grades: Sequence[Grade]
-) -> list[Disagreement]:
-    """The disagreements on one benchmark. golds: as stored, one per question."""
-    with Pool(cpu_seconds=prime.CPU_SECONDS) as pool:
-        verdicts = grade_by_prime_rules(questions, golds, pool)
+def _by_both(key: str, file: SampleFile, golds: Sequence[str], grades: Sequence[Grade]) -> list[dict[str, object]]:
+    verdicts = prime_verdicts(file.responses, golds)
     rows = disagreements(key, list(zip(file.item_ids, file.samples, strict=True)), golds, grades, verdicts)
-    only = sum(row.ours == Verdict.CORRECT for row in rows)
+    only = sum(row["ours"] == Verdict.CORRECT for row in rows)
     print(f"{key}: right by ours alone {only}, by lineage alone {len(rows) - only}, of {len(grades)}")
     return rows
+
+
+def prime_verdicts(responses: Sequence[str], golds: Sequence[str]) -> list[Verdict]:
+    """The PRIME grader's verdicts `correct`, `wrong` or `no_answer`, in order. golds: one per response."""
+    from evals.grading import prime
+
+    found = list(map(prime.by_text, golds, responses))
+    tasks = [
+        None if isinstance(one, Verdict) else Task(Gold(gold, "symbolic"), one, grader="lineage")
+        for one, gold in zip(found, golds, strict=True)
+    ]
+    different = list(dict.fromkeys(filter(None, tasks)))
+    with Pool(cpu_seconds=prime.CPU_SECONDS) as pool:
+        right = {t for t, a in zip(different, pool.compare(different), strict=True) if a.outcome == Verdict.CORRECT}
+    decided = [Verdict.CORRECT if task in right else Verdict.WRONG for task in tasks]
+    return [one if isinstance(one, Verdict) else verdict for one, verdict in zip(found, decided, strict=True)]
 
 
 def disagreements(
@@ -177,11 +161,11 @@ def disagreements(
     golds: Sequence[str],
     ours: Sequence[Grade],
     lineage: Sequence[Verdict],
-) -> list[Disagreement]:
-    """Rows where exactly one of the two says `correct`. keys: (item_id, sample) per response; all in one order."""
+) -> list[dict[str, object]]:
+    """Rows of `COLUMNS` where exactly one of the two says `correct`. keys: (item_id, sample) per response."""
     return [
-        Disagreement(benchmark, item_id, sample, gold, grade.extracted, grade.verdict, grade.rule, verdict)
-        for (item_id, sample), gold, grade, verdict in zip(keys, golds, ours, lineage, strict=True)
+        dict(zip(COLUMNS, (benchmark, *key, gold, grade.extracted, grade.verdict, grade.rule, verdict), strict=True))
+        for key, gold, grade, verdict in zip(keys, golds, ours, lineage, strict=True)
         if (grade.verdict is Verdict.CORRECT) != (verdict is Verdict.CORRECT)
     ]
 

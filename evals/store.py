@@ -18,7 +18,7 @@ from core.declared import Recorded, validated
 from core.errors import CorruptInputError, MissingInputError, nearest
 from core.files import atomic
 from core.provenance import sha256_bytes, sha256_file
-from evals.grading.verdict import Grade, Verdict
+from evals.grading import Grade, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,9 +28,9 @@ from core.errors import Parser, whole
 from core.files import read_jsonl
 from evals import data
 from evals.benchmark import Item, select
+from evals.grading import Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
-from evals.grading.verdict import Verdict
 from tests.evals.grading.cases import accuracy, cases, grade, percent
 
 BLOCKS, SAMPLE = 6, 12  # math-verify grades every SAMPLE-th response of a block

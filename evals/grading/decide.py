@@ -12,10 +12,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from core.errors import ConfigError
-from evals.grading import structure
+from evals.grading import Rule, structure
 from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
-from evals.grading.verdict import Decision, Rule
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 2,500 and 1,234,567; not 1,25
@@ -58,6 +57,14 @@ class Gold:
     tolerance: Fraction | None = None  # absolute, from the item
     multiple: bool = False  # the item says that several values, comma-separated, are wanted
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a stage decided: whether the answer equals the gold, and by which rule."""
+
+    equal: bool
+    rule: Rule
 
 
 @lru_cache(maxsize=20_000)  # the seven benchmarks have 4411 golds

@@ -1,7 +1,4 @@
-"""From responses to grades: extract, normalise, decide cheaply; the rest goes to the pool, each distinct pair once.
-
-`Grader` is the project's own grader, whose grades are scored. `grade_by_prime_rules` is for comparison only.
-"""
+"""From responses to grades: extract, normalise, decide cheaply; the rest goes to the pool, each distinct pair once."""
 
 from __future__ import annotations
 
@@ -15,11 +12,10 @@ from functools import cache
 
 from core.code_hashes import closure, code_hash
 from core.provenance import version
-from evals.grading import prime
+from evals.grading import Grade, Rule, Verdict
 from evals.grading.decide import Gold, angles, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
 from evals.grading.pool import QUICK, Answer, Pool, Task
-from evals.grading.verdict import Grade, Rule, Verdict
 
 # The grader's identity: its own source, and the packages below it that can change a verdict.
 
@@ -141,29 +137,3 @@ def _grade_of(question: Question, task: Task, answer: Answer) -> Grade:
     box = clean(_box(question) or "")
     rule = answer.reason if answer.outcome == "error" and answer.reason else Rule.SYMBOLIC
     return Grade(Verdict(answer.outcome), box, task.answer, rule, round(answer.seconds, 4))
-
-
-def grade_by_prime_rules(questions: Sequence[Question], golds: Sequence[str], pool: Pool) -> list[Verdict]:
-    """The PRIME grader's verdicts `correct`, `wrong` or `no_answer`, in order. golds: as stored, one per question.
-
-    `pool` should have the limit `cpu_seconds=prime.CPU_SECONDS`.
-    """
-    verdicts: list[Verdict | Task] = []
-    for question, gold in zip(questions, golds, strict=True):
-        answer = prime.answer_of(clean(question.response))
-        if answer is None:
-            verdicts.append(Verdict.NO_ANSWER)
-        elif prime.same_by_text(gold, answer):
-            verdicts.append(Verdict.CORRECT)
-        elif len(answer) > LONGEST_ANSWER or prime.loops(answer):
-            verdicts.append(Verdict.WRONG)
-        else:
-            verdicts.append(Task(Gold(gold, "symbolic"), answer, grader="lineage"))
-    tasks = list(dict.fromkeys(verdict for verdict in verdicts if isinstance(verdict, Task)))
-    answers = dict(zip(tasks, pool.compare(tasks), strict=True))
-    return [
-        verdict
-        if isinstance(verdict, Verdict)
-        else (Verdict.CORRECT if answers[verdict].outcome == Verdict.CORRECT else Verdict.WRONG)
-        for verdict in verdicts
-    ]

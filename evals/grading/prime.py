@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from evals.grading import Verdict
 from evals.grading.decide import Gold
-from evals.grading.normalise import balanced, braced_fractions
-from evals.grading.verdict import Verdict
+from evals.grading.normalise import LONGEST_ANSWER, balanced, braced_fractions, clean
 
 CPU_SECONDS = 1.0  # of one comparison
 LONG, PIECE, REPEATS = 128, 16, 4  # an answer of more than LONG characters that has one PIECE this often loops
@@ -82,9 +82,14 @@ def members(text: str) -> list[str]:
     return [text]
 
 
-def same_by_text(gold: str, answer: str) -> bool:
-    """Whether the texts alone say equal; if not, algebra decides."""
-    return rewritten(gold) == rewritten(answer) or members(gold) == members(answer)
+def by_text(gold: str, response: str) -> Verdict | str:
+    """The verdict if the texts alone give one, else the answer, which algebra has to compare. gold: as stored."""
+    answer = answer_of(clean(response))
+    if answer is None:
+        return Verdict.NO_ANSWER
+    if rewritten(gold) == rewritten(answer) or members(gold) == members(answer):
+        return Verdict.CORRECT
+    return Verdict.WRONG if len(answer) > LONGEST_ANSWER or loops(answer) else answer
 
 
 # What algebra decides. Called only in a worker process, which has loaded these libraries already.

@@ -26,11 +26,10 @@ from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_la
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
 
-from evals.grading import structure
+from evals.grading import Verdict, structure
 from evals.grading.decide import SIX_DECIMALS, Gold, agree, as_intervals, behind_signs, compare, compare_objects
 from evals.grading.expressions import Power, TooLargeError, read, without_derivatives
 from evals.grading.numbers import Number, number
-from evals.grading.verdict import Verdict
 
 # Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")

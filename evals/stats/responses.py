@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from core.errors import ConfigError, CorruptInputError
 from core.layout import Checkpoint, Results
-from evals.grading.verdict import Verdict
+from evals.grading import Verdict
 from evals.store import VERDICTS, entry_of, grid, read_record, read_table
 
 # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: one

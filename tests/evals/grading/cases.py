@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evals.benchmark import PAPER
+from evals.grading import Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
-from evals.grading.verdict import Verdict
 
 FOLDER = Path(__file__).with_name("cases")
 

@@ -7,8 +7,7 @@ import signal
 import time
 from typing import Any
 
-from evals.grading import pool
-from evals.grading.verdict import Verdict
+from evals.grading import Verdict, pool
 
 
 def outcome(gold: Any, answer: str) -> Verdict:

@@ -20,11 +20,10 @@ from core.errors import MissingInputError, Parser, whole
 from core.progress import Progress
 from evals import data
 from evals.benchmark import Item, keys, select
-from evals.grading import structure
+from evals.grading import Verdict, structure
 from evals.grading.decide import Gold, gold
 from evals.grading.grader import Grader, Question
 from evals.grading.numbers import number
-from evals.grading.verdict import Verdict
 
 # Each function takes a gold and yields (name, text) pairs, chosen by what kind of gold it is.
 

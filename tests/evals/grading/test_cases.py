@@ -12,11 +12,10 @@ import pytest
 from core.provenance import ROOT
 from evals import data
 from evals.benchmark import PAPER, benchmark
-from evals.grading import expressions, symbolic
+from evals.grading import Rule, Verdict, expressions, symbolic
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, Task, cheap_grade
 from evals.grading.pool import QUICK, Pool
-from evals.grading.verdict import Rule, Verdict
 from tests.evals.grading.cases import FOLDER, Case, Key, accuracy, cases, grade, known_errors, rows
 
 DOCS = ROOT / "docs" / "notebook" / "grading.md"

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
+from evals.grading import Rule, Verdict
 from evals.grading import grader as grader_module
 from evals.grading.decide import decide, gold
 from evals.grading.grader import Grade, Grader, Question, cheap_grade
 from evals.grading.normalise import last_box, normalise
 from evals.grading.numbers import number
 from evals.grading.structure import DEEPEST, parse
-from evals.grading.verdict import Rule, Verdict
 from evals.reward import boxed
 
 BOXES = {

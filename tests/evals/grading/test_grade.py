@@ -20,7 +20,7 @@ from evals import data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
 from evals.grade import grade
-from evals.grading.verdict import Verdict
+from evals.grading import Verdict
 
 KEY = "syn_mix3"
 K = 2

@@ -17,10 +17,10 @@ import pytest
 
 from core.errors import BenchError
 from core.provenance import ROOT
+from evals.grading import Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, cheap_grade
 from evals.grading.pool import Answer, Pool, Task
-from evals.grading.verdict import Verdict
 from tests import planted
 
 pytestmark = pytest.mark.slow

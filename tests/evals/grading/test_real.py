@@ -9,12 +9,10 @@ import pytest
 
 from evals import data
 from evals.benchmark import PAPER, benchmark
-from evals.grade import disagreements
-from evals.grading import prime
+from evals.grade import disagreements, prime_verdicts
+from evals.grading import Verdict
 from evals.grading.decide import gold
-from evals.grading.grader import Grader, Question, grade_by_prime_rules
-from evals.grading.pool import Pool
-from evals.grading.verdict import Verdict
+from evals.grading.grader import Grader, Question
 from tests.evals.grading.conftest import rows
 from tests.evals.grading.rewritten_golds import Rates, check
 
@@ -93,9 +91,7 @@ def test_real_outputs_agree_with_their_labels(outputs: list[dict[str, object]], 
 
 
 def test_real_outputs_by_the_prime_grader(outputs: list[dict[str, object]]) -> None:
-    questions = [Question(gold(str(row["gold"])), str(row["output"])) for row in outputs]
-    with Pool(cpu_seconds=prime.CPU_SECONDS) as pool:
-        verdicts = grade_by_prime_rules(questions, [str(row["gold"]) for row in outputs], pool)
+    verdicts = prime_verdicts([str(row["output"]) for row in outputs], [str(row["gold"]) for row in outputs])
     right = [verdict is Verdict.CORRECT for verdict in verdicts]
     assert confusion(outputs, right) == (176, 1, 0, 23)
 
@@ -127,13 +123,12 @@ def test_the_prime_grader_and_where_it_disagrees(grader: Grader) -> None:
     asked = [*((stored, response) for stored, response, _ in PRIME.values()), *pairs]
     golds = [stored for stored, _ in asked]
     questions = [Question(gold(stored), response) for stored, response in asked]
-    with Pool(cpu_seconds=prime.CPU_SECONDS) as pool:
-        verdicts = grade_by_prime_rules(questions, golds, pool)
+    verdicts = prime_verdicts([response for _, response in asked], golds)
     assert dict(zip(PRIME, verdicts[: len(PRIME)], strict=True)) == {name: row[2] for name, row in PRIME.items()}
     last = slice(len(PRIME), None)
     keys = [(f"item{n}", 0) for n in range(3)]
     rows = disagreements("set", keys, golds[last], grader.grade(questions[last]), verdicts[last])
-    assert [(row.item_id, row.ours, row.lineage) for row in rows] == [
+    assert [(row["item_id"], row["ours"], row["lineage"]) for row in rows] == [
         ("item1", "correct", "wrong"),
         ("item2", "wrong", "correct"),
     ]

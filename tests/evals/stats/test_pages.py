@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from core import digests
 from core.files import read_json
 from core.scores import AVERAGES
-from evals.grading.verdict import Grade, Rule, Verdict
+from evals.grading import Grade, Rule, Verdict
 from evals.store import SampleFile, write_grades
 from tests.evals.stats.fixtures import GRADE_COLUMNS
 
