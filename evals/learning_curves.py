@@ -109,7 +109,6 @@ def _check_recorded(path: Path) -> None:
 
 WINDOW = 3  # rollouts of the running mean
 SECONDS = ("seconds_rollout", "seconds_update")
-UNBOUNDED = math.inf
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Measure:
     title: str
     unit: str
     of: Callable[[FinishedRun], float | str]  # the figure, or in words why there is none
-    top: float = UNBOUNDED  # the figure lies between 0 and top
+    top: float = math.inf  # the figure lies between 0 and top
 
 
 @dataclass(frozen=True)
@@ -179,10 +178,6 @@ def first_reaching(reward: Sequence[float], target: Fraction) -> int | None:
     return next((n for n, mean in enumerate(_exact_running_mean(reward), WINDOW) if mean >= target), None)
 
 
-def _area(run: FinishedRun) -> float:
-    return math.fsum(run.reward) / len(run.reward)
-
-
 def _final(run: FinishedRun) -> float | str:
     means = running_mean(run.reward)
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
@@ -197,13 +192,16 @@ def _reaching_reference(run: FinishedRun) -> float | str:
     return run.target if isinstance(run.target, str) else _reaching(run.target, run)
 
 
-def _mean(columns: Sequence[str], aggregate: str, run: FinishedRun) -> float | str:
-    values = [value for value in run.curve.series(columns, aggregate) if value is not None]
-    return math.fsum(values) / len(values) if values else "not defined for this method"
+def _mean(*columns: str, aggregate: str = "mean") -> Callable[[FinishedRun], float | str]:
+    def of(run: FinishedRun) -> float | str:
+        values = [value for value in run.curve.series(columns, aggregate) if value is not None]
+        return math.fsum(values) / len(values) if values else "not defined for this method"
+
+    return of
 
 
-def _at_the_end(column: str, run: FinishedRun) -> float | str:
-    value = run.curve.series([column])[-1]
+def _entropy_at_the_end(run: FinishedRun) -> float | str:
+    value = run.curve.series(["entropy"])[-1]
     return "not defined for this method" if value is None else value
 
 
@@ -216,7 +214,9 @@ MEASURES: Mapping[str, Measure] = {
     measure.key: measure
     for measure in (
         # Mean reward over the planned rollouts.
-        Measure("area", "area under the reward curve", "reward", _area, 1.0),
+        Measure(
+            "area", "area under the reward curve", "reward", lambda run: math.fsum(run.reward) / len(run.reward), 1.0
+        ),
         # First rollout whose running mean reaches the threshold.
         Measure("to_50", "rollouts to 50 % right", "rollouts", partial(_reaching, Fraction(1, 2))),
         Measure("to_80", "rollouts to 80 % right", "rollouts", partial(_reaching, Fraction(4, 5))),
@@ -225,24 +225,16 @@ MEASURES: Mapping[str, Measure] = {
         # Running mean at the last planned rollout.
         Measure("final", "final reward", "reward", _final, 1.0),
         # Norm before clipping, per rollout.
-        Measure("grad_norm", "gradient norm", "norm before clipping", partial(_mean, ["grad_norm"], "mean")),
+        Measure("grad_norm", "gradient norm", "norm before clipping", _mean("grad_norm")),
         # Share of tokens, and of sequences, that the surrogate clips, per rollout.
-        Measure(
-            "clip_tokens", "clipped tokens", "fraction of tokens", partial(_mean, ["clip_fraction_tokens"], "mean"), 1.0
-        ),
-        Measure(
-            "clip_sequences",
-            "clipped sequences",
-            "fraction of sequences",
-            partial(_mean, ["clip_fraction_sequences"], "mean"),
-            1.0,
-        ),
+        Measure("clip_tokens", "clipped tokens", "fraction of tokens", _mean("clip_fraction_tokens"), 1.0),
+        Measure("clip_sequences", "clipped sequences", "fraction of sequences", _mean("clip_fraction_sequences"), 1.0),
         # How far the importance weights spread, per rollout.
-        Measure("ratio_spread", "ratio spread", "sd of the log weight", partial(_mean, ["ratio_spread"], "mean")),
+        Measure("ratio_spread", "ratio spread", "sd of the log weight", _mean("ratio_spread")),
         # Mean over the updates of the last rollout trained.
-        Measure("entropy_end", "entropy at the end", "nats per token", partial(_at_the_end, "entropy")),
+        Measure("entropy_end", "entropy at the end", "nats per token", _entropy_at_the_end),
         # Wall seconds per rollout with its updates: of this machine, and of what else ran on it.
-        Measure("seconds_per_step", "seconds per step", "seconds", partial(_mean, SECONDS, "sum")),
+        Measure("seconds_per_step", "seconds per step", "seconds", _mean(*SECONDS, aggregate="sum")),
         # CPU seconds of the run, its start included, per rollout: wall seconds on a busy machine hide them.
         Measure("cpu_seconds_per_step", "CPU seconds per step", "seconds", _cpu),
     )
@@ -397,16 +389,10 @@ def _compare(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measur
 
 def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
     """Of the finished runs by seed: figures, and why there is none."""
-    values: dict[int, float] = {}
-    missing: dict[int, str] = {}
-    for run in runs:
-        if run.finished:
-            value = run.values[measure.key]
-            if value is None:
-                missing[run.run.seed] = run.why[measure.key]
-            else:
-                values[run.run.seed] = value
-    return values, missing
+    finished = {run.run.seed: run for run in runs if run.finished}
+    figures = {seed: run.values[measure.key] for seed, run in finished.items()}
+    missing = {seed: finished[seed].why[measure.key] for seed, value in figures.items() if value is None}
+    return {seed: value for seed, value in figures.items() if value is not None}, missing
 
 
 def _reasons(missing: Mapping[int, str]) -> str:
@@ -429,12 +415,12 @@ METHOD_HEADER = (
 def write(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> list[Path]:
     """Write `figures/convergence.csv` and `convergence_methods.csv`; an empty cell is a figure that does not exist."""
     texts = {
-        "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
-        "convergence_methods.csv": to_csv(METHOD_HEADER, map(_method_row, methods)),
+        tree.layout.figures / "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
+        tree.layout.figures / "convergence_methods.csv": to_csv(METHOD_HEADER, map(_method_row, methods)),
     }
-    for name, text in texts.items():
-        write_text(tree.layout.figures / name, text)
-    return [tree.layout.figures / name for name in texts]
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)
 
 
 def _run_row(run: RunMeasures) -> dict[str, object]:
@@ -449,8 +435,8 @@ def _method_row(row: MethodMeasure) -> dict[str, object]:
     cells = dict.fromkeys(METHOD_HEADER) | {name: getattr(row, name) for name in facts}
     cells |= {"measure": row.measure.key, "unit": row.measure.unit, "seeds": row.estimate.n}
     cells |= {name: getattr(row.estimate, name) for name in ("value", "se", "low", "high", "how")}
-    if row.comparison is not None:
-        cells |= {"versus": reference(row.method), "difference": row.comparison.difference}
-        cells |= {f"difference_{name}": getattr(row.comparison, name) for name in ("se", "low", "high", "how")}
-        cells |= {"p": row.comparison.p, "detectable": row.comparison.detectable}
+    if (comparison := row.comparison) is not None:
+        cells |= {"versus": reference(row.method)}
+        cells |= {name: getattr(comparison, name) for name in ("difference", "p", "detectable")}
+        cells |= {f"difference_{name}": getattr(comparison, name) for name in ("se", "low", "high", "how")}
     return cells

@@ -1,150 +1,488 @@
-"""A server process that speaks the OpenAI protocol: asked the right thing, answers kept right."""
+"""An endpoint that speaks the OpenAI protocol: asked the right thing; where it fails, nothing is lost or paid twice.
+
+A server in a thread, which answers as each test says.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.errors import BenchError, ConfigError, MissingInputError
+from core import lock
+from core.errors import BenchError, BusyError, ConfigError, MissingInputError
 from core.provenance import ROOT
 from evals import generate
-from evals.generation import draw
-from evals.generation.engine import Settings, engine, per_sample_seed
+from evals.benchmark import Benchmark
+from evals.generation import openai
+from evals.generation.engine import JOURNAL, Settings, engine, per_sample_seed
 from evals.store import Response
 from tests import planted
 from tests.evals.generation.conftest import few, read_responses
 
-pytestmark = pytest.mark.slow
-
-SERVER = "tests.evals.generation.server"
-NAME = "served-tiny"
-SAMPLES = 5
+NAME, KEY, GREEDY, SAMPLED = "served", "sk-plantedV6a3", "syn_as3", "syn_mix3"
+Answer = tuple[int, dict[str, str], bytes] | None  # status, headers, body; None: the connection ends without an answer
 
 
-@dataclass
-class Served:
-    url: str
-    log: Path
-
-    def asked(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()[1:]]
-
-
-@pytest.fixture(scope="module")
-def served(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    log = tmp_path_factory.mktemp("server") / "asked.jsonl"
-    with open(log, "wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", SERVER, str(tiny)], cwd=ROOT, stdout=stream, stderr=subprocess.DEVNULL
-        )
-    try:
-        while not (text := log.read_text()).endswith("\n"):
-            assert process.poll() is None, "the server ended"
-            try:
-                process.wait(0.2)
-            except subprocess.TimeoutExpired:
-                continue
-        yield Served(f"http://127.0.0.1:{int(text.splitlines()[0])}/v1", log)
-    finally:
-        process.terminate()
-        process.wait(10)
+def completion(content: Any, reason: str = "stop") -> Answer:
+    choice = {"index": 0, "finish_reason": reason, "message": {"content": content}, "text": content}
+    return (
+        200,
+        {"Content-Type": "application/json"},
+        json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}}).encode(),
+    )
 
 
-def settings(served: Served, tiny: Path, *, chat: bool = False, **given: Any) -> Settings:
-    tokenizer = None if chat else str(tiny)
-    return Settings(**{"model": NAME, "seed": 5, "endpoint": served.url, "tokenizer": tokenizer, "chat": chat, **given})
+class Server(ThreadingHTTPServer):
+    """Answers a request by what `answer` makes of its body and number; without it the text is the request itself."""
+
+    request_queue_size, daemon_threads = 256, True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.lock = threading.Condition()
+        self.asked: list[dict[str, Any]] = []
+        self.in_flight = self.most_in_flight = self.answered = 0
+        self.answer: Callable[[dict[str, Any], int], Answer] = self.echo
+        self.key: str | None = None  # without which nobody is answered
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that is gone, or has read enough, is no error of these tests."""
+
+    def echo(self, body: dict[str, Any], number: int) -> Answer:
+        return completion(f"{body['messages'][-1]['content']} {body['seed']}")
 
 
-def drawn(served: Served, tiny: Path, data: Path, out: Path, key: str, limit: int, **given: Any) -> list[Response]:
-    reading = given.pop("reading", None)
-    generate.generate(
-        settings(served, tiny, **given), [few(key, SAMPLES)], backend="openai", data=data, out=out, limit=limit,
-        reading=reading,
-    )  # fmt: skip
-    return read_responses(out / f"{key}.parquet")
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
+
+    def send(self, answer: Answer) -> None:
+        if answer is None:
+            self.close_connection = True
+            return
+        status, headers, body = answer
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def refused(self) -> bool:
+        refused = self.server.key is not None and self.headers["Authorization"] != f"Bearer {self.server.key}"
+        if refused:
+            self.send((401, {}, b"who are you"))
+        return refused
+
+    def do_GET(self) -> None:
+        if not self.refused():
+            self.send((200, {}, json.dumps({"data": [{"id": NAME}]}).encode()))
+
+    def do_POST(self) -> None:
+        server, body = self.server, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.refused():
+            return
+        with server.lock:
+            number = len(server.asked)
+            server.asked.append(body)
+            server.in_flight += 1
+            server.most_in_flight = max(server.most_in_flight, server.in_flight)
+            server.lock.notify_all()
+        answer = server.answer(body, number)
+        with server.lock:
+            server.in_flight -= 1
+            server.answered += 1
+            server.lock.notify_all()
+        self.send(answer)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
 
 
-def test_greedy_answers_are_those_of_hf(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    own = drawn(served, tiny, quick_data, tmp_path / "server", "syn_as3", 6)
-    generate.generate(
-        Settings(str(tiny), seed=5, device="cpu"), [few("syn_as3")],
-        backend="hf", data=quick_data, out=tmp_path / "hf", limit=6,
-    )  # fmt: skip
-    hf = read_responses(tmp_path / "hf/syn_as3.parquet")
-    assert [row.response for row in own] == [row.response for row in hf]
-    assert [row.stop for row in own] == [row.stop for row in hf]
-    assert [row.prompt_sha256 for row in own] == [row.prompt_sha256 for row in hf]
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
 
 
-def test_every_sample_has_its_own_seed(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    """lm-eval sends one seed for all repeats: a server that honours it would answer every time the same."""
-    before = len(served.asked())
-    own = drawn(served, tiny, quick_data, tmp_path, "syn_mix3", 3)
-    asked = served.asked()[before:]
-    assert sorted({body["seed"] for body in asked}) == sorted(per_sample_seed(5, sample) for sample in range(SAMPLES))
-    assert [row.seed for row in own] == [per_sample_seed(5, row.sample) for row in own]
-    assert all(len(set(texts)) > 1 for texts in draw.by_item(own).values())
-    assert len(asked) == 3 * SAMPLES
+def drawn(server: Server, data: Path, out: Path, asked: str | Benchmark = GREEDY, **given: Any) -> list[Response]:
+    options = {name: given.pop(name) for name in ("limit",) if name in given}
+    chosen = asked if isinstance(asked, Benchmark) else few(asked, 4)
+    given["more"] = {"timeout": 60, **given.pop("more", {})}
+    asking: dict[str, Any] = {"model": NAME, "seed": 5, "endpoint": server.url, "chat": True, "batch_size": 3, **given}
+    reading = "system" if asking["chat"] else None
+    generate.generate(Settings(**asking), [chosen], backend="openai", data=data, out=out, reading=reading, **options)
+    return read_responses(out / f"{chosen.key}.parquet")
 
 
-def test_the_server_is_asked_what_was_planned(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    before = len(served.asked())
-    drawn(served, tiny, quick_data, tmp_path, "syn_mix3", 2, seed=6)
-    tokenizer: Any = engine("openai", settings(served, tiny)).tokenizer
-    prompts = {row.prompt for row in read_responses(tmp_path / "syn_mix3.parquet")}
-    for body in served.asked()[before:]:
-        assert tokenizer.decode(body["prompt"][0]) in prompts
-        assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.6, 1.0, 64)
+def journals(out: Path) -> list[Path]:
+    return sorted(out.rglob(JOURNAL))
+
+
+def test_greedy_answers_are_those_of_hf(server: Server, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
+    """The server has the same model, and is asked by token ids."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        ids = torch.tensor(body["prompt"])
+        with server.lock, torch.inference_mode():
+            out = model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=body["max_tokens"]
+            )
+        new = out[0, ids.shape[1] :]
+        reason = "stop" if new[-1] == tokenizer.eos_token_id else "length"
+        return completion(tokenizer.decode(new, skip_special_tokens=True), reason)
+
+    server.answer = answer
+    rows = drawn(server, quick_data, tmp_path / "server", limit=6, chat=False, tokenizer=str(tiny))
+    hf = Settings(str(tiny), seed=5, device="cpu")
+    generate.generate(hf, [few(GREEDY)], backend="hf", data=quick_data, out=tmp_path / "hf", limit=6)
+    own = read_responses(tmp_path / "hf" / f"{GREEDY}.parquet")
+    facts = [[(row.response, row.stop, row.prompt_sha256) for row in found] for found in (rows, own)]
+    assert facts[0] == facts[1]
+    assert {tokenizer.decode(body["prompt"][0]) for body in server.asked} == {row.prompt for row in rows}
+
+
+def test_the_server_is_asked_what_was_planned(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """With a seed for each sample: lm-eval sends one for all, so that a server that honours it copies its answer."""
+    rows = drawn(server, quick_data, tmp_path, SAMPLED, limit=3)
+    assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 3
+    assert all(row.response.endswith(f" {row.seed}") for row in rows)
+    assert sorted(json.dumps(body["messages"], ensure_ascii=False) for body in server.asked) == sorted(
+        row.prompt for row in rows
+    )
+    for body in server.asked:
+        assert [message["role"] for message in body["messages"]] == ["system", "user"]
+        assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (NAME, 0.6, 1.0, 64)
         assert "top_k" not in body, "no part of the protocol"
-        assert body["model"] == NAME
 
 
-def test_a_chat_endpoint_gets_messages(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    before = len(served.asked())
-    own = drawn(served, tiny, quick_data, tmp_path, "syn_as3", 2, chat=True, reading="system")
-    bodies = served.asked()[before:]
-    assert sorted(json.dumps(body["messages"], ensure_ascii=False) for body in bodies) == sorted(r.prompt for r in own)
-    assert [m["role"] for m in bodies[0]["messages"]] == ["system", "user"]
-    assert all(row.stop in ("stop", "length") and row.tokens is not None for row in own)
-
-
-def test_the_same_seed_gives_the_same_rows(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    one, two = (drawn(served, tiny, quick_data, tmp_path / name, "syn_mix3", 2) for name in ("a", "b"))
-    assert one == two
-
-
-def test_a_wrong_endpoint_is_one_clear_line(served: Served, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
+def test_a_wrong_endpoint_is_one_clear_line(server: Server, quick_data: Path, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], type[BenchError], str]] = [
-        ({"model": "servd-tiny"}, ConfigError, "nearest: served-tiny"),
+        ({"model": "servd"}, ConfigError, "nearest: served"),
         ({"endpoint": "http://127.0.0.1:9/v1"}, MissingInputError, "no OpenAI-compatible server answers there"),
         ({"endpoint": None}, ConfigError, "--endpoint"),
-        ({"tokenizer": None}, ConfigError, "--tokenizer"),
+        ({"chat": False}, ConfigError, "--tokenizer"),
     ]
     for given, kind, said in cases:
         with pytest.raises(kind, match=said):
-            drawn(served, tiny, quick_data, tmp_path, "syn_as3", 1, **given)
+            drawn(server, quick_data, tmp_path, limit=1, **given)
 
 
 def test_the_key_reaches_the_server_and_no_file(
-    served: Served, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    server: Server,
+    quick_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The server answers nobody without the key: neither the list of its models nor a request."""
-    guarded = served.url.replace("/v1", "/guarded/v1")
-    chat: dict[str, Any] = {"chat": True, "reading": "system"}
-    monkeypatch.setenv("OPENAI_API_KEY", planted.ENVIRONMENT["OPENAI_API_KEY"])
-    own = drawn(served, tmp_path, quick_data, tmp_path / "out", "syn_as3", 2, endpoint=guarded, **chat)
-    assert len(own) == 2
+    server.key = planted.ENVIRONMENT["OPENAI_API_KEY"]
+    monkeypatch.setenv("OPENAI_API_KEY", server.key)
+    assert len(drawn(server, quick_data, tmp_path / "out", limit=2)) == 2
     said = capfd.readouterr()
     assert planted.told((said.out + said.err).encode(), planted.WORDS) == set()
     assert planted.told_by_files(tmp_path) == set()
-
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(MissingInputError, match="401"):
-        drawn(served, tmp_path, quick_data, tmp_path / "other", "syn_as3", 2, endpoint=guarded, **chat)
+        drawn(server, quick_data, tmp_path / "other", limit=2)
+
+
+def html(*_: Any) -> Answer:
+    return 200, {"Content-Type": "text/html"}, b"<html>\n<b>please\x1b[31m wait</b></html>"
+
+
+FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the server does, what is said, times sent
+    "429": (lambda *_: (429, {"Retry-After": "0"}, b"slow down"), "HTTP 429 Too Many Requests: slow down", 3),
+    "500": (lambda *_: (500, {}, b""), "HTTP 500 Internal Server Error)", 3),
+    "401 with the key": (lambda *_: (401, {}, f"wrong key {KEY}".encode()), "wrong key (OPENAI_API_KEY)", 1),
+    "400": (lambda *_: (400, {}, b'{"error": "too long"}'), 'HTTP 400 Bad Request: {"error": "too long"}', 1),
+    "gone": (lambda *_: None, "disconnected", 3),
+    "page": (html, "no completion: <html> <b>please?[31m wait</b></html>", 3),
+    "no body": (lambda *_: (200, {}, b""), "no completion)", 3),
+    "half a body": (lambda *_: (200, {"Content-Length": "999", "Connection": "close"}, b'{"choices'), "", 3),
+    "no choices": (lambda *_: (200, {}, b'{"error": {"code": 1}}'), 'no completion: {"error": {"code": 1}}', 3),
+    "no text": (lambda *_: completion(["a", "list"]), "no completion: ", 3),
+    "deep": (lambda *_: (200, {}, b"[" * 10**5), "no completion: [[[", 3),
+    "endless": (lambda *_: (200, {}, b" " * (openai.LONGEST_BODY + 1)), "more than 16777216 bytes", 3),
+}
+
+
+def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
+    server: Server, quick_data: Path, tmp_path: Path
+) -> None:
+    """20 of 64 come, then nothing does. The next call may have other limits: they decide no response."""
+    other = tmp_path / "other"
+    drawn(server, quick_data, other, SAMPLED, limit=16)
+    for case, (failure, said, times) in FAILURES.items():
+        out = tmp_path / case
+        server.asked = []
+        _fail_after_20(server, quick_data, out, failure, said, times)
+        assert (out / f"{SAMPLED}.parquet").read_bytes() == (other / f"{SAMPLED}.parquet").read_bytes(), case
+
+
+def _fail_after_20(
+    server: Server, data: Path, out: Path, failure: Callable[..., Answer], said: str, times: int
+) -> None:
+    server.answer = lambda body, number: server.echo(body, number) if number < 20 else failure(body, number)
+    with pytest.raises(MissingInputError) as caught:
+        drawn(server, data, out, SAMPLED, limit=16, more={"max_retries": 3})
+    line = str(caught.value)
+    assert line.startswith(f"{server.url}/chat/completions: 44 of 64 responses are missing (")
+    assert line.endswith(f"20 are kept in {journals(out)[0]}; run the same command to go on")
+    assert said in line
+    assert line.isprintable()
+    assert KEY not in line
+    failed = [json.dumps(body) for body in server.asked[20:]]
+    assert len(failed) == 3 * times
+    assert {failed.count(body) for body in failed} == {times}
+    kept = server.asked[:20]
+
+    server.answer, server.asked = server.echo, []
+    drawn(server, data, out, SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
+    assert len(server.asked) == 44
+    assert all(body not in server.asked for body in kept)
+    assert journals(out) == []
+
+
+def test_one_prompt_that_always_fails_costs_no_other_response(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    bad = "the first to come"
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        nonlocal bad
+        bad = body["messages"][-1]["content"] if number == 0 else bad
+        return (500, {}, b"") if body["messages"][-1]["content"] == bad else server.echo(body, number)
+
+    server.answer = answer
+    with pytest.raises(MissingInputError, match=r"1 of 40 responses are missing \(HTTP 500 .*39 are kept"):
+        drawn(server, quick_data, tmp_path, limit=40)
+
+
+def test_a_response_that_comes_too_late_is_not_requested_twice(
+    server: Server, quick_data: Path, tmp_path: Path
+) -> None:
+    over = threading.Event()
+    server.answer = lambda body, number: server.echo(body, number) if over.wait(60) else None
+    with pytest.raises(MissingInputError, match=r"2 of 2 responses are missing \(no response within 1 s\)"):
+        drawn(server, quick_data, tmp_path, limit=2, more={"timeout": 1})
+    over.set()
+    assert len(server.asked) == 2
+
+
+def test_requests_in_flight_are_always_as_many_as_may_be(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """As the server sees it: it answers only while all places are taken that the waiting requests could fill. And the
+    first request of all is answered last, so nothing may wait for it."""
+    limit, total, held = 6, 16 * 4, []
+    others = threading.Event()
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        with server.lock:
+            if number and not server.lock.wait_for(
+                lambda: server.in_flight == min(limit, total - server.answered), 0 if held else 20
+            ):
+                held.append((server.in_flight, server.answered))
+            if server.answered == total - 2:
+                others.set()
+        if number == 0 and not others.wait(30):
+            held.append("the first held up the others")
+        return server.echo(body, number)
+
+    server.answer = answer
+    drawn(server, quick_data, tmp_path, SAMPLED, limit=16, batch_size=limit)
+    assert held == []
+    assert server.most_in_flight == limit
+    assert len(server.asked) == total
+
+
+def test_more_than_5_percent_empty_is_an_error(
+    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """6 of 100, and before the others are paid for; 5 are counted and shown."""
+    few_empty = [completion(content) for content in (None, "", " \n", None, "")]
+    server.answer = lambda body, number: few_empty[number] if number < 5 else server.echo(body, number)
+    assert sum(not row.response.strip() for row in drawn(server, quick_data, tmp_path / "5")) == 5
+    assert f"{GREEDY}: 5 of 100 responses are empty" in capsys.readouterr().err
+    assert json.loads((tmp_path / "5/samples.json").read_text())["benchmarks"][GREEDY]["empty"] == 5
+
+    server.asked = []
+    server.answer = lambda body, number: completion(None if number < 10 else "text")
+    with pytest.raises(MissingInputError, match="6 responses are empty, more than 5%") as caught:
+        drawn(server, quick_data, tmp_path / "6", batch_size=1)
+    assert str(caught.value).endswith("run the same command to go on; else set --empty-limit to 1")
+    assert str(caught.value).isprintable()
+    assert len(server.asked) == 6
+
+    kept = drawn(server, quick_data, tmp_path / "kept", batch_size=1, empty_limit=1.0)
+    assert len(kept) == 100
+    server.answer = server.echo
+    assert all(row.response.strip() for row in drawn(server, quick_data, tmp_path / "6"))
+    assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
+
+
+def damaged(how: str, data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return {
+        "whole": data,
+        "half a line": data + lines[0][:-9],
+        "only half a line": data[: len(lines[0]) // 2],
+        "a bit": lines[0] + lines[1].replace(b'"stop"', b'"stoq"', 1) + b"".join(lines[2:]),
+        "a hash": lines[0] + b"0" * 64 + lines[1][64:] + b"".join(lines[2:]),
+        "two lines joined": lines[0] + lines[1][:-1] + b"".join(lines[2:]),
+        "another plan's": b"".join(lines[:1]) + b"f" * 64 + b" {}\n" + b"".join(lines[2:]),
+        "bytes": b"\xff\xfe\x00\n" + b"".join(lines[1:]),
+        "empty": b"",
+    }[how]
+
+
+DAMAGES: dict[str, tuple[int, list[int]]] = {  # how -> responses that are missing, lines that are named
+    "whole": (0, []), "half a line": (0, []), "only half a line": (20, []), "a bit": (1, [2]), "a hash": (1, [2]),
+    "two lines joined": (2, [2]), "another plan's": (1, [2]), "bytes": (1, [1]), "empty": (20, []),
+}  # fmt: skip
+
+
+def test_damage_of_the_journal_is_named_and_repaired(
+    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for how, (missing, named) in DAMAGES.items():
+        out, server.asked = tmp_path / how, []
+        server.answer = lambda body, number: server.echo(body, number) if number < 20 else (500, {}, b"")
+        with pytest.raises(MissingInputError, match="20 are kept"):
+            drawn(server, quick_data, out, limit=30, more={"max_retries": 1})
+        (path,) = journals(out)
+        path.write_bytes(damaged(how, path.read_bytes()))
+        capsys.readouterr()
+        with pytest.raises(MissingInputError, match=f"{20 - missing} are kept"):
+            drawn(server, quick_data, out, limit=30, more={"max_retries": 1})
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("requested again: ")]
+        assert lines == [f"requested again: {path}: line {number}: differs from its sha256" for number in named]
+        server.answer, server.asked = server.echo, []
+        assert len(drawn(server, quick_data, out, limit=30)) == 30
+        assert "requested again" not in capsys.readouterr().err, "repaired"
+        assert len(server.asked) == 10 + missing, how
+
+
+def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    server.answer = lambda *_: (500, {}, b"")
+    with pytest.raises(MissingInputError):
+        drawn(server, quick_data, tmp_path, limit=2, more={"max_retries": 1})
+    server.asked = []
+    held = next((tmp_path / ".work").iterdir()) / Path(JOURNAL).with_suffix(".lock")
+    with lock.held(held, "busy"), pytest.raises(BusyError, match="another command draws these responses: pid"):
+        drawn(server, quick_data, tmp_path, limit=2)
+    assert server.asked == []
+
+
+def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """Else the same command would find them again after the server is mended."""
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        return completion(f"{body['messages'][-1]['content']} {body['temperature']}")
+
+    server.answer = answer
+    with pytest.raises(generate.CorruptInputError, match="copies of one draw"):
+        drawn(server, quick_data, tmp_path, SAMPLED, limit=3)
+    assert journals(tmp_path) == []
+    server.answer = server.echo
+    assert len(drawn(server, quick_data, tmp_path, SAMPLED, limit=3)) == 12
+
+
+@pytest.mark.slow
+def test_a_kill_loses_only_what_is_in_flight(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    """SIGKILL to the command, when 20 responses are there and 4 on their way."""
+    hold = threading.Event()
+    server.answer = lambda body, number: server.echo(body, number) if number < 20 or hold.wait(120) else None
+    command = [
+        sys.executable, "-m", "evals.generate", "--backend", "openai", "--model", NAME, "--endpoint", server.url,
+        "--chat", "--prompt", "system", "--benchmarks", GREEDY, "--limit", "50", "--seed", "5", "--batch-size", "4",
+        "--data", str(quick_data), "--out", str(tmp_path),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        while not (found := journals(tmp_path)) or found[0].read_bytes().count(b"\n") < 20 or server.in_flight < 4:
+            assert process.poll() is None
+            time.sleep(0.1)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    server.answer, server.asked = server.echo, []
+    assert len(drawn(server, quick_data, tmp_path, limit=50)) == 50
+    assert len(server.asked) == 30
+    hold.set()
+
+
+SECRET = "plantedU5z4"
+WITH_SECRET = (
+    f"http://someone:{SECRET}@127.0.0.1:9/v1",
+    f"http://{SECRET}@127.0.0.1:9/v1",
+    f"someone:{SECRET}@127.0.0.1:9/v1",
+    f"http://127.0.0.1:9/v1?api_key={SECRET}",
+    f"http://127.0.0.1:9/v1#{SECRET}",
+    f"http://someone:{SECRET}@[::1/v1",
+    f"http://someone:{SECRET}@127.0.0.1:nine/v1",
+)
+
+
+def refused(match: str, endpoint: str = "http://127.0.0.1:9/v1", **more: Any) -> str:
+    """The error for an endpoint or further arguments of the engine; it holds no secret."""
+    with pytest.raises(ConfigError, match=match) as caught:
+        engine("openai", Settings(NAME, 1, endpoint=endpoint, chat=True, more=more))
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_secret_in_the_wrong_place_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for endpoint in WITH_SECRET:
+        refused(r"^generate: --endpoint: .*OPENAI_API_KEY$", endpoint)
+    for name in ("header", "auth_token", "api_key"):  # they are recorded
+        refused(rf"--engine: {name}: .*OPENAI_API_KEY$", **{name: SECRET})
+    for end in ("\n", "\r\nX: 1", "\u0142"):  # no header can hold these
+        monkeypatch.setenv("OPENAI_API_KEY", SECRET + end)
+        refused("OPENAI_API_KEY: holds")
+
+
+def test_what_is_no_address_or_argument_is_named() -> None:
+    for endpoint in ("localhost:8000/v1", "http:///v1", "http://[::1/v1", "http://h:nine/v1", "ftp://h"):
+        assert repr(endpoint) in refused("not an address like", endpoint)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"foo": 1}, "foo: unknown key; allowed: max_retries, think_end_token, timeout, verify_certificate"),
+        ({"max_retrys": 20}, "nearest: max_retries"),
+        ({"batch_size": 2}, "batch_size: unknown key; allowed: "),
+        ({"num_concurrent": 2}, "num_concurrent: unknown key; allowed: "),
+        ({"max_retries": 0}, "max_retries: "),
+        ({"timeout": "soon"}, "timeout: "),
+        ({"verify_certificate": 3}, "verify_certificate: "),
+    ]
+    for more, said in cases:
+        assert said in refused("^generate: --engine: ", **more)
+
+
+def test_a_wrong_argument_of_hf_is_one_line(tiny: Path) -> None:
+    """An own one, and one that neither lm-eval nor transformers takes; what transformers takes goes through."""
+    for name in ("device", "foo", "dtyp"):
+        settings = Settings(str(tiny), 1, device="cpu", more={name: "x"})
+        with pytest.raises(ConfigError, match=f"^generate: --engine: unknown value '{name}'; allowed: ") as caught:
+            engine("hf", settings).lm(64)
+        assert "\n" not in str(caught.value)
+    engine("hf", Settings(str(tiny), 1, device="cpu", more={"attn_implementation": "eager"})).lm(64)
