@@ -113,3 +113,31 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
     (folder / "table4.csv").unlink()
     with pytest.raises(BenchError, match=r"table4\.csv"):
         printed.read(folder)
+
+
+def test_weights_to_four_decimals() -> None:
+    weights = {key: count / sum(printed.POOL.values()) for key, count in printed.POOL.items()}
+    rounded = {key: round(share, 4) for key, share in weights.items()}
+    assert rounded == {
+        "aime24": 0.1085, "aime25": 0.1085, "amc": 0.3003, "math500": 0.0565, "omni_math": 0.319,
+        "olympiadbench": 0.0763, "minerva": 0.0308,
+    }  # fmt: skip
+    assert sum(weights.values()) == pytest.approx(1, abs=1e-15)
+
+
+def test_candidates() -> None:
+    for percent, n, counts in (
+        ("19.16", 960, (184,)),  # truncated
+        ("19.17", 960, (184,)),  # rounded
+        ("1.19", 675, (8,)),  # rounded up from 1.185
+        ("0.94", 960, (9,)),
+        ("0.00", 960, (0,)),
+        ("100.00", 272, (272,)),
+        ("21.69", 272, (59,)),
+        ("37.10", 272, ()),  # between 100/272 = 36.76 and 101/272 = 37.13
+        ("2.77", 8844, (245,)),
+    ):
+        assert printed.candidates(percent, n) == counts
+    for n in (272, 500, 675, 960, 2656):
+        assert all(k in printed.candidates(text, n) for k in range(n + 1) for text in printed.printed(k, n))
+    assert printed.candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in printed.printed(k, 28110))

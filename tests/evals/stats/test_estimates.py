@@ -1,15 +1,34 @@
-"""The formulas against the textbook, against brute force, and at their edges."""
+"""One checkpoint: the formulas against the textbook and brute force, avg@k, pass@k and maj@k, and what is refused."""
 
 from __future__ import annotations
 
+import ast
+import doctest
 import itertools
+from itertools import combinations, product
+from math import comb
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import evals.stats.compare
+import evals.stats.estimate
+from core.errors import ConfigError, CorruptInputError
 from evals.stats import intervals
-from evals.stats.estimate import NotRun, estimate, generation_se, macro, pooled
+from evals.stats.estimate import (
+    Comparison,
+    Estimate,
+    NotRun,
+    estimate,
+    generation_se,
+    macro,
+    maj_at_k,
+    pass_at_k,
+    pooled,
+)
 from evals.stats.responses import Samples
 from tests.evals.stats.fixtures import beta
 
@@ -186,3 +205,105 @@ def test_pooled_se_against_the_bootstrap_within_strata() -> None:
         draws += weight @ right.mean(1) / n * right.size / total * 1.0
     bootstrap = np.sqrt(draws.var() * 1.0)
     assert e.se == pytest.approx(bootstrap, rel=0.04)  # the bootstrap divides by n, not n - 1
+
+
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_one() -> None:
+    for c, k in product(range(7), range(1, 7)):
+        right = [i < c for i in range(6)]
+        subsets = list(combinations(right, k))
+        assert pass_at_k([right], k)[0] == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-15), (c, k)
+
+
+def test_pass_at_k_stays_exact_for_many_samples() -> None:
+    right = np.arange(960) < 100
+    assert pass_at_k([right], 32)[0] == pytest.approx(1 - comb(860, 32) / comb(960, 32), rel=1e-12)
+
+
+def test_pass_at_one_is_avg_at_k() -> None:
+    right = np.random.default_rng(0).random((20, 16)) < 0.3
+    assert pass_at_k(right, 1) == pytest.approx(right.mean(1), abs=1e-15)
+
+
+def test_pass_at_k_refuses_more_samples_than_there_are() -> None:
+    for k in (0, 3):
+        with pytest.raises(ConfigError, match=f"k = {k}"):
+            pass_at_k([[True, False]], k)
+
+
+def test_maj_at_k() -> None:
+    cases: list[tuple[list[str | None], list[int], float]] = [
+        (["4", "4", "5"], [1, 1, 0], 1.0),
+        (["4", "5", "5"], [1, 0, 0], 0.0),
+        (["4", "5"], [1, 0], 1 / 2),  # a tie: the share of tied answers that is right
+        (["4", "5", "6"], [1, 0, 0], 1 / 3),
+        (["4", "4", "5", "5", "6"], [0, 0, 1, 1, 0], 1 / 2),
+        ([None, None, None, "4"], [0, 0, 0, 1], 1.0),  # no answer is no vote
+        ([None, None], [0, 0], 0.0),
+        (["4", "4", "5"], [1, 0, 0], 1 / 2),  # one answer judged in two ways: its share
+    ]
+    for answers, right, score in cases:
+        assert maj_at_k([answers], [right]).tolist() == [score], answers
+
+
+def test_examples_in_docstrings() -> None:
+    tried = sum(
+        doctest.testmod(module, raise_on_error=True).attempted for module in (evals.stats.compare, evals.stats.estimate)
+    )
+    assert tried >= 2
+
+
+PACKAGE = Path(evals.stats.__file__).parent
+GOOD: dict[str, Any] = {"value": 0.5, "se": 0.1, "low": 0.3, "high": 0.7, "level": "problem", "how": "t", "n": 30}
+GOOD_PAIR = {("difference" if k == "value" else k): v for k, v in GOOD.items()} | {"p": 0.1, "detectable": 0.3}
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"se": 0.0}, "never 0"),
+    ({"se": -0.1}, "never 0"),
+    ({"se": float("nan")}, "None"),
+    ({"value": float("nan"), "low": None, "high": None}, "None"),
+    ({"low": 0.5, "high": 0.5}, "point"),
+    ({"low": None}, "two ends"),
+    ({"high": None}, "two ends"),
+    ({"low": 0.6}, "does not hold"),
+    ({"value": None}, "needs a value"),
+    ({"level": "sample"}, "problem, seed"),
+    ({"how": ""}, "how"),
+]
+
+
+def test_an_estimate_refuses_what_means_nothing() -> None:
+    Estimate(**GOOD)
+    Comparison(**GOOD_PAIR)
+    for change, message in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            Estimate(**GOOD | change)
+        renamed = {("difference" if k == "value" else k): v for k, v in change.items()}
+        with pytest.raises(ValueError, match=message):
+            Comparison(**GOOD_PAIR | renamed)
+    with pytest.raises(ValueError, match="p = 2"):
+        Comparison(**GOOD_PAIR | {"p": 2.0})
+
+
+def test_samples_without_problems_or_verdicts_are_refused() -> None:
+    for right in (
+        np.ones(960, bool),  # 960 samples without their problems
+        np.ones((3, 32), bool),  # another number of problems than items
+        np.full((2, 4), 0.5),  # partial credit
+        np.array([[1, None], [0, 1]], dtype=object),  # an unknown verdict
+        np.zeros((2, 0), bool),
+    ):
+        with pytest.raises(CorruptInputError):
+            Samples(("a", "b"), right)
+    with pytest.raises(CorruptInputError, match="'a' occurs more than once"):
+        Samples(("a", "a"), np.ones((2, 1), bool))
+
+
+def test_no_function_offers_what_is_not_allowed() -> None:
+    """Bootstraps and binomial intervals live in the simulation that shows why not, and nowhere else."""
+    for path in sorted(PACKAGE.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                assert not any(word in node.name for word in ("bootstrap", "binomial", "percentile")), (
+                    f"{path}: {node.name}"
+                )
