@@ -1,4 +1,8 @@
-"""`python -m paper.claims --results results/embedded`: claims.csv and claims.md of a results tree, both ledgers."""
+"""`python -m paper.claims --results results/embedded`: claims.csv and claims.md of a results tree, both ledgers.
+
+`--page docs/claims.md` writes the ledger of the printed numbers again: the page, and paper/claims.csv, which every tree
+takes it from.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from paper.claims.claims import Margin
     from paper.claims.entries import Entry
 
-DATA = ("paper/pages/claims.md",)
+DATA = ("paper/pages/claims.md", "paper/claims.csv")
 
 
 def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
@@ -26,19 +30,16 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     counts = Counter(entry.verdict for entry in printed)
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
     limits = [(name, f"{each.around:g} ± {each.within:g}", each.why) for name, each in margins.items()]
-    unprinted: dict[str, list[str]] = {}  # reason -> claims without a figure
-    rows = []
-    for entry in printed:
-        if entry.estimate is None:
-            unprinted.setdefault(entry.reason, []).append(entry.id)
-        else:  # beside a formula's verdict: what it was evaluated on and how large the error is
-            why = entry.reason or (entry.how if entry.level == "policy" else "")
-            rows.append((entry.id, short_verdict(entry), figure(entry), entry.tested, why))
+    rows = [
+        # beside a formula's verdict: what it was evaluated on and how large the error is
+        (e.id, short_verdict(e), figure(e), e.tested, e.reason or (e.how if e.level == "policy" else ""))
+        for e in printed
+        if e.verdict != "undecided"
+    ]
     parts = {
         "VERDICTS": "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items()),
         "MARGINS": table(("measure", "margin", "why"), limits),
         "COUNT": f"{len(printed)} claims: {count}",
-        "UNPRINTED": "\n".join(f"- Undecided, {why}: {', '.join(ids)}." for why, ids in unprinted.items()),
     }
     text = read_text(ROOT / DATA[0], "the page of claims")
     for word, part in parts.items():
@@ -56,17 +57,25 @@ def main() -> None:
 
     from core import digests
     from core.files import write_text
+    from core.provenance import ROOT
     from core.results_tree import open_tree
     from paper.claims import entries, ledger
-    from paper.claims.claims import read_margins
+    from paper.claims.claims import read_claims, read_margins
 
-    tree = open_tree(args.results) if args.results else None
-    printed = ledger.printed_entries()
+    kept = ROOT / DATA[1]
     if args.page:
+        printed = ledger.printed_entries()
+        write_text(kept, entries.to_text(printed))
         write_text(args.page, paper_page(printed, read_margins()))
         print(args.page)
-    if tree:
-        ours = ledger.run_entries(tree)
+    if args.results:
+        tree, claims = open_tree(args.results), read_claims()
+        printed = entries.read(kept)
+        if [(e.id, e.statement) for e in printed] != [(claim.id, claim.declared.says) for claim in claims]:
+            raise ConfigError(
+                f"{kept}: holds other claims than claims.yaml; run python -m paper.claims --page docs/claims.md"
+            )
+        ours = ledger.run_entries(tree, claims)
         title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
         paths = tree.root / "claims.csv", tree.root / "claims.md"
         write_text(paths[0], entries.to_text([*printed, *ours]))

@@ -129,9 +129,9 @@ def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entr
 
 
 def test_the_page_in_docs_is_what_the_ledger_says() -> None:
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == paper_page(
-        ledger.printed_entries(), read_margins()
-    )
+    printed = ledger.printed_entries()
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == paper_page(printed, read_margins())
+    assert (ROOT / "paper" / "claims.csv").read_text(encoding="utf-8") == to_text(printed)
 
 
 @pytest.fixture
@@ -161,6 +161,16 @@ def test_command_writes_both_ledgers(tmp_path: Path, command: Callable[..., tupl
     assert len({line.count("|") for line in tables}) == 1
     anchors = {"#" + title.replace(".", "") for title in re.findall(r"^### (.*)$", text, re.MULTILINE)}
     assert set(re.findall(r"\]\((#[^)]*)\)", text)) == anchors
+
+
+def test_a_kept_ledger_of_other_claims_is_refused(
+    tmp_path: Path, command: Callable[..., tuple[object, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = tree(tmp_path / "tiny", both([{"score": 0.7}], [{"score": 0.6}]))
+    monkeypatch.setattr("paper.claims.claims.read_claims", lambda: CLAIMS[1:])
+    code, err = command("--results", found.root)
+    assert code == 2
+    assert "paper/claims.csv: holds other claims than claims.yaml; run python -m paper.claims --page" in err
 
 
 @pytest.mark.parametrize("words", [(), ("--results", "no/such/tree")])
