@@ -109,13 +109,12 @@ def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
 
 def found_in(folder: Path | str, benchmark: Benchmark) -> Path:
     """`path_in`; MissingInputError, saying the command that fetches, when there is none."""
-    path = path_in(folder, benchmark)
-    if path is None:
-        raise MissingInputError(
-            f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
-            f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {folder}"
-        )
-    return path
+    if path := path_in(folder, benchmark):
+        return path
+    raise MissingInputError(
+        f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
+        f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {folder}"
+    )
 
 
 def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> list[Item]:

@@ -93,9 +93,8 @@ def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
     candidates = [folder / f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
     if isinstance(benchmark.source, RepositoryFile):
         candidates.append(folder / benchmark.source.repository / benchmark.source.path)
-    for path in candidates:
-        if path.is_file():
-            return path
+    if found := next(filter(Path.is_file, candidates), None):
+        return found
     raise MissingInputError(f"{folder}: no file for {benchmark.key}; looked for: {', '.join(map(str, candidates))}")
 
 

@@ -153,16 +153,9 @@ def generate(
     identity = model.identity()  # before anything is read of a folder that may be damaged
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
+    how: dict[str, Any] = {"reading": reading, "template": template, "prompt_limit": prompt_limit}
     plans = [
-        make_plan(
-            model,
-            benchmark,
-            items_of.load(benchmark, data, limit),
-            seed=settings.seed,
-            reading=reading,
-            template=template,
-            prompt_limit=prompt_limit,
-        )
+        make_plan(model, benchmark, items_of.load(benchmark, data, limit), seed=settings.seed, **how)
         for benchmark in benchmarks
     ]
     # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
@@ -242,13 +235,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--limit", type=whole(1), metavar="N", help="the first N items of each benchmark")
     add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
     add("--chat-template", dest="template", default="auto", metavar="WHEN", help=f"{', '.join(TEMPLATES)}")
-    add(
-        "--prompt-limit",
-        type=whole(1),
-        default=PROMPT_LIMIT,
-        metavar="TOKENS",
-        help="longer prompts lose their beginning",
-    )
+    cut = "longer prompts lose their beginning"
+    add("--prompt-limit", type=whole(1), default=PROMPT_LIMIT, metavar="TOKENS", help=cut)
     add("--batch-size", type=whole(1), metavar="N", help="responses at once; endpoint: requests at once")
     add("--device", help="cpu, cuda, ...; default: a GPU if there is one")
     add("--dtype", default="auto", help="auto (as stored), float32, bfloat16, ...")
@@ -305,15 +293,8 @@ def main() -> int:
     add("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
     args = parser.parse_args()
     one_line_per_job(args.backend)
-    path = generate(
-        settings(args),
-        select(args.benchmarks),
-        backend=args.backend,
-        data=args.data,
-        out=args.out,
-        work=args.work,
-        **prompt_options(args),
-    )
+    places = {name: getattr(args, name) for name in ("backend", "data", "out", "work")}
+    path = generate(settings(args), select(args.benchmarks), **places, **prompt_options(args))
     print(f"samples: {path}")
     return 0
 

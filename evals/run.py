@@ -101,8 +101,7 @@ def evaluate(
 
 def matrix(results: Results) -> dict[str, Any]:
     """The list of what was evaluated, as the report reads it: a tree without runs."""
-    graded = _graded(results)
-    keys = sorted({key for record in graded.values() for key in record["benchmarks"]})
+    graded, keys = _graded(results)
     methods = sorted({at.run.method for at in graded} - {BASE})
     return {
         "schema": 1,
@@ -120,17 +119,18 @@ def matrix(results: Results) -> dict[str, Any]:
     }
 
 
-def _graded(results: Results) -> dict[Checkpoint, dict[str, Any]]:
-    return {
+def _graded(results: Results) -> tuple[dict[Checkpoint, dict[str, Any]], list[str]]:
+    """The record of each model's grades, and the benchmarks of all."""
+    records = {
         Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_record(path, "record of grades")
         for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
     }
+    return records, sorted({key for record in records.values() for key in record["benchmarks"]})
 
 
 def score_all(results: Results) -> list[dict[str, Any]]:
     """The rows of every model and benchmark that is graded. What a model was not asked is `not run`."""
-    graded = _graded(results)
-    keys = sorted({key for record in graded.values() for key in record["benchmarks"]})
+    graded, keys = _graded(results)
     missing = [(at.path.as_posix(), key) for at, of in graded.items() for key in keys if key not in of["benchmarks"]]
     try:
         return score.rows(results, list(graded), keys, missing=missing)

@@ -49,11 +49,8 @@ def rows(
     table: list[dict[str, Any]] = []
     for checkpoint, cells in graded.items():
         table += [_benchmark_row(checkpoint, key, cell, policy[key]) for key, cell in cells.items()]
-        absent: dict[str, NotRun] = {}
-        for key in benchmarks:
-            if key not in cells:
-                absent[key] = _not_run(responses, key, checkpoint)
-                table.append(_keys(checkpoint, key) | {"level": "problem", "how": NOT_RUN})
+        absent = {key: _not_run(responses, key, checkpoint) for key in benchmarks if key not in cells}
+        table += [_keys(checkpoint, key) | {"level": "problem", "how": NOT_RUN} for key in absent]
         table += _average_rows(checkpoint, cells, absent, policy)
     return table
 
@@ -102,13 +99,8 @@ def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Com
     if not all((tree.layout.grades(checkpoint) / "grades.json").exists() for checkpoint in (a, b)):
         return None
     keys = [str(benchmark["key"]) for benchmark in tree.benchmarks]
-    missing = set()
-    for checkpoint in (a, b):
-        for key in keys:
-            score = tree.scores.get((checkpoint, key))
-            if score is not None and score.value is None:
-                missing.add((checkpoint.run.model, key))
-    return paired(tree.layout, a, b, keys, missing=missing)
+    known = [(c.run.model, key, tree.scores[c, key]) for c in (a, b) for key in keys if (c, key) in tree.scores]
+    return paired(tree.layout, a, b, keys, missing={(model, key) for model, key, score in known if score.value is None})
 
 
 def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoint) -> Comparison | None:
@@ -221,10 +213,8 @@ def _not_run(responses: Mapping[str, int], key: str, checkpoint: Checkpoint) -> 
 def _keys(checkpoint: Checkpoint, benchmark: str) -> dict[str, Any]:
     """A row with every column, of which only the key is filled."""
     run = checkpoint.run
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    return row | {
-        "model": run.model, "method": run.method, "seed": run.seed, "step": checkpoint.step, "benchmark": benchmark
-    }  # fmt: skip
+    keys = {"model": run.model, "method": run.method, "seed": run.seed, "step": checkpoint.step, "benchmark": benchmark}
+    return dict.fromkeys(COLUMNS) | keys
 
 
 def _figures(e: Estimate) -> dict[str, Any]:
@@ -281,10 +271,7 @@ def _average_rows(
 
 def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]:
     """Sums over benchmarks; `never_asked` responses widen the denominators of the shares only."""
-    counts: dict[str, int] = {}
-    for cell in cells.values():
-        for name, count in cell.counts().items():
-            counts[name] = counts.get(name, 0) + count
+    counts = {name: sum(cell.counts()[name] for cell in cells.values()) for name in store.VERDICTS}
     responses = sum(cell.samples.responses for cell in cells.values())
     tokens = [(_known_mean(cell), cell.samples.responses) for cell in cells.values()]
     known = all(mean is not None for mean, _ in tokens)

@@ -120,12 +120,9 @@ def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, 
         raise ConfigError(f"model: {positions} positions leave no room for a prompt and a response")
     tokens = min(decoding.max_tokens, most)
     limit = min(longest, positions - tokens)
-    notes = []
-    if tokens < decoding.max_tokens:
-        notes.append(
-            f"at most {tokens} response tokens instead of {decoding.max_tokens}: the model has {positions} positions"
-        )
-    return limit, dataclasses.replace(decoding, max_tokens=tokens), tuple(notes)
+    note = f"at most {tokens} response tokens instead of {decoding.max_tokens}: the model has {positions} positions"
+    notes = (note,) if tokens < decoding.max_tokens else ()
+    return limit, dataclasses.replace(decoding, max_tokens=tokens), notes
 
 
 # The lm-eval task file of a plan: `<folder>/<key>.yaml`, and the prompts beside it.

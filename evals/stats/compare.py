@@ -68,9 +68,8 @@ def compare(a: Samples, b: Samples) -> Comparison:
 def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the pooled averages, each benchmark weighted by its responses; give `pool` rows."""
     _same_benchmarks(a, b)
-    asked = {key: samples.responses for key, samples in a.items()}
-    total = sum(asked.values())
-    return _combined(a, b, {key: n / total for key, n in asked.items()}, "pooled by responses")
+    total = sum(samples.responses for samples in a.values())
+    return _combined(a, b, {key: samples.responses / total for key, samples in a.items()}, "pooled by responses")
 
 
 def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:

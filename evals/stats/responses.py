@@ -158,17 +158,12 @@ def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[s
     Checked: what `read_table` and `grid` check, and that the graded samples are the samples at hand.
     """
     grades, samples = results.grades(checkpoint), results.samples(checkpoint)
-    grade_entries = read_record(grades / "grades.json")
-    sample_entries = read_record(samples / "samples.json")
-    return {
-        key: _benchmark(
-            grades / f"{key}.parquet",
-            entry_of(grade_entries, grades / "grades.json", key),
-            samples / f"{key}.parquet",
-            entry_of(sample_entries, samples / "samples.json", key),
-        )
-        for key in benchmarks
-    }
+    graded, sampled = read_record(grades / "grades.json"), read_record(samples / "samples.json")
+    found = {}
+    for key in benchmarks:
+        grade, sample = entry_of(graded, grades / "grades.json", key), entry_of(sampled, samples / "samples.json", key)
+        found[key] = _benchmark(grades / f"{key}.parquet", grade, samples / f"{key}.parquet", sample)
+    return found
 
 
 def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[str, Any]) -> Graded:

@@ -16,7 +16,7 @@ from evals import data
 from evals.benchmark import Decoding, benchmark
 from evals.generation.draw import Plan, load_task, make_plan, room, write_task
 from evals.generation.engine import Settings, engine
-from tests.evals.generation.conftest import few
+from tests.evals.conftest import few
 
 PAPER = Decoding(32, 0.6, 1.0, 8192)
 SMALL = Decoding(1, 0.0, 1.0, 64)

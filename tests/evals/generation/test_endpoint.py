@@ -28,7 +28,7 @@ from evals.generation import openai
 from evals.generation.engine import JOURNAL, Settings, engine, per_sample_seed
 from evals.store import Response
 from tests import planted
-from tests.evals.generation.conftest import few, read_responses
+from tests.evals.conftest import few, read_responses
 
 NAME, KEY, GREEDY, SAMPLED = "served", "sk-plantedV6a3", "syn_as3", "syn_mix3"
 Answer = tuple[int, dict[str, str], bytes] | None  # status, headers, body; None: the connection ends without an answer

@@ -17,7 +17,7 @@ from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.store import Response
-from tests.evals.generation.conftest import QUICK, few, read_responses
+from tests.evals.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
 
 SAMPLED, GREEDY = QUICK

@@ -75,14 +75,14 @@ def test_registered_content_is_the_shared_copys(shared: Path) -> None:
     """The same sha256 as from the pinned upstream files (`checked_against`), so fetch and these copies agree."""
     for key in benchmark.PAPER:
         found = benchmark.benchmark(key)
-        ids = {item.item_id for item in data.load(found, shared)}
+        ids = {item.item_id for item in data.load(found, shared / "benchmarks")}
         assert len(ids) == found.n
         assert {bad.item_id for bad in found.known_bad} <= ids, key
 
 
 def test_registered_quirks_are_in_the_shared_copies(shared: Path) -> None:
     def load(key: str) -> list[data.Item]:
-        return data.load(benchmark.benchmark(key), shared)
+        return data.load(benchmark.benchmark(key), shared / "benchmarks")
 
     assert all(item.answer.endswith(".0") for item in load("amc"))
     copies = Counter(data.item_id(item.problem) for item in load("omni_math"))

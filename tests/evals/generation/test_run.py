@@ -12,12 +12,13 @@ import pytest
 
 from core.errors import BenchError, ConfigError
 from core.layout import Results
+from core.provenance import ROOT
 from core.results_tree import open_tree
 from core.scores import read_scores
 from evals import benchmark, run
 from evals.generate import Settings
 from report.build import of_evaluation
-from tests.evals.generation.conftest import ROOT, few, read_responses
+from tests.evals.conftest import few, read_responses
 
 KEYS = ("syn_mix3", "syn_as3")
 
@@ -73,7 +74,7 @@ MISTAKES = {
     "--model nowhere --benchmarks all": "nowhere: no model there",
     "--model Qwen/Qwen2.5-0.5B --benchmarks all": "python -m models.fetch --hub Qwen/Qwen2.5-0.5B",
     "--model TINY --benchmarks all": "no --data: nothing was downloaded; add --download",
-    "--model TINY --benchmarks syn_as3 --data /nonexistent": "--data: /nonexistent: no folder",
+    "--model TINY --benchmarks syn_as3 --data no/such/folder": "--data: no/such/folder: no folder",
     "--model TINY,TINY --benchmarks syn_as3": "two of one name",
     "--model TINY --benchmarks amie24": "nearest: aime24",
     "--model TINY --benchmarks syn_as3 --backend hff": "nearest: hf",
@@ -100,8 +101,8 @@ def test_a_users_mistake_is_named_and_nothing_written(
 def test_a_tiny_model_on_real_problems_of_all_seven_sets(tiny: Path, tmp_path: Path, shared: Path) -> None:
     """As the README types it: samples, grades and scores with intervals, and every deviation said."""
     done = command(
-        "--model", str(tiny), "--benchmarks", "all", "--backend", "hf", "--limit", "2", "--data", str(shared),
-        "--out", str(tmp_path),
+        "--model", str(tiny), "--benchmarks", "all", "--backend", "hf", "--limit", "2",
+        "--data", str(shared / "benchmarks"), "--out", str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     results, at = Results(tmp_path), run.checkpoint(tiny)

@@ -20,7 +20,7 @@ import pytest
 from evals import benchmark, fetch, generate
 from evals.generation import draw
 from evals.generation.engine import Settings, per_sample_seed
-from tests.evals.generation.conftest import read_responses
+from tests.evals.conftest import read_responses
 from tests.evals.generation.tiny import save_tiny
 
 PYTHON = os.environ.get("TEPO_VLLM_PYTHON")

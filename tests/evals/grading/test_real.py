@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from core.files import read_jsonl
 from evals import data
 from evals.benchmark import PAPER, benchmark
 from evals.grade import disagreements, prime_verdicts
 from evals.grading import Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
-from tests.evals.grading.conftest import rows
 from tests.evals.grading.rewritten_golds import Rates, check
 
 
@@ -70,7 +70,7 @@ def test_all_scientific_golds_accept_their_latex_form(shared: Path, grader: Grad
 
 @pytest.fixture(scope="module")
 def outputs(shared: Path) -> list[dict[str, object]]:
-    return rows(shared / "outputs" / "qwen25math_math25x8.jsonl")
+    return read_jsonl(shared / "outputs" / "qwen25math_math25x8.jsonl")
 
 
 def confusion(rows: list[dict[str, object]], right: list[bool]) -> tuple[int, int, int, int]:

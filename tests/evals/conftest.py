@@ -1,20 +1,22 @@
-"""A tiny model with random weights, and data of the quick synthetic sets, once per session."""
+"""Once per session: a tiny model with random weights, data of the quick synthetic sets, and one grader."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from core.provenance import ROOT
 from evals import benchmark, fetch
 from evals.benchmark import Benchmark
+from evals.grading.grader import Grader
 from evals.store import Response
 from tests.evals.generation.tiny import save_tiny
 
-ROOT = Path(__file__).resolve().parents[3]
-SHARED = ROOT.parent / "shared" / "data" / "benchmarks"
+SHARED = ROOT.parent / "shared" / "data"
 QUICK = ("syn_mix3", "syn_as3")
 
 
@@ -43,9 +45,16 @@ def quick_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def grader() -> Iterator[Grader]:
+    """Its two workers start once for all tests."""
+    with Grader() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
-    """The private copies of the seven sets, in the format a mirror may have."""
+    """Private copies of the seven sets, in the format a mirror may have, and of labelled outputs."""
     if not SHARED.is_dir():
-        pytest.skip(f"{SHARED} is not there: the paper's sets are checked only where a copy of them lies")
+        pytest.skip(f"{SHARED} is not there: real problems and outputs are tested only where a copy of them lies")
     return SHARED
