@@ -46,14 +46,6 @@ def test_se_is_sd_over_root_n_of_problem_means() -> None:
     assert (e.level, e.n) == ("problem", 30)
 
 
-def test_se_is_far_above_the_binomial_one_when_problems_differ() -> None:
-    right = beta(30, 32, 0.2, seed=1, spread=0.7)
-    p = right.mean()
-    e = estimate(samples(right))
-    assert e.se is not None
-    assert e.se > 3 * np.sqrt(p * (1 - p) / right.size)
-
-
 def test_normal_data_keep_n_minus_one_degrees_of_freedom() -> None:
     y = stats.norm.ppf((np.arange(200) + 0.5) / 200)  # no excess kurtosis
     assert intervals.clustered_mean(y, 1.0).df == pytest.approx(199, rel=1e-12)
@@ -150,21 +142,11 @@ def test_interval_holds_the_value_and_stays_in_0_1() -> None:
         assert e.low < e.high, seed
 
 
-def test_generation_se_is_the_noise_of_answering_again() -> None:
-    """Against the spread of scores when the same 30 problems are answered anew 4000 times."""
-    rng = np.random.default_rng(5)
-    chance = rng.beta(0.3, 1.2, 30)
-    again = rng.binomial(32, chance, (4000, 30)).mean(1) / 32
-    found = [generation_se(samples(rng.random((30, 32)) < chance[:, None])) for _ in range(200)]
-    rms = np.sqrt(np.mean(np.square(np.array(found, float))))
-    assert rms == pytest.approx(again.std(), rel=0.04)
-    assert generation_se(samples(rng.random((30, 1)) < 0.5)) is None
-
-
 def test_generation_se_by_hand() -> None:
     """Two problems x 2 samples, one answered both ways: sqrt(1/4 / (2 - 1)) / 2."""
     assert generation_se(samples(np.array([[True, False], [True, True]]))) == 0.25
     assert generation_se(samples(np.array([[False, False], [True, True]]))) is None
+    assert generation_se(samples(np.array([[True], [False]]))) is None
 
 
 def test_mover_is_the_stratified_interval_for_symmetric_parts() -> None:
@@ -217,11 +199,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_one() -> None:
 def test_pass_at_k_stays_exact_for_many_samples() -> None:
     right = np.arange(960) < 100
     assert pass_at_k([right], 32)[0] == pytest.approx(1 - comb(860, 32) / comb(960, 32), rel=1e-12)
-
-
-def test_pass_at_one_is_avg_at_k() -> None:
-    right = np.random.default_rng(0).random((20, 16)) < 0.3
-    assert pass_at_k(right, 1) == pytest.approx(right.mean(1), abs=1e-15)
 
 
 def test_pass_at_k_refuses_more_samples_than_there_are() -> None:
