@@ -26,25 +26,6 @@ onsuccess:
         print(PLAN.next_round().line(over=True), file=sys.stderr)
 
 
-# They run nothing, or for seconds: as jobs of a cluster they would only wait in its queue.
-localrules:
-    all,
-    report,
-    table1,
-    table2,
-    table3,
-    table4,
-    table_hot,
-    table_beyond,
-    table_controls,
-    runs_table,
-    sweep,
-    figure2,
-    figure3,
-    figure_entropy,
-    figures,
-
-
 # The manifest is written last, so when it is there all the rest is. `default_target`, since the files included above hold
 # rules too and the first rule would be the default.
 rule all:
@@ -54,44 +35,27 @@ rule all:
         CHOICE,
 
 
-rule table1:
-    input:
-        expand(rules.table.output, number=1),
+# One table or figure under a short name.
+SHORT = {
+    "table1": expand(rules.table.output, number=1),
+    "table2": expand(rules.table.output, number=2),
+    "table3": expand(rules.table.output, number=3),
+    "table4": expand(rules.table.output, number=4),
+    "table_hot": expand(rules.table.output, number="hot"),
+    "table_beyond": expand(rules.table.output, number="beyond"),
+    "table_controls": expand(rules.table.output, number="controls"),
+    "runs_table": expand(rules.table.output, number="runs"),
+    "figure2": f"{RESULTS.figures}/figure2.svg",
+    "figure3": f"{RESULTS.figures}/figure3.svg",
+    "figure_entropy": f"{RESULTS.figures}/entropy.svg",
+}
+for short_name, files in SHORT.items():
 
-
-rule table2:
-    input:
-        expand(rules.table.output, number=2),
-
-
-rule table3:
-    input:
-        expand(rules.table.output, number=3),
-
-
-rule table4:
-    input:
-        expand(rules.table.output, number=4),
-
-
-rule table_hot:
-    input:
-        expand(rules.table.output, number="hot"),
-
-
-rule table_beyond:
-    input:
-        expand(rules.table.output, number="beyond"),
-
-
-rule table_controls:
-    input:
-        expand(rules.table.output, number="controls"),
-
-
-rule runs_table:
-    input:
-        expand(rules.table.output, number="runs"),
+    rule:
+        name:
+            short_name
+        input:
+            files,
 
 
 # What a sweep found, and the choice from it: the same command again then trains the chosen values on fresh seeds.
@@ -99,21 +63,6 @@ rule sweep:
     input:
         rules.sweep_table.output,
         CHOICE,
-
-
-rule figure2:
-    input:
-        f"{RESULTS.figures}/figure2.svg",
-
-
-rule figure3:
-    input:
-        f"{RESULTS.figures}/figure3.svg",
-
-
-rule figure_entropy:
-    input:
-        f"{RESULTS.figures}/entropy.svg",
 
 
 rule figures:

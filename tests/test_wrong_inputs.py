@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RULES = {
     name
     for file in [ROOT / "Snakefile", *(ROOT / "workflow/rules").glob("*.smk")]
-    for name in re.findall(r"^(?:rule|use rule \w+ as) (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    for name in re.findall(
+        r'^(?:rule|use rule \w+ as|   (?= "\w+":)) "?(\w+)', file.read_text(encoding="utf-8"), re.MULTILINE
+    )
 }
 CLI = r"command line \(--config\): "
 QUICK = "--configfile config/quick.yaml"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import re
-import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from pydantic import (
 
 from core.declared import Declared, Where, validated
 from core.errors import ConfigError, unknown
-from core.files import parse_json, read_yaml
+from core.files import read_yaml
 from evals import placebo
 from methods.training import spec
 from methods.training.spec import Trainer
@@ -225,18 +224,17 @@ def resolved(
     if options.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
     _check_steps(merged, where, sources)
-    if merged["name"] is None and _setter("scale", sources) > 0:
-        # A title or note from before the scale was given is about another one.
-        instead = {"title": merged["scale"], "note": ""}
-        merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter("scale", sources)}
-    if merged["name"] is not None:
-        # A title or note from before the name was given is about something else.
-        instead = {"title": merged["name"], "note": f"Settings of the scale {merged['scale']}."}
-        merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter("name", sources)}
-        merged["scale"] = merged["name"]
+    named = "scale" if merged["name"] is None else "name"
+    note = "" if named == "scale" else f"Settings of the scale {merged['scale']}."
+    merged["scale"] = merged[named]
+    if named == "name" or _setter("scale", sources) > 0:
+        # A title or note from before the tree was named is about another one.
+        instead = {"title": merged[named], "note": note}
+        merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter(named, sources)}
     if merged["scale"] in TAKEN:
-        key = "scale" if merged["name"] is None else "name"
-        raise ConfigError(f"{where([key])}: {key}: results/{merged['scale']} holds something else; choose another name")
+        raise ConfigError(
+            f"{where([named])}: {named}: results/{merged['scale']} holds something else; choose another name"
+        )
     return merged, where
 
 
@@ -387,20 +385,6 @@ def laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, An
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = laid_over(merged[key], value) if both else copy.deepcopy(value)
     return merged
-
-
-def of_argument(text: str) -> dict[str, Any]:
-    """The configuration that a command gets as `--config`: JSON, or `-` for JSON (UTF-8) on standard input."""
-    where = "--config"
-    if text == "-":
-        data = sys.stdin.buffer.read()
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{where}: not UTF-8 text ({error})") from error
-    config = parse_json(text, where, ConfigError)
-    validated(Config, config, where)
-    return dict(config)
 
 
 def _holder(path: Sequence[Any], config: Mapping[str, Any], sources: Sequence[Source]) -> str:

@@ -211,10 +211,8 @@ def train(world: World) -> list[Job]:
         rate = rates.get((world.gpu, world.size(planned.run.model)))
         seconds = source = None
         if planned.run.model in measured:
-            per_rollout = measured[planned.run.model]
-            # The median, so that one run on a busy machine does not decide.
-            seconds = statistics.median(per_rollout) * training["rollouts"]
-            source = f"measured here, median of {len(per_rollout)} run{'s' * (len(per_rollout) > 1)}"
+            per_rollout, source = _median(measured[planned.run.model], "run")
+            seconds = per_rollout * training["rollouts"]
         elif rate is not None:
             sequences = training["prompts_per_rollout"] * training["samples_per_prompt"]
             attention = _attention_seconds(world, planned)
@@ -226,6 +224,11 @@ def train(world: World) -> list[Job]:
         done = (world.results.run(planned.run) / "run.json").is_file()
         jobs.append(Job(str(planned.run.path), "train", gpus, seconds, done, source))
     return jobs
+
+
+def _median(seconds: Sequence[float], what: str) -> tuple[float, str]:
+    """The median, so that one job on a busy machine does not decide, and where it comes from."""
+    return statistics.median(seconds), f"measured here, median of {len(seconds)} {what}{'s' * (len(seconds) > 1)}"
 
 
 def _attention_seconds(world: World, planned: Planned) -> float:
@@ -291,8 +294,7 @@ def generate(world: World) -> list[Job]:
         rate = rates.get((world.gpu, world.size(model)))
         seconds = source = None
         if model in measured:
-            seconds = statistics.median(measured[model])
-            source = f"measured here, median of {len(measured[model])} checkpoint{'s' * (len(measured[model]) > 1)}"
+            seconds, source = _median(measured[model], "checkpoint")
         elif rate is not None:
             seconds = world.responses * rate.response_tokens / rate.tokens_per_second
             source = rate.source

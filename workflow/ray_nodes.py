@@ -24,9 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core import caches, errors
-from core.errors import BenchError, ConfigError, Parser, real, whole
+from core.errors import BenchError, ConfigError, Parser, whole
 
 Process = subprocess.Popen[bytes]
+START_SECONDS = 300  # for all nodes to join
 
 # In a process of its own: `ray.init` of an incomplete cluster may hang.
 JOINED = """
@@ -45,9 +46,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--nodes", type=whole(1), required=True, help="nodes that the job must have")
     parser.add_argument("--gpus-per-node", type=whole(1), required=True, help="GPUs that each of them must bring")
     parser.add_argument("--cores", type=whole(1), required=True, help="CPU cores a node")
-    parser.add_argument(
-        "--start-seconds", type=real(above=0, most=1e9), default=300.0, help="for all nodes to join (default 300)"
-    )
     parser.add_argument("command", nargs="+", metavar="-- COMMAND")
     return parser.parse_args(argv)
 
@@ -96,7 +94,7 @@ def ray_start(host: str, args: argparse.Namespace, *where: str) -> Process:
 def start(job: str, nodes: Sequence[str], args: argparse.Namespace, running: dict[str, Process]) -> str:
     """Ray on all nodes, each process put into `running` as soon as it is started; Ray's address."""
     first, number = nodes[0], port(job)
-    deadline = time.monotonic() + args.start_seconds
+    deadline = time.monotonic() + START_SECONDS
     running[first] = ray_start(
         first, args, "--head", f"--port={number}", f"--ray-client-server-port={number + 1}",
         "--include-dashboard=false", f"--temp-dir={args.folder}/ray",
@@ -109,7 +107,7 @@ def start(job: str, nodes: Sequence[str], args: argparse.Namespace, running: dic
             return ray_address
         if time.monotonic() > deadline:
             raise NodesError(
-                f"Ray at {ray_address} is not whole after {args.start_seconds:.0f} s: GPUs of the nodes that joined: "
+                f"Ray at {ray_address} is not whole after {START_SECONDS} s: GPUs of the nodes that joined: "
                 f"wanted {wanted}, got {joined}"
             )
         if answers:  # the head is up: a worker that came before it would give up
@@ -149,7 +147,9 @@ def stop(processes: Sequence[Process]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    job = _job()
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        raise ConfigError("SLURM_JOB_ID: not set; this runs inside a Slurm job (docs/cluster.md, several nodes)")
     nodes = hosts(job)
     if len(nodes) != args.nodes:
         raise NodesError(f"job {job}: has nodes {', '.join(nodes)}, but this run needs {args.nodes}")
@@ -175,13 +175,6 @@ def run(args: argparse.Namespace) -> int:
     if code == 0:  # after a failure Ray's logs are of use
         subprocess.run(["srun", "--overlap", f"--nodes={len(nodes)}", "rm", "-rf", args.folder], check=False)
     return code
-
-
-def _job() -> str:
-    job = os.environ.get("SLURM_JOB_ID")
-    if job is None:
-        raise ConfigError("SLURM_JOB_ID: not set; this runs inside a Slurm job (docs/cluster.md, several nodes)")
-    return job
 
 
 def _output(*words: str) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core import errors
-from core.errors import Parser, whole
+from core.declared import validated
+from core.errors import Parser
+from core.files import read_json
 from core.layout import Results
 from models import registry as models
-from workflow import config as configuration
 from workflow import estimate, preflight, sweep
+from workflow.config import Config
 from workflow.estimate import CPU, Job, World
 
 
@@ -103,16 +105,14 @@ def _size(count: float) -> str:
 
 def main() -> int:
     parser = Parser()
-    parser.add_argument("--config", required=True, help="the merged configuration as JSON, or - for standard input")
+    parser.add_argument("--config", type=Path, required=True, help="file of the merged configuration (JSON)")
     parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument(
-        "--gpus", type=whole(1), help="how many there are; default: cluster.gpus, or this machine's cores"
-    )
     args = parser.parse_args()
-    config = configuration.of_argument(args.config)
+    config = read_json(args.config, "configuration")
+    validated(Config, config, str(args.config))
     available = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
     world = World(config, Results(args.results / config["scale"]), args.results / "cache", estimate.read())
-    text, problems = lines(world, args.gpus or available)
+    text, problems = lines(world, available)
     print("\n".join(text))
     print(f"Missing or wrong: {len(problems) or 'nothing'}")
     for problem in problems:

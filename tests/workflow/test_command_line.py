@@ -1,10 +1,11 @@
-"""What is typed after `snakemake` is looked at before Snakemake acts on it; and what a run says while it runs."""
+"""What is typed after `snakemake` is looked at before Snakemake acts on it; and what a run says while it runs.
+
+tests/test_wrong_inputs.py has what is refused.
+"""
 
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from snakemake.cli import parse_args, parse_config
 from snakemake.logging import LogEvent
 
 from core.errors import BenchError
-from core.provenance import ROOT
 from workflow import command_line, progress
 
 
@@ -33,51 +33,6 @@ def test_snakemakes_own_limit_of_jobs_is_taken_off_and_a_users_stays(words: list
     command_line.check_arguments(args)
     left = args.max_jobs_per_timespan
     assert limit == (left and (left.max_jobs, left.timespan))
-
-
-@pytest.mark.slow
-def test_the_scheduler_sets_no_timers(tmp_path: Path) -> None:
-    """Snakemake starts one for each selection of jobs where it has a limit, and none without."""
-    (tmp_path / "Snakefile").write_text(TEN_JOBS, encoding="utf-8")
-    (tmp_path / "count.py").write_text(COUNT, encoding="utf-8")
-    said = {}
-    for attached in (True, False):
-        command = [sys.executable, "count.py", str(ROOT), str(attached), "--cores", "1", "--forceall", "--quiet", "all"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, done.stderr
-        said[attached] = int(done.stdout.split()[-1])
-    assert said[True] == 0
-    assert said[False] > 10, "Snakemake no longer does this: JOBS_PER_SECOND can go"
-
-
-TEN_JOBS = """
-rule all:
-    input: [f"{i}.txt" for i in range(10)]
-
-rule one:
-    output: "{i}.txt"
-    shell: "sleep .2; echo {wildcards.i} > {output}"
-"""
-COUNT = """
-import sys
-
-sys.path.insert(0, sys.argv[1])
-from snakemake import cli
-from snakemake.scheduling.job_scheduler import JobScheduler
-
-from workflow import command_line
-
-if sys.argv[2] == "True":
-    command_line.attach()
-timer, started = JobScheduler._schedule_reevalutation, []
-JobScheduler._schedule_reevalutation = lambda self, delay: (started.append(delay), timer(self, delay))
-sys.argv[:] = ["snakemake", *sys.argv[3:]]
-try:
-    cli.main()
-except SystemExit as ended:
-    assert not ended.code, ended.code
-print(len(started))
-"""
 
 
 @pytest.mark.parametrize(
@@ -100,31 +55,6 @@ def test_snakemake_reads_a_converted_entry_as_what_was_meant(entries: list[str],
     assert [command_line.converted_entry(entry) for entry in once] == once
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            {"configfile": ["config/quik.yaml"]},
-            r"--configfile: unknown value 'config/quik.yaml'; .*nearest: config/quick",
-        ),
-        ({"configfile": ["report"]}, "--configfile report: is a folder; a target stands before --configfile"),
-        ({"config": ["methods=grpo", "report"]}, r"\(--config\): report: must be key=value; a target stands before"),
-        ({"config": ["methods="]}, r"\(--config\): methods: is empty"),
-        ({"config": ["3=4"]}, r"\(--config\): '3': must be a key"),
-        ({"config": ["training={a: ["]}, r"\(--config\): training: not valid YAML"),
-        ({"executor": "slurm"}, "sbatch: not found: this machine has no Slurm"),
-        ({"software_deployment_method": None}, "conda: not found, .*--sdm env-modules"),
-    ],
-)
-def test_a_wrong_word_is_one_line(given: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
-    if "software_deployment_method" in given:
-        given = {"software_deployment_method": {_Conda()}}
-    with pytest.raises(BenchError, match=message) as caught:
-        command_line.check_arguments(typed(**given))
-    assert "\n" not in str(caught.value)
-
-
 class _Conda:
     name = "CONDA"
 
@@ -136,24 +66,12 @@ def test_a_dry_run_needs_no_conda_and_no_slurm(monkeypatch: pytest.MonkeyPatch) 
     assert args.software_deployment_method == set()
 
 
-def test_a_damaged_configuration_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("seeds: [1\n")
-    with pytest.raises(BenchError, match=r"mine\.yaml: not valid YAML"):
-        command_line.check_arguments(typed(configfile=[tmp_path / "mine.yaml"]))
-
-
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command_line.os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(BenchError, match=f"{tmp_path}: cannot be written"):
         command_line.check_arguments(typed())
     assert not list(tmp_path.iterdir())
-
-
-def test_a_target_that_is_no_rule_names_the_nearest() -> None:
-    command_line.check_targets(["table1", "figure2"], ["table1", "results/quick/scores.csv"])
-    with pytest.raises(BenchError, match=r"target: unknown value 'tabel1'; .*nearest: table1"):
-        command_line.check_targets(["table1", "figure2"], ["tabel1"])
 
 
 def record(message: str | None, level: int = logging.INFO, **said: Any) -> logging.LogRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import os
 import re
 import shutil
@@ -358,10 +357,12 @@ def test_every_number_says_where_it_is_from() -> None:
 
 def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
     """`python -m workflow.summary` without Slurm on the path: the paper's runs need more room than most disks have."""
+    file = tmp_path / "config.json"
     for config, code in ((PAPER, None), (EMBEDDED, 0)):
+        write_json(file, config)
         done = subprocess.run(
-            [sys.executable, "-m", "workflow.summary", "--config", "-", "--results", str(tmp_path)],
-            cwd=ROOT, env=os.environ | {"PATH": str(Path(sys.executable).parent)}, input=json.dumps(config),
+            [sys.executable, "-m", "workflow.summary", "--config", str(file), "--results", str(tmp_path)],
+            cwd=ROOT, env=os.environ | {"PATH": str(Path(sys.executable).parent)},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         runs, evaluations = len(matrix.plan(config)), len(matrix.checkpoints(config))

@@ -13,4 +13,4 @@ rule plan:
     params:
         config=PLAN.path("config.json"),
     shell:
-        "python -m workflow.summary --config - < {params.config} 2>&1 | tee {log}"
+        "python -m workflow.summary --config {params.config} 2>&1 | tee {log}"

@@ -40,6 +40,7 @@ localrules:
     table,
     figure,
     convergence,
+    report,
 
 
 rule matrix:
