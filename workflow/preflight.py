@@ -19,7 +19,6 @@ from methods.adapters.verl import config as verl
 from methods.training import spec
 from models import registry as models
 from models import training_data
-from models.registry import Shape
 from workflow import estimate, matrix, memory, resources
 from workflow.estimate import Job, World
 
@@ -43,21 +42,17 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     if cluster is not None and cluster["gpus"] > cluster["gpus_per_node"]:  # the GPUs of one machine need no Slurm
         for rule in ("train", "train_nodes"):
             sentences += time_limit(rule, _profile(rule))
-        sentences += _slurm(world.config["cluster"]["gpus_per_node"], largest)
+        sentences += _slurm(cluster["gpus_per_node"], largest)
         sentences += glibc(os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else None)
         sentences += driver(_answer(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]))
-        sentences += attention(world.config["cluster"]["attention"], installed=_installed)
+        sentences += attention(
+            cluster["attention"], installed=lambda package: importlib.util.find_spec(package) is not None
+        )
     return sentences
 
 
 def driver(versions: str | None) -> Iterator[str]:
-    """versions: what nvidia-smi says, a line for each GPU; None where it says nothing, as on most login nodes.
-
-    >>> list(driver("570.86.15\\n580.95.05\\n"))
-    ['driver 570.86.15: torch and vLLM are built with CUDA 13 and need 580 or newer; docs/environments.md']
-    >>> list(driver("580.95.05")), list(driver(None))
-    ([], [])
-    """
+    """versions: what nvidia-smi says, a line for each GPU; None where it says nothing, as on most login nodes."""
     for version in sorted(set((versions or "").split())):
         major = re.match(r"\d+", version)
         if major and int(major[0]) < DRIVER:
@@ -68,13 +63,7 @@ def driver(versions: str | None) -> Iterator[str]:
 
 
 def glibc(version: str | None) -> Iterator[str]:
-    """version: as `os.confstr("CS_GNU_LIBC_VERSION")` gives it; None on a system with another C library.
-
-    >>> list(glibc("glibc 2.28"))
-    ['glibc 2.28: vLLM needs 2.31 or newer here and on the nodes; without it, a container: docs/environments.md']
-    >>> list(glibc("glibc 2.31")), list(glibc("glibc 3.0")), list(glibc(None))
-    ([], [], [])
-    """
+    """version: as `os.confstr("CS_GNU_LIBC_VERSION")` gives it; None on a system with another C library."""
     found = re.fullmatch(r"glibc (\d+)\.(\d+).*", version or "")
     if found and (int(found[1]), int(found[2])) < GLIBC:
         yield (
@@ -96,25 +85,14 @@ def attention(chosen: str, installed: Callable[[str], bool]) -> Iterator[str]:
         )
 
 
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
-
-
 def _answer(command: Sequence[str]) -> str | None:
     """What a command prints; None where it is missing, fails or gives no answer."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=PATIENCE,
-            check=True,
-            stdin=subprocess.DEVNULL,
+        return subprocess.check_output(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, encoding="utf-8", timeout=PATIENCE
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout
 
 
 def to_fetch(world: World) -> Iterator[str]:
@@ -142,10 +120,16 @@ def to_fetch(world: World) -> Iterator[str]:
 
 
 def _shapes(world: World) -> Iterator[str]:
+    """Where a fetched config.json says other sizes than the model's file in config/models."""
     for model in world.models:
-        known = models.model(model)
-        if known.shape is not None:
-            yield from _shape(world.base(model) / "config.json", known.shape)
+        shape, path = models.model(model).shape, world.base(model) / "config.json"
+        if shape is None or not path.is_file():
+            continue
+        config = read_json(path, "model configuration")
+        # head_dim is left out where it is hidden_size / heads
+        for key, value in shape.model_dump(exclude={"source", "head_dim"}).items():
+            if config.get(key, value) != value:
+                yield f"{path}: {key}: {config[key]!r}, and its file in config/models says {value!r}"
 
 
 def _runs(world: World) -> Iterator[str]:
@@ -219,17 +203,6 @@ def too_much(found: memory.Memory, gpu: str, gib: float, sizes: str, training: s
     )
 
 
-def _shape(path: Path, shape: Shape) -> Iterator[str]:
-    """Where a fetched config.json says other sizes than the model's file in config/models."""
-    if not path.is_file():
-        return
-    config = read_json(path, "model configuration")
-    declared = shape.model_dump(exclude={"source", "head_dim"})  # head_dim: left out where it is hidden_size / heads
-    for key, value in declared.items():
-        if config.get(key, value) != value:
-            yield f"{path}: {key}: {config[key]!r}, and its file in config/models says {value!r}"
-
-
 def _rates(world: World, jobs: Sequence[Job]) -> Iterator[str]:
     untimed = {f"{job.kind} {world.size(Path(job.name).parts[0])}" for job in jobs if job.seconds is None}
     for what in sorted(untimed):
@@ -248,9 +221,6 @@ def time_limit(rule: str, profile: dict[str, Any]) -> Iterator[str]:
     """A time limit so short that training is told to save as soon as it starts. profile: what `rule` asks for.
 
     Slurm looks at its jobs once a minute, so it may tell them that much earlier.
-
-    >>> list(time_limit("train", {"runtime": "1440 * attempt", "slurm_extra": "'--signal=USR1@900'"}))
-    []
     """
     signal = re.search(r"--signal=\w+@(\d+)", str(profile.get("slurm_extra", "")))
     minutes = re.match(r"(\d+)\s*(?:\*|$)", str(profile.get("runtime", "")))

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -50,13 +49,6 @@ def checkout(target: Path) -> Path:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
     return target
-
-
-def large_matrix(seeds: int) -> str:
-    """To lay over config/paper.yaml: every pair of model and method in its matrix with so many seeds."""
-    blocks = yaml.safe_load((ROOT / "config" / "paper.yaml").read_text())["matrix"]
-    large = [block | {"seeds": list(range(1, seeds + 1))} for block in blocks]
-    return yaml.safe_dump({"scale": "large", "title": "Large", "note": "To test planning.", "matrix": large})
 
 
 @pytest.fixture(scope="session")

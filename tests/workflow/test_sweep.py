@@ -103,15 +103,6 @@ def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: s
     assert own == rows, "the paper's single value is among those tried"
 
 
-def test_a_sweep_of_a_paper_is_as_large_as_it_should_be(tmp_path: Path) -> None:
-    rates = {"training.learning_rate": [2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4]}
-    methods = ["grpo", "gspo", "tepo", "tepo_nokl", "gpg", "cispo"]
-    config = planned(tmp_path, rates | {"test_seeds": list(range(11, 19))}, methods, [1, 2, 3, 4])
-    choose(tmp_path, config, set(methods))
-    again = planned(tmp_path, rates | {"test_seeds": list(range(11, 19))}, methods, [1, 2, 3, 4])
-    assert (len(runs(config)), len(runs(again))) == (6 * 5 * 4, 6 * 5 * 4 + 6 * 8)
-
-
 @pytest.mark.parametrize(
     ("swept", "error"),
     [
