@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from models.recipe import base_name, name_of_clean, recipe
 from tests.slurm.cluster import Cluster, cluster, missing
-from tests.workflow.conftest import ROOT, copy_of
+from tests.workflow.conftest import ROOT, copy_of, run_snakemake
 
 REQUIRED = "TEPO_BENCH_REQUIRE_SLURM"  # set where these tests must run, as .ci/run does
 SMALL = ("--configfile", "config/quick.yaml", "tests/slurm/small.yaml")
@@ -37,18 +36,18 @@ def slurm() -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def made_bases() -> list[str]:
+    """The quick base model and its clean model, if `make demo` has made them here."""
+    clean = name_of_clean(recipe("tiny_qwen2", "quick", 1).start)
+    folders = [f"results/cache/models/{name}" for name in (clean, base_name("tiny_qwen2", "quick", 1))]
+    return folders if (ROOT / folders[1] / "base.json").exists() else []
+
+
 def clone(target: Path) -> Path:
-    """The repository with the small configuration, and the quick base model if `make demo` has made it."""
-    cache, clean = Path("results/cache/models"), name_of_clean(recipe("tiny_qwen2", "quick", 1).start)
-    base = cache / base_name("tiny_qwen2", "quick", 1)
-    extra = [str(cache / clean), str(base)] if (ROOT / base / "base.json").exists() else []
-    return copy_of(target, "slurm", "tests/slurm/small.yaml", *extra)
+    """The repository with the small configuration, and `made_bases`."""
+    return copy_of(target, "slurm", "tests/slurm/small.yaml", *made_bases())
 
 
 def snakemake(slurm: Cluster | None, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`snakemake WORDS` typed in `folder` by a user of the cluster, or of this machine."""
-    here = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(
-        ["snakemake", *words], cwd=folder, env=slurm.environment if slurm else here,
-        capture_output=True, text=True, timeout=1200, check=False,
-    )  # fmt: skip
+    return run_snakemake(folder, *words, environment=slurm.environment if slurm else os.environ, timeout=1200)

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from models.recipe import base_name, name_of_clean, recipe
 from tests.slurm.cluster import Cluster, cluster, missing
+from tests.slurm.conftest import made_bases
 from tests.workflow.conftest import ROOT
 
 PAGE = ROOT / "docs" / "cluster.md"
@@ -30,12 +30,8 @@ def commands(page: Path) -> list[str]:
 
 def shortcuts() -> list[str]:
     """Typed after `cd tepo-bench`."""
-    base = f"results/cache/models/{base_name('tiny_qwen2', 'quick', 1)}"
-    clean = f"results/cache/models/{name_of_clean(recipe('tiny_qwen2', 'quick', 1).start)}"
     lines = [f"ln -s {shlex.quote(sys.prefix)} .venv", "touch --date 2000-01-01 pyproject.toml requirements/*.txt"]
-    if (ROOT / base / "base.json").exists():
-        lines.append(f"mkdir -p {Path(base).parent} && cp -a {ROOT / clean} {ROOT / base} {Path(base).parent}")
-    return lines
+    return lines + [f"mkdir -p results/cache/models && cp -a {ROOT / base} {base}" for base in made_bases()]
 
 
 def follow(slurm: Cluster, folder: Path, page: Path = PAGE, *, whole: bool = False) -> str:

@@ -110,28 +110,24 @@ def test_a_lost_node_ends_the_job_with_one_line(slurm: Cluster, tmp_path: Path) 
     remove_logs(job)
 
 
-def test_the_commands_exit_code_is_the_jobs(slurm: Cluster, tmp_path: Path) -> None:
-    """75, saved and to be continued, must reach Snakemake."""
-    output = tmp_path / "out"
-    job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver 75")
-    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 400)
-    assert ended(slurm, job) == 75, output.read_text()
-    remove_logs(job)
-
-
-WRONG = {
-    "too few nodes": (1, NEED, "has nodes n1, but this run needs 2"),
-    "more GPUs than the nodes have": (2, Need(16, 2, 2, 8000, 10), "Ray on n1 ended"),
+# nodes, what is asked for, command, exit code of the job, what it says
+DRIVER = "python -m tests.slurm.ray_driver"
+ENDS = {
+    "saved and to be continued, which must reach Snakemake": (2, NEED, f"{DRIVER} 75", 75, "reached"),
+    "too few nodes": (1, NEED, "touch {ran}", 2, "has nodes n1, but this run needs 2"),
+    "more GPUs than the nodes have": (2, Need(16, 2, 2, 8000, 10), "touch {ran}", 2, "Ray on n1 ended"),
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_said_before_the_command_runs(case: str, slurm: Cluster, tmp_path: Path) -> None:
-    nodes, need, message = WRONG[case]
-    output = tmp_path / "out"
-    job = submit(slurm, output, f"{launch(need)} touch {tmp_path}/ran", nodes=nodes)
+@pytest.mark.parametrize("case", ENDS)
+def test_the_jobs_exit_code_is_the_commands_or_says_what_does_not_fit(
+    case: str, slurm: Cluster, tmp_path: Path
+) -> None:
+    nodes, need, command, code, message = ENDS[case]
+    output, ran = tmp_path / "out", tmp_path / "ran"
+    job = submit(slurm, output, f"{launch(need)} {command.format(ran=ran)}", nodes=nodes)
     wait_for(lambda: ended(slurm, job) is not None, "the job to end", 400)
-    assert ended(slurm, job) == 2
+    assert ended(slurm, job) == code, output.read_text()
     assert message in output.read_text()
-    assert not (tmp_path / "ran").exists()
+    assert not ran.exists(), "the command was started"
     remove_logs(job)

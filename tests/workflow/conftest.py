@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,12 +20,14 @@ SOURCES = (
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run_snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_snakemake(
+    folder: Path, *words: str, environment: Mapping[str, str] = os.environ, timeout: int = 300
+) -> subprocess.CompletedProcess[str]:
     """`snakemake WORDS` typed in `folder`, with this interpreter's environment activated."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     return subprocess.run(
-        ["snakemake", *words], cwd=folder, env=os.environ | {"PATH": path},
-        capture_output=True, text=True, timeout=300, check=False,
+        ["snakemake", *words], cwd=folder, env={**environment, "PATH": path},
+        capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
 
 

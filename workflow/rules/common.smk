@@ -31,9 +31,9 @@ for stream in (sys.stdout, sys.stderr):
 if MAIN:
     progress.attach(workflow.output_settings)
 
-# On one machine no two jobs may share a GPU, and Snakemake limits only what it has a number of; on a cluster (with a number of
-# nodes) the scheduler counts. `--resources gpu=N` wins.
-HERE = MAIN and workflow.global_resources["_nodes"].value is None
+# On a cluster (with a number of nodes) jobs run elsewhere.
+ONE_MACHINE = workflow.global_resources["_nodes"].value is None
+HERE = MAIN and ONE_MACHINE
 
 with command_line.one_line():
     # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
@@ -57,12 +57,11 @@ CACHE = Path("results/cache")
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 
-if config["cluster"] and workflow.global_resources["_nodes"].value is None:
-    if "gpu" not in workflow.global_resources:
-        workflow.register_resource("gpu", config["cluster"]["gpus"])
+# On one machine no two jobs may share a GPU, and Snakemake limits only what it has a number of; `--resources gpu=N` wins.
+if config["cluster"] and ONE_MACHINE and "gpu" not in workflow.global_resources:
+    workflow.register_resource("gpu", config["cluster"]["gpus"])
 
-# One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it. On a
-# cluster (with a number of nodes) jobs run elsewhere, in processes of their own.
+# One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it.
 if HERE:
     worker.offer(Path(LOGS, "worker.log"))
 
@@ -98,13 +97,12 @@ wildcard_constraints:
     benchmark="|".join(BENCHMARKS),
 
 
-# Cached: the name holds a hash over the recipe's code, and the rules ask for it once per job.
+# Cached, since the rules ask once per job, and functions, since few jobs need these names: they hold hashes over code.
 @cache
 def base_folder(model, seed):
     return CACHE / "models" / matrix.base_name(config, model, int(seed))
 
 
-# Cached functions, because few jobs need these: the names hold hashes over the recipe's code.
 @cache
 def prompts_file(model, seed):
     return CACHE / "prompts" / matrix.prompts_name(config, model, int(seed))

@@ -278,35 +278,17 @@ rule claims:
         "TEPO_CODE={params.code} quiet {log} python -m paper.claims --results {params.root}"
 
 
-# The page computes nothing: these are the files that it reads, and no other.
+# The page computes nothing: it reads what these rules wrote.
 rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=of_runs("run.json"),
-        tables=expand(
-            f"{RESULTS.tables}/table{{number}}{{suffix}}",
-            number=TABLES,
-            suffix=(".tidy.csv", ".sha256"),
-        ),
-        figures=expand(
-            f"{RESULTS.figures}/{{figure}}{{suffix}}",
-            figure=FIGURES,
-            suffix=(".csv", ".seeds.csv", ".json", ".svg", ".sha256"),
-        ),
-        convergence=expand(
-            f"{RESULTS.figures}/convergence{{suffix}}",
-            suffix=(
-                ".csv",
-                "_runs.csv",
-                "_readings.csv",
-                "_curves.csv",
-                "_dynamics.csv",
-                ".sha256",
-            ),
-        ),
+        tables=expand(rules.table.output, number=TABLES),
+        figures=expand(rules.figure.output, figure=FIGURES),
+        convergence=rules.convergence.output,
         sweep=rules.sweep_table.output if SWEEP else [],
-        claims=expand(f"{RESULTS.root}/claims{{suffix}}", suffix=(".csv", ".sha256")),
+        claims=rules.claims.output,
         grades=rules.score.input,
         samples=[
             f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS
