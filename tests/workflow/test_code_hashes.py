@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.core import own_methods
-from tests.workflow.conftest import copy_of
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now.
 WORKER = """
@@ -53,15 +52,10 @@ BENCHMARK = (
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_of(tmp_path_factory.mktemp("copy") / "clone", "README.md")
-
-
-@pytest.fixture(scope="module")
-def hashes(copy: Path) -> Iterator[Callable[[], dict[str, str]]]:
+def hashes(clone: Path) -> Iterator[Callable[[], dict[str, str]]]:
     """What the hashes in the copy are now."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER], cwd=copy, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WORKER], cwd=clone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
     def ask() -> dict[str, str]:
@@ -98,21 +92,23 @@ EDITS = [
 ]
 
 
-def test_an_edit_makes_again_what_depends_on_it(copy: Path, hashes: Callable[[], dict[str, str]]) -> None:
+def test_an_edit_makes_again_what_depends_on_it(clone: Path, hashes: Callable[[], dict[str, str]]) -> None:
     before, wrong = hashes(), {}
     for file, edit, again, pages in EDITS:
-        changed = changes(copy, hashes, before, file, edit)
+        changed = changes(clone, hashes, before, file, edit)
         if changed & MEASURED != again or not pages <= changed or (not again and not pages and changed):
             wrong[file] = changed
     assert wrong == {}
 
 
-def changes(copy: Path, hashes: Callable[[], dict[str, str]], before: dict[str, str], file: str, edit: str) -> set[str]:
+def changes(
+    clone: Path, hashes: Callable[[], dict[str, str]], before: dict[str, str], file: str, edit: str
+) -> set[str]:
     """The stages whose hash is another one after an edit, which is undone."""
-    original = (copy / file).read_text() if (copy / file).exists() else None
-    (copy / file).write_text((original or "") + edit)
+    original = (clone / file).read_text() if (clone / file).exists() else None
+    (clone / file).write_text((original or "") + edit)
     try:
         after = hashes()
     finally:
-        (copy / file).unlink() if original is None else (copy / file).write_text(original)
+        (clone / file).unlink() if original is None else (clone / file).write_text(original)
     return {stage for stage in before if after[stage] != before[stage]}
