@@ -89,11 +89,11 @@ check: $(VENV)/.test
 	ruff check $(PACKAGES) tests studies examples setup.py
 	mypy
 	mypy examples/*.py
-	snakefmt --check Snakefile workflow/rules
+	snakefmt --line-length 120 --check Snakefile workflow/rules
 	snakemake --lint --quiet
 	snakemake --configfile $(QUICK) --lint --quiet
 
 format: $(VENV)/.test
 	ruff format $(PACKAGES) tests studies examples setup.py
 	ruff check --fix $(PACKAGES) tests studies examples setup.py
-	snakefmt Snakefile workflow/rules
+	snakefmt --line-length 120 Snakefile workflow/rules

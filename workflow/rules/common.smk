@@ -19,9 +19,7 @@ from workflow import (
     sweep,
 )
 
-MAIN = (
-    workflow.is_main_process
-)  # False in a job of a cluster, whose Snakemake reads the Snakefile again
+MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
 # Snakemake itself prints paths and our titles in the locale's encoding, which may lack some of their letters.
 for stream in (sys.stdout, sys.stderr):
@@ -39,9 +37,7 @@ with command_line.one_line():
     # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
-    PLAN = planning.plan(
-        FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN
-    )
+    PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN)
     resources.check(PLAN.config, PLAN.runs.values(), PLAN.where, here=HERE)
     SEVERAL_NODES = resources.several_nodes(PLAN.config, PLAN.runs.values())
     # What differs in its code is made again. Not for a target that makes nothing.
@@ -139,9 +135,7 @@ def weights_folder(wc):
     """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
     if wc.method == BASE:
         return base_folder(wc.model, wc.seed)
-    return RESULTS.weights(
-        Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
-    )
+    return RESULTS.weights(Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}"))
 
 
 def weights_ready(wc):

@@ -106,8 +106,7 @@ rule figure:
         lambda wc: [
             f"{RESULTS.run(run)}/{name}"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
-            if run.path.as_posix()
-            in PLAN.runs  # what an earlier question left is there, and no rule makes it
+            if run.path.as_posix() in PLAN.runs  # what an earlier question left is there, and no rule makes it
             for name in ("run.json", "curve.csv")
         ],
         matrix=RESULTS.matrix,
@@ -206,11 +205,7 @@ rule decide:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        options=" ".join(
-            f"--{key} {value}"
-            for key, value in DECIDE.model_dump().items()
-            if value is not None
-        ),
+        options=" ".join(f"--{key} {value}" for key, value in DECIDE.model_dump().items() if value is not None),
         only=f"--only {PLAN.round.only}" if PLAN.round else "",
         code=lambda wc: code_hashes.command("report.decide"),
     shell:
@@ -290,9 +285,7 @@ rule report:
         sweep=rules.sweep_table.output if SWEEP else [],
         claims=rules.claims.output,
         grades=rules.score.input,
-        samples=[
-            f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS
-        ],
+        samples=[f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS],
         data=rules.generate.input.data,
     output:
         page=RESULTS.report,

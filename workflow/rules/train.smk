@@ -1,11 +1,7 @@
 # Base models and prompts (fetched or made once, cached by content), then one job per run.
 from models import registry as models
 
-HUB = {
-    key: models.model(key)
-    for key in {planned.run.model for planned in PLAN.runs.values()}
-    if models.model(key).hub
-}
+HUB = {key: models.model(key) for key in {planned.run.model for planned in PLAN.runs.values()} if models.model(key).hub}
 SOURCE = config["prompts"]
 LADDER = config["base"]["ladder"]
 
@@ -45,9 +41,7 @@ rule clean:
 rule base:
     input:
         # ancient: a base that is there stays, whatever became of the clean model.
-        ancient(
-            lambda wc: f"{CACHE}/models/{builds()[f'{wc.model}-{wc.recipe}'].clean}/clean.json"
-        ),
+        ancient(lambda wc: f"{CACHE}/models/{builds()[f'{wc.model}-{wc.recipe}'].clean}/clean.json"),
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
     log:
