@@ -142,8 +142,8 @@ def _refuse_others_files(out: Path) -> None:
 
 
 def _write_runs(tree: Tree, folder: Path) -> None:
-    """Records and curves of the planned runs, each in one file. A curve that this would not give back byte for byte, by
-    another trainer or of an older version, is kept as it is, compressed."""
+    """Records and curves of the planned runs, each in one file. A curve that this would not give back byte for byte is
+    kept as it is, compressed."""
     planned = [run for run in tree.runs if tree.record(run) is not None]
     (folder / "runs").mkdir(parents=True)
     packed.write_records(folder / "runs", {run.path.as_posix(): tree.record(run) for run in planned})

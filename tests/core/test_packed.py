@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import struct
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from core import packed
@@ -18,19 +19,13 @@ HEADER = "rollout,update,loss,entropy,clip,nothing"
 NAMES = [f"tiny/tepo@hot/seed{seed}" for seed in (1, 2, 11)] + ["tiny/grpo+beta=0.1/seed1"]
 
 
-def single(value: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
 def curve(name: str, rows: int = 40) -> bytes:
-    """Whole numbers, single and double precision, a fraction that repeats, and cells that are empty."""
+    """Numbers in any form, a fraction that repeats, and cells that are empty."""
     draw = random.Random(name)
     lines = [HEADER]
     for row in range(rows):
-        loss = draw.choice([single(draw.gauss(0, 1e-3)), -0.0, 1e-45, 3.0])
-        entropy = draw.choice([draw.gauss(0.4, 0.1), 1e-05, 1e22, 5e-324, float("inf")])
-        cells = (row // 8 + 1, row, loss, entropy if row % 5 else "", draw.randint(0, 3) / 3, "")
-        lines.append(",".join(cell if isinstance(cell, str) else repr(cell) for cell in cells))
+        cells = (row // 8 + 1, row, draw.choice([-0.0, 1e-45, "3.00"]), draw.choice([draw.random(), 5e-324, "inf", ""]))
+        lines.append(",".join(map(str, (*cells, draw.randint(0, 3) / 3, ""))))
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -61,16 +56,15 @@ def test_curves_come_back_byte_for_byte(root: Path) -> None:
         assert cell == data.split(b"\n")[1].split(b",")[2].decode()
 
 
-def test_equal_curves_give_an_equal_file_and_single_precision_saves_half_a_cell(root: Path) -> None:
-    def size(make: object) -> int:
-        draw = random.Random(1)
-        rows = [f"{n},{make(draw.gauss(0, 1))!r}\n" for n in range(4000)]  # type: ignore[operator]
-        packed.write_curves(root / "runs", {"m/a/seed1": ("update,loss\n" + "".join(rows)).encode()})
-        return (root / "runs" / packed.CURVES).stat().st_size
+def test_numbers_as_older_references_have_them_come_back_as_the_trainer_wrote_them(root: Path) -> None:
+    loss, entropy = [np.float32(0.1), np.float32(1e-3)], [0.1, None]
+    table = {"run": [NAMES[0]] * 2, "rollout": [1, 2], "loss": pa.array(loss, pa.float32()), "entropy": entropy}
+    (root / "runs" / packed.CURVES).write_bytes(packed.parquet(pa.table(table)))
+    text = b"rollout,loss,entropy\n1,0.10000000149011612,0.1\n2,0.0010000000474974513,\n"
+    assert content(listed(root) / "runs" / NAMES[0] / "curve.csv") == text
 
-    double, one = size(float), size(single)
-    assert double - one > 3.5 * 4000  # of 8 bytes
-    assert size(single) == one
+
+def test_equal_curves_give_an_equal_file(root: Path) -> None:
     curves = {name: curve(name) for name in NAMES}
     packed.write_curves(root / "runs", curves)
     before = (root / "runs" / packed.CURVES).read_bytes()
@@ -80,15 +74,12 @@ def test_equal_curves_give_an_equal_file_and_single_precision_saves_half_a_cell(
 
 ODD = {
     "another column": lambda data: data.replace(b"nothing", b"more"),
-    "a zero at the end": lambda data: data.replace(b"\n1,0,", b"\n1,00,", 1),
     "no end of the last line": lambda data: data[:-1],
     "line ends of another system": lambda data: data.replace(b"\n", b"\r\n"),
     "a cell too many": lambda data: data.replace(b"\n1,0,", b"\n1,0,0,", 1),
-    "a word": lambda data: data.replace(b"\n1,0,", b"\n1,nine,", 1),
     "not UTF-8": lambda data: data.replace(b"\n1,0,", b"\n1,\xff,", 1),
     "no rows": lambda data: data.partition(b"\n")[0] + b"\n",
     "nothing": lambda data: b"",
-    "quoted": lambda data: data.replace(b"\n1,0,", b'\n1,"0",', 1),
 }
 
 
