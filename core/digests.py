@@ -96,20 +96,7 @@ def check_folder(folder: Path, *, advice: str = "") -> dict[str, str]:
     Raises MissingInputError without the folder or its SHA256SUMS, CorruptInputError naming the first file that differs,
     is missing or is extra; `advice` ends the line.
     """
-    found = of_folder(folder)
-    lines = differences(folder, found)
-    if lines:
-        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-        raise CorruptInputError(f"{lines[0]}{more}" + (f"; {advice}" if advice else ""))
-    return found | {SUMS: sha256_file(folder / SUMS)}
-
-
-def differences(folder: Path, found: Mapping[str, str]) -> list[str]:
-    """One line for each file of a folder that is not what its SHA256SUMS says; found: what `of_folder` gives now.
-
-    Raises MissingInputError or CorruptInputError when the SHA256SUMS itself cannot be read.
-    """
-    sums = folder / SUMS
+    found, sums = of_folder(folder), folder / SUMS
     recorded = read(sums)
     lines = []
     for name in sorted(recorded.keys() | found.keys()):
@@ -119,7 +106,10 @@ def differences(folder: Path, found: Mapping[str, str]) -> list[str]:
             lines.append(f"{folder / name}: extra, {sums} does not list it")
         elif found[name] != recorded[name]:
             lines.append(f"{folder / name}: differs from its sha256 in {sums}")
-    return lines
+    if lines:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise CorruptInputError(f"{lines[0]}{more}" + (f"; {advice}" if advice else ""))
+    return found | {SUMS: sha256_file(sums)}
 
 
 def read(sums: Path) -> dict[str, str]:

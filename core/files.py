@@ -260,7 +260,7 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
         text = content(plain).decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
-    lines = _csv_lines(path, what, text)
+    lines = csv_lines(path, what, text)
     if not lines:
         raise CorruptInputError(f"{path}: {what} is empty")
     header = lines[0]
@@ -299,11 +299,11 @@ def read_growing_csv(path: Path) -> list[dict[str, str]]:
         return []
     except UnicodeDecodeError as error:
         raise CorruptInputError(f"{path}: not UTF-8 text ({error})") from error
-    lines = _csv_lines(path, "the table", text)
+    lines = csv_lines(path, "the table", text)
     return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
 
 
-def _csv_lines(path: Path, what: str, text: str) -> list[list[str]]:
+def csv_lines(path: Path, what: str, text: str) -> list[list[str]]:
     """The lines of a CSV text as fields, all as many as the header has."""
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import digests
 from core.errors import CorruptInputError, MissingInputError, nearest
-from core.files import read_text
+from core.files import csv_lines, read_text, to_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +23,7 @@ NOT_RUN = "not run"
 
 CODE = "code"  # hash of the code that computed the row; older tables have no such column
 KEYS = ("model", "method", "seed", "step", "benchmark")
-# The verdicts of `evals.grading` that score 0, in its order; written out because records imports no room.
+# The verdicts of `evals.grading` that score 0, in its order; written out because core imports no room.
 NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
@@ -50,12 +48,7 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
     """Write rows sorted by key, averages after benchmarks, floats as the shortest text that reads back to the same."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in sorted(rows, key=_place):
-        writer.writerow(_text(row[name]) for name in COLUMNS)
-    digests.write(Path(path), stream.getvalue())
+    digests.write(Path(path), to_csv(COLUMNS, sorted(rows, key=_place)))
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:
@@ -70,11 +63,7 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     lacks a benchmark or average the others have.
     """
     path = Path(path)
-    text = read_text(path, "table of scores")
-    try:
-        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise CorruptInputError(f"{path}: not a CSV table ({error})") from error
+    lines = csv_lines(path, "table of scores", read_text(path, "table of scores"))
     _check_header(path, lines[0] if lines else [])
     rows = [_parse(path, number, lines[0], cells) for number, cells in enumerate(lines[1:], 2)]
     if not rows:
@@ -87,12 +76,6 @@ def _place(row: Row) -> tuple[Any, ...]:
     benchmark = row["benchmark"]
     average = AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0
     return row["model"], row["method"], row["seed"], row["step"], average, benchmark
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return repr(value) if isinstance(value, float) else str(value)  # repr is the shortest text that reads back equal
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
@@ -113,8 +96,6 @@ def _columns(header: Sequence[str]) -> tuple[str, ...]:
 
 def _parse(path: Path, number: int, columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     at = f"{path}: row {number}"
-    if len(cells) != len(columns):
-        raise CorruptInputError(f"{at}: {len(cells)} cells, expected {len(columns)}")
     row: dict[str, Any] = {CODE: None}
     for name, cell in zip(columns, cells, strict=True):
         value = row[name] = _value(at, name, cell)

@@ -57,7 +57,6 @@ PATIENCE = 5.0  # seconds for what takes none: to be started, to send a request,
 LONGEST = 90  # letters of the folder: the system allows a socket's path 107 in all
 GPUS = ("/dev/nvidiactl", "/dev/kfd")  # there where a machine has one, of NVIDIA or AMD
 LIMIT = 2**20  # bytes of a message
-MOST_WAITING = 200  # connections without a request; more stay in the system's queue
 
 
 # Sockets of packets: a message arrives whole or not at all, and file descriptors travel with it.
@@ -316,7 +315,6 @@ class Worker:
     folder: Path
     environment: Mapping[str, str] = field(default_factory=lambda: read_at_start(os.environ))
     loaded: dict[str, str | None] = field(default_factory=dict)  # libraries -> why they cannot be shared
-    waiting: dict[socket.socket, float] = field(default_factory=dict)  # connected and without a request yet, since when
     children: dict[int, Child] = field(default_factory=dict)  # by handle
     stopping: bool = False
 
@@ -335,15 +333,8 @@ class Worker:
 
     def load(self, command: str, libraries: str) -> str | None:
         """Import them once; why they cannot be shared."""
-        from core import code_hashes, provenance
-
         if libraries not in self.loaded:
             self.loaded[libraries] = self._load(command, libraries)
-            # Read what every child needs: its code, and the versions of what is imported.
-            with suppress(Exception):  # no command of ours, or code that cannot be read: the child will name it
-                code_hashes.code_hash(code_hashes.closure(command, libraries))
-            for package in provenance.PACKAGES:
-                provenance.version(package)
             # No collection in a child touches what is here now: it would copy the pages, and take its time.
             gc.collect()
             gc.freeze()
@@ -352,25 +343,31 @@ class Worker:
         return self.loaded[libraries]
 
     def _load(self, command: str, libraries: str) -> str | None:
+        from core import code_hashes, provenance
+
         try:
             load = getattr(import_module(libraries), "load", None)
             if load is None:
                 return f"{libraries} shares no libraries"
             load()
             import_module(command)  # what it imports itself: a child executes it again and finds that there
+            # Read what every child needs: its code, and the versions of what is imported.
+            code_hashes.code_hash(code_hashes.closure(command, libraries))
+            for package in provenance.PACKAGES:
+                provenance.version(package)
         except Exception as error:  # the command by itself will name it better
             return f"{libraries}: {type(error).__name__}: {error}"
         return None
 
     def answer(self, connection: socket.socket) -> dict[str, Any] | None:
         """Answer one request: in the child the request, in the worker None."""
-        del self.waiting[connection]
         descriptors: list[int] = []
         try:
+            connection.settimeout(PATIENCE)  # others wait meanwhile
             request, _ = _receive(connection)
             refused = self.refusal(request) or self.load(request["command"], request["libraries"])
             _send(connection, {"refused": refused} if refused else {})
-            if refused or not select.select([connection], [], [], PATIENCE)[0]:
+            if refused:
                 raise EOFError
             _, descriptors = _receive(connection, 3)
             if len(descriptors) != 3:
@@ -381,11 +378,11 @@ class Worker:
                 _die_with(worker)
                 os.setpgid(0, 0)  # what the command starts ends with it
                 # Nothing of the worker's or of another command's stays open here.
-                of_others = [child.connection for child in self.children.values()]
-                for other in (self.listener, connection, *self.waiting, *of_others):
-                    other.close()
-                for handle in self.children:
-                    os.close(handle)
+                self.listener.close()
+                connection.close()
+                for other in self.children.values():
+                    other.connection.close()
+                    os.close(other.handle)
                 return {**request, "descriptors": descriptors}
             handle = os.pidfd_open(pid)
             self.children[handle] = Child(pid, handle, connection)
@@ -421,9 +418,8 @@ class Worker:
                     self.folder.rmdir()
             if self.stopping and not self.children:
                 return None
-            waits = [*self.children, *(child.connection for child in self.children.values()), *self.waiting]
-            waits += [] if self.stopping else [owner]
-            waits += [] if self.stopping or len(self.waiting) > MOST_WAITING else [self.listener]
+            waits = [*self.children, *(child.connection for child in self.children.values())]
+            waits += [] if self.stopping else [owner, self.listener]
             ready, _, _ = select.select(waits, [], [], 1.0)
             for child in list(self.children.values()):
                 if child.handle in ready:
@@ -434,16 +430,9 @@ class Worker:
                     self.ended(child)
             if owner in ready:
                 self.stopping = True
-            elif self.listener in ready:
-                self.waiting[self.listener.accept()[0]] = time.monotonic()
-            for connection, since in list(self.waiting.items()):
-                if connection in ready:
-                    if (request := self.answer(connection)) is not None:
-                        os.close(owner)
-                        return request
-                elif time.monotonic() - since > PATIENCE:
-                    del self.waiting[connection]
-                    connection.close()
+            elif self.listener in ready and (request := self.answer(self.listener.accept()[0])) is not None:
+                os.close(owner)
+                return request
             if self.children or ready:
                 last = time.monotonic()
             elif time.monotonic() - last > IDLE:

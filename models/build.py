@@ -1,8 +1,8 @@
 """Build a base: `python -m models.build --model tiny_qwen2 --ladder quick --seed 1 [--clean] [--out FOLDER]`.
 
 `--clean` builds only the clean model that the seed's base continues (models.recipe); without it, one that is missing is
-built first. A folder appears whole under its name, or not at all: work goes on in `.<name>.building` beside it. A
-finished model is checked against its hashes and left alone.
+built first. A folder appears whole under its name, or not at all: work goes on in a temporary one beside it. A finished
+model is checked against its hashes and left alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,7 +202,10 @@ def _place(out: Path, record: str, made_by: Recipe | Start, train: Callable[[Pat
     if not _replaceable(out):
         raise ConfigError(f"{out}: is not empty and holds no {record}; give another --out or remove it")
     used = used_code.start(code(), inputs=[out])
-    with _workplace(out, made_by) as work:
+    held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
+    with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+        work = Path(temporary) / "work"  # with ordinary permissions
+        write_json(work / RECIPE, made_by.model_dump(mode="json"))
         made = train(work)
         used.check()
         write_json(work / record, made.model_dump(mode="json", by_alias=True))  # last: its presence means finished
@@ -222,23 +224,6 @@ def _replaceable(folder: Path) -> bool:
     if folder.is_dir() and not folder.is_symlink():
         return (folder / RECIPE).is_file() or not any(folder.iterdir())
     return not os.path.lexists(folder)
-
-
-@contextmanager
-def _workplace(out: Path, made_by: Recipe | Start) -> Iterator[Path]:
-    """`.<name>.building` beside `out` with nothing but the recipe, locked, and removed in the end."""
-    work = out.parent / f".{out.name}.building"
-    with lock.held(out.parent / f".{out.name}.lock", f"{work}: another process is building this base"):
-        if not _replaceable(work):
-            raise ConfigError(f"{work}: was not made by a build of a base; move it away")
-        shutil.rmtree(work, ignore_errors=True)  # of a build that was killed
-        with tempfile.TemporaryDirectory(dir=out.parent, ignore_cleanup_errors=True) as fresh:
-            write_json(Path(fresh) / "work" / RECIPE, made_by.model_dump(mode="json"))
-            (Path(fresh) / "work").rename(work)  # it never exists without its recipe
-        try:
-            yield work
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
 
 def _facts(made_by: Recipe | Start, model: PreTrainedModel, refused: tuple[str, ...], folder: Path) -> dict[str, Any]:

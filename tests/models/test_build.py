@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from core import lock
 from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
 from evals import arithmetic
 from models import build as builder
@@ -82,7 +83,7 @@ def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None
     assert (record.clean, record.clean_sha256) == (clean_beside(folder).name, clean.sha256[cache.WEIGHTS])
     assert (record.seed, record.attempt, record.refused) == (1, 0, ())
     assert record.environment["packages"]["torch"]
-    assert not list(folder.parent.glob(".*.building"))
+    assert not list(folder.parent.glob(".*"))
 
 
 def test_a_base_is_measured_on_the_tokens_that_generate_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +124,7 @@ def test_an_interrupted_build_leaves_the_clean_model_and_no_half_base(
         with pytest.raises(KeyboardInterrupt):
             builder.build(small(), out)
     assert not out.exists(), "nothing half-built under the final name"
-    assert not list(tmp_path.glob(".*.building"))
+    assert not list(tmp_path.glob(".*"))
     with monkeypatch.context() as patch:
         patch.setattr(builder, "train_clean", _interrupt)  # would be called if the phase were redone
         record = builder.build(small(), out)
@@ -136,16 +137,11 @@ def _copy_clean(built: tuple[Path, BaseRecord], folder: Path) -> Path:
     return folder / "base"
 
 
-def test_what_a_killed_build_or_a_workflow_left_is_replaced(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
-    """A killed build leaves its workplace. Snakemake makes an empty folder, and removes a record before a job."""
+def test_what_a_workflow_left_is_replaced(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+    """Snakemake makes an empty folder, and removes a record before a job."""
     out = _copy_clean(built, tmp_path)
-    left = tmp_path / ".base.building"
-    left.mkdir()
-    (left / builder.RECIPE).write_text("{}")
-    (left / cache.WEIGHTS).write_bytes(b"half")
     out.mkdir()
     assert builder.build(small(), out).sha256 == built[1].sha256
-    assert not left.exists()
     (out / cache.RECORD).unlink()
     (out / cache.WEIGHTS).write_bytes(b"stale")
     assert builder.build(small(), out).sha256 == built[1].sha256
@@ -156,15 +152,11 @@ def _interrupt(*_: Any, **__: Any) -> None:
 
 
 def test_nothing_of_somebody_else_is_removed(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
-    def named_like_ours(out: Path) -> Path:
-        out.with_name(".base.building").mkdir()
-        return out.with_name(".base.building") / "mine.txt"
-
     def linked(out: Path) -> Path:
         elsewhere = out.with_name("elsewhere")
         elsewhere.mkdir()
         (elsewhere / builder.RECIPE).write_text("{}")
-        out.with_name(".base.building").symlink_to("elsewhere")
+        out.symlink_to("elsewhere")
         return elsewhere / "mine.txt"
 
     def in_a_base(out: Path) -> Path:
@@ -176,7 +168,7 @@ def test_nothing_of_somebody_else_is_removed(built: tuple[Path, BaseRecord], tmp
         out.mkdir()
         return out / "thesis.tex"
 
-    for place in (named_like_ours, linked, in_a_base, in_the_folder):
+    for place in (linked, in_a_base, in_the_folder):
         folder = tmp_path / place.__name__
         folder.mkdir()
         out = _copy_clean(built, folder)
@@ -274,10 +266,10 @@ def test_a_clean_model_that_misses_its_gate_is_followed_by_another_initialisatio
 
 def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
     with (
-        builder._workplace(tmp_path / "base", small()),
+        lock.held(tmp_path / ".clean.lock", "another"),
         pytest.raises(BusyError, match="another process is building this base"),
     ):
-        builder.build(small(), tmp_path / "base")
+        builder.build_clean(small().start, tmp_path / "clean")
 
 
 def test_the_hash_follows_recipe_and_code(monkeypatch: pytest.MonkeyPatch) -> None:
