@@ -96,8 +96,12 @@ def offer(log: Path) -> bool:
     return True
 
 
+class _RefusedError(Exception):
+    """Why a command runs by itself."""
+
+
 def _connect(offered: Mapping[str, Any]) -> socket.socket:
-    """To the worker; who can make its folder starts it. `OSError` where that cannot be done."""
+    """To the worker; who can make its folder starts it."""
     folder = Path(offered["folder"])
     end = time.monotonic() + PATIENCE
     while True:
@@ -111,18 +115,18 @@ def _connect(offered: Mapping[str, Any]) -> socket.socket:
                 raise PermissionError(f"{folder} is not ours alone")
             connection.settimeout(PATIENCE)
             connection.connect(str(folder / SOCKET))
-        except FileNotFoundError:  # it is being started, or has just ended
+        except FileNotFoundError as error:  # it is being started, or has just ended
             connection.close()
             if time.monotonic() > end:
-                raise
+                raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
             time.sleep(0.02)
         except ConnectionRefusedError:  # it was killed: the first that moves its folder away starts another
             connection.close()
             with suppress(OSError):
                 shutil.rmtree(folder.rename(f"{folder}-{secrets.token_hex(2)}"))
-        except OSError:
+        except OSError as error:
             connection.close()
-            raise
+            raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
         else:
             connection.settimeout(None)
             return connection
@@ -167,93 +171,71 @@ def option(name: str, default: str) -> str:
     return ""  # the option without a value: the command's own parser refuses it
 
 
-class _RefusedError(Exception):
-    """Why a command runs by itself."""
+def _request(command: str, libraries: str) -> dict[str, Any]:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return {
+        "command": command,
+        "libraries": libraries,
+        "root": str(ROOT),
+        "python": [sys.executable, sys.version],
+        "argv": sys.argv[1:],
+        "path": sys.path,
+        "cwd": os.getcwd(),
+        "umask": mask,
+        "environment": dict(os.environ),
+        "ignored": [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
+    }
 
 
-class _HandedOver:
-    """A command whose work a child of the worker does: it passes signals on, and waits."""
-
-    def __init__(self) -> None:
-        self.old = {number: signal.getsignal(number) for number in SIGNALS}
-        self.child: int | None = None  # not a number but a handle: it can never mean another process
-        self.group = 0  # number of the child, and of the group that it and its own processes are
-        self.early: list[int] = []  # signals that came before there was a child
-        for number in SIGNALS:
-            signal.signal(number, self.forward)
-
-    def forward(self, number: int, _frame: object = None) -> None:
-        if self.child is None:
-            self.early.append(number)
-        else:
-            with suppress(OSError):
-                signal.pidfd_send_signal(self.child, number)
-
-    def request(self, command: str, libraries: str) -> dict[str, Any]:
-        mask = os.umask(0o077)
-        os.umask(mask)
-        return {
-            "command": command,
-            "libraries": libraries,
-            "root": str(ROOT),
-            "python": [sys.executable, sys.version],
-            "argv": sys.argv[1:],
-            "path": sys.path,
-            "cwd": os.getcwd(),
-            "umask": mask,
-            "environment": dict(os.environ),
-            "ignored": [number for number in SIGNALS if self.old[number] is signal.SIG_IGN],
-        }
-
-    def ask(self, connection: socket.socket, folder: Path, request: Mapping[str, Any]) -> None:
-        """Until there is a child. It may take long, because the worker may be importing."""
+def _ask(connection: socket.socket, folder: Path, request: Mapping[str, Any]) -> tuple[int, int]:
+    """The child that runs the command: a handle, which can never mean another process, and its number."""
+    try:
         _send(connection, request)
-        answer, _ = self._answer(connection, folder, request["command"])
+        answer, _ = _answer(connection, folder, request["command"])
         if "refused" in answer:
             raise _RefusedError(f"the worker refuses: {answer['refused']}")
         # Only now: a stopped worker would keep the streams open, and whoever reads them would wait for their end.
         _send(connection, {}, (0, 1, 2))
-        answer, descriptors = self._answer(connection, folder, request["command"])
-        self.child, self.group = descriptors[0], answer["child"]
-        for early in self.early:
-            self.forward(early)
-        self.early.clear()
+        answer, (child,) = _answer(connection, folder, request["command"])
+        return child, answer["child"]
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise _RefusedError("the worker does not answer") from error
 
-    def _answer(self, connection: socket.socket, folder: Path, command: str) -> tuple[dict[str, Any], list[int]]:
-        began, told = time.monotonic(), False
-        while not select.select([connection], [], [], 1.0)[0]:
-            if _is_stopped(folder):
-                raise _RefusedError("the worker is stopped")
-            if not told and time.monotonic() - began > PATIENCE:
-                told = True
-                print(f"{command}: waiting for the worker's imports", file=sys.stderr, flush=True)
-        return _receive(connection, 1)
 
-    def wait(self, connection: socket.socket) -> int:
-        """The status with which the child ends."""
-        assert self.child is not None
-        try:
-            either: list[Any] = [connection, self.child]
-            select.select(either, [], [])
-            if not select.select([connection], [], [], PATIENCE)[0]:
-                raise _RefusedError("the worker does not report the end of its child")
-            return int(_receive(connection)[0]["status"])
-        except (OSError, EOFError, ValueError):
-            # The worker was killed, and the kernel kills its children with it, but not what these started. Until all
-            # are gone they may hold locks.
-            with suppress(OSError):
-                signal.pidfd_send_signal(self.child, signal.SIGKILL)
-            with suppress(OSError):
-                os.killpg(self.group, signal.SIGKILL)
-            select.select([self.child], [], [])
-            raise _RefusedError("the worker is gone") from None
+def _answer(connection: socket.socket, folder: Path, command: str) -> tuple[dict[str, Any], list[int]]:
+    """The next message. It may take long, because the worker may be importing."""
+    began, told = time.monotonic(), False
+    while not select.select([connection], [], [], 1.0)[0]:
+        if _is_stopped(folder):
+            raise _RefusedError("the worker is stopped")
+        if not told and time.monotonic() - began > PATIENCE:
+            told = True
+            print(f"{command}: waiting for the worker's imports", file=sys.stderr, flush=True)
+    return _receive(connection, 1)
 
-    def back(self) -> None:
-        """To where this process was before it asked."""
-        for number, handler in self.old.items():
-            signal.signal(number, handler)
-        for early in self.early:
-            os.kill(os.getpid(), early)
+
+def _wait(connection: socket.socket, child: int, group: int) -> int:
+    """The status with which the child ends. group: of it and of the processes that it starts."""
+    try:
+        either: list[Any] = [connection, child]
+        select.select(either, [], [])
+        if not select.select([connection], [], [], PATIENCE)[0]:
+            raise _RefusedError("the worker does not report the end of its child")
+        return int(_receive(connection)[0]["status"])
+    except (OSError, EOFError, ValueError):
+        # The worker was killed, and the kernel kills its children with it, but not what these started. Until all are
+        # gone they may hold locks.
+        _signal(child, signal.SIGKILL)
+        with suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+        select.select([child], [], [])
+        raise _RefusedError("the worker is gone") from None
+
+
+def _signal(child: int, number: int) -> None:
+    with suppress(OSError):
+        signal.pidfd_send_signal(child, number)
 
 
 def hand_over(command: str, libraries: str) -> None:
@@ -266,21 +248,22 @@ def hand_over(command: str, libraries: str) -> None:
     if not text or this is None or this.name != command:  # who only calls its `main` does not end with it
         return
     offered = json.loads(text)
-    handed = _HandedOver()
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    # Until there is a child signals wait: they are for it, or for this process if there will be none.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        try:
-            connection = _connect(offered)
-        except OSError as error:
-            raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
-        with connection:
-            try:
-                handed.ask(connection, Path(offered["folder"]), handed.request(command, libraries))
-            except (OSError, EOFError, ValueError, IndexError, KeyError) as error:
-                raise _RefusedError("the worker does not answer") from error
-            status = handed.wait(connection)
+        with _connect(offered) as connection:
+            child, group = _ask(connection, Path(offered["folder"]), _request(command, libraries))
+            for number in SIGNALS:
+                signal.signal(number, lambda number, _frame: _signal(child, number))
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            status = _wait(connection, child, group)
     except _RefusedError as why:
         print(f"{command}: {why}; going on by itself", file=sys.stderr, flush=True)
-        return handed.back()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return
     if os.WIFSIGNALED(status):  # end by the same signal: whoever waits for this process is to see it
         ending = os.WTERMSIG(status)
         if ending != signal.SIGKILL:
@@ -545,6 +528,7 @@ def main() -> int:
     os.environ["TQDM_DISABLE"] = "1"  # tqdm reads it when it is imported: no bars in the logs of jobs
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # of a whole job: they are meant for the commands, which pass them on
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the command that started it has them wait
     # Told to stop: no new command; those that run end by themselves.
     signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
     print(f"worker {os.getpid()} of {offered['owner']}", flush=True)

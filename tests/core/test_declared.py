@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import pytest
@@ -40,6 +41,8 @@ BAD: list[tuple[object, str]] = [
     (GOOD | {"inner": {"kind": "a", "n": "1"}}, "inner.n: must be a whole number, got '1'"),
     (GOOD | {"inner": {"kind": "a", "n": True}}, "inner.n: must be a whole number, got True"),
     (GOOD | {"inner": {"kind": "a", "n": 1, "rate": "1e-3"}}, "inner.rate: must be a number, got '1e-3'"),
+    (GOOD | {"inner": {"kind": "a", "n": 1, "rate": math.nan}}, "inner.rate: must be a finite number, got nan"),
+    (GOOD | {"inner": {"kind": "a", "n": 1, "rate": math.inf}}, "inner.rate: must be a finite number, got inf"),
     (GOOD | {"inner": {"kind": "a", "n": 1, "rate": 11}}, "inner.rate: 11.0 is more than ten times n"),
     (GOOD | {"many": [{"kind": "a", "n": 1.5}]}, "many.0.n: must be a whole number, got 1.5"),
     (GOOD | {"names": ["a", 1]}, "names.1: must be text, got 1"),

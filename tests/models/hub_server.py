@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from core.provenance import ROOT
 
 COMMIT = "1234567890" * 4
 
@@ -72,3 +77,10 @@ def environment(address: str, home: Path) -> dict[str, str]:
         "HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1",
         "no_proxy": "127.0.0.1",
     }  # fmt: skip
+
+
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, env=os.environ | variables,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_json
-from core.provenance import ROOT, sha256_bytes
+from core.provenance import sha256_bytes
 from models import fetch
 from tests.core.test_digests import flip
-from tests.models.hub_server import COMMIT, environment, hub
+from tests.models.hub_server import COMMIT, command, environment, hub
 
 HUB = "someone/small"
 SHARDED: dict[str, bytes] = {
@@ -35,13 +32,6 @@ SHARDED: dict[str, bytes] = {
 KEPT = sorted(set(SHARDED) - {"consolidated.safetensors", "original/consolidated.00.pth", "README.md"})
 
 
-def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "models.fetch", *words], cwd=ROOT, env=os.environ | variables,
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-
-
 def folder(path: Path, files: dict[str, bytes]) -> Path:
     for name, content in files.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +41,7 @@ def folder(path: Path, files: dict[str, bytes]) -> Path:
 
 def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path) -> None:
     out = tmp_path / "small"
-    words = ("--hub", HUB, "--revision", "main", "--out", str(out))
+    words = ("models.fetch", "--hub", HUB, "--revision", "main", "--out", str(out))
     with hub({f"models/{HUB}": SHARDED}) as (address, asked):
         done = command(*words, **environment(address, tmp_path / "home"))
         assert done.returncode == 0, done.stderr
@@ -72,7 +62,7 @@ def test_what_cannot_be_fetched_is_one_line(tmp_path: Path) -> None:
             (("--hub", HUB, "--revision", "main"), {"HF_HUB_OFFLINE": "1"}, "someone/small@main: cannot be fetched"),
             (("--hub", "no/where", "--revision", "main"), {}, "no/where@main: cannot be fetched"),
         ):
-            done = command(*words, "--out", str(tmp_path / "out"), **given | variables)
+            done = command("models.fetch", *words, "--out", str(tmp_path / "out"), **given | variables)
             assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
             assert re.search(message, done.stderr), done.stderr
             assert not (tmp_path / "out" / "base.json").exists()

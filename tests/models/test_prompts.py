@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,11 @@ from transformers import AutoTokenizer
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import read_json, read_jsonl
-from core.provenance import ROOT, sha256_file
+from core.provenance import sha256_file
 from evals import arithmetic
 from evals.generation import prompts as evaluation
 from models import prompts, tokenizer, training_data
-from tests.models.hub_server import COMMIT, environment, hub
+from tests.models.hub_server import COMMIT, command, environment, hub
 
 KEY = "dapo_math_17k"
 SOURCE = training_data.source(KEY)
@@ -166,13 +163,6 @@ def test_the_answer_of_math_is_the_last_box_and_few_rows_may_lack_one(tmp_path: 
     record = training_data.write("math_train", out, file=file)
     assert (record["rows"], record["distinct"], record["without_answer"]) == (199, 198, 1)
     assert {row["problem"]: row["answer"] for row in read_jsonl(out)}["What is $7$?"] == "7"
-
-
-def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, env=os.environ | variables,
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
 
 
 def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> None:
