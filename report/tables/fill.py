@@ -49,10 +49,7 @@ if TYPE_CHECKING:
 PRINTED_ID = re.compile(r"T\d+\.\d+")  # such ids belong to the paper's rows
 PRINTED_STEPS = {72: None, 132: "long"}  # the paper's rollouts -> `step` of a declared row
 KINDS = ("base", "run", "mean", "delta")  # of rows; each is computed from those before it
-COMPARISON = {  # field of `evals.stats.estimate.Comparison` -> field of a `Cell`
-    "difference": "versus", "low": "versus_low", "high": "versus_high", "p": "versus_p", "level": "versus_level",
-    "how": "versus_how", "n": "versus_n", "se": "versus_se", "df": "versus_df",
-}  # fmt: skip
+COMPARISON = ("low", "high", "p", "level", "how", "n", "se", "df")  # fields of a `Comparison`: `versus_...` of a `Cell`
 AGAIN, ONCE = "again", "once"  # kinds of an A/A arm's cells; those it is compared with are in no file
 
 Content = dict[str, Any]  # fields of a `Cell`
@@ -126,7 +123,7 @@ def _row(
     if row.delta is not None:
         a, b = (earlier[name] for name in row.delta)
         method: str | None = f"{row.delta[0]} - {row.delta[1]}"
-        contents = {c.slot: _difference(a[c.slot], b[c.slot], row.delta[1], c, tree) for c in columns}
+        contents = {c.slot: _difference(a[c.slot], b[c.slot], row.delta[1], tree) for c in columns}
     elif row.mean is not None:
         parts = [earlier[name] for name in row.mean]
         method = parts[0][columns[0].slot].method
@@ -170,7 +167,8 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
         wanted = [checkpoint for checkpoint in wanted if checkpoint.run.method != BASE]
         if not wanted:  # an untrained model has no learning curve
             return {"state": NOT_COMPARED}
-    figures = {c: value for c in wanted if (value := _value(c, column, tree)) is not None}
+    key = column.benchmark or column.slot
+    figures = {c: value for c in wanted if (value := _value(c, key, tree)) is not None}
     if not figures:  # a score without a value is of a benchmark that was left out on purpose
         left_out = all((c, column.benchmark) in tree.scores for c in wanted)
         return {"state": NOT_RUN if left_out else MISSING, "runs": _paths(wanted)}
@@ -181,17 +179,17 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
         return _measured(score.value, score, score.items, figures, by_seed)
     from evals.stats import compare
 
-    mean = compare.over_seeds(by_seed, **_spread_of(first, column.benchmark or column.slot, tree))
+    mean = compare.over_seeds(by_seed, **_spread_of(first, key, tree))
     return _measured(mean.value, mean, mean.n, figures, by_seed)
 
 
-def _value(checkpoint: Checkpoint, column: Column, tree: Tree) -> float | None:
-    """A score, or a measure of the run's learning curve."""
+def _value(checkpoint: Checkpoint, key: str, tree: Tree) -> float | None:
+    """A score, or a measure of the run's learning curve. key: a benchmark, or the measure."""
     from evals import learning_curves
 
-    if column.slot in MEASURES:
-        return tree.once(learning_curves.measure_run, checkpoint.run).values[column.slot]
-    score = tree.scores.get((checkpoint, column.benchmark or ""))
+    if key in MEASURES:
+        return tree.once(learning_curves.measure_run, checkpoint.run).values[key]
+    score = tree.scores.get((checkpoint, key))
     return None if score is None else score.value
 
 
@@ -202,22 +200,20 @@ def _spread(tree: Tree, key: str, model: str, variant: str | None, step: int) ->
     often where it is smaller (docs/statistics.md). key: a benchmark, or a measure of the learning curves, which is no
     share of so many answers and has no step.
     """
-    from evals import learning_curves
     from evals.stats import compare
 
+    measured = (
+        [Checkpoint(run, step) for run in tree.runs] if key in MEASURES else [c for c, of in tree.scores if of == key]
+    )
     rows: dict[str, dict[int, float]] = {}
     answers = math.inf
-    for run in tree.runs if key in MEASURES else ():
-        if (run.model, run.variant) == (model, variant):
-            value = tree.once(learning_curves.measure_run, run).values[key]
-            if value is not None:
-                rows.setdefault(run.method, {})[run.seed] = value
-    for (checkpoint, benchmark), score in tree.scores.items():
+    for checkpoint in measured:
         run = checkpoint.run
-        like_it = (benchmark, checkpoint.step, run.model, run.variant) == (key, step, model, variant)
-        if like_it and run.method != BASE and score.value is not None:
-            rows.setdefault(run.method, {})[run.seed] = score.value
-            answers = min(answers, score.responses or math.inf)
+        like_it = (checkpoint.step, run.model, run.variant) == (step, model, variant) and run.method != BASE
+        if like_it and (value := _value(checkpoint, key, tree)) is not None:
+            rows.setdefault(run.method, {})[run.seed] = value
+            if key not in MEASURES:
+                answers = min(answers, tree.scores[checkpoint, key].responses or math.inf)
     return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
 
 
@@ -232,11 +228,11 @@ def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:
     return {"state": gap} if gap else _score([c for part in parts for c in part.checkpoints], column, tree)
 
 
-def _difference(a: Cell, b: Cell, minus: str, column: Column, tree: Tree) -> Content:
+def _difference(a: Cell, b: Cell, minus: str, tree: Tree) -> Content:
     """a - b, on the seeds that both have. minus: the row of b."""
     gap = _gap((a, b))
-    comparison = None if gap else difference(tree, column.benchmark or "", a.checkpoints, b.checkpoints)
-    if comparison is None or comparison.difference is None:  # without a gap: no seed in common
+    comparison = None if gap else _comparison(a, b, tree)
+    if comparison is None:  # without a gap: no seed in common
         return {"state": gap or MISSING}
     checkpoints = dict.fromkeys([*a.checkpoints, *b.checkpoints])
     left, right = a.seed_values, b.seed_values
@@ -332,16 +328,12 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     for place, cell in lines.items():
         other = lines.get((cell.model, against.get(cell.row), cell.column))
         # A base model is not compared: it is what all rows start from.
-        if (
-            other is not None
-            and cell.baseline is None
-            and cell.kind != "base"
-            and None not in (cell.value, other.value)
-        ):
-            comparison = _comparison(cell, other, tree)
-            if comparison is not None:
-                name = other.method if other.kind == ONCE else other.row
-                lines[place] = cell.model_copy(update=_versus(comparison, str(name)))
+        if other is None or cell.baseline is not None or cell.kind == "base" or None in (cell.value, other.value):
+            continue
+        comparison = _comparison(cell, other, tree)
+        if comparison is not None:
+            name = other.method if other.kind == ONCE else other.row
+            lines[place] = cell.model_copy(update=_versus(comparison, str(name)))
     if table.generated:
         for block in table.blocks:
             _add_comparisons(block, lines)
@@ -379,47 +371,31 @@ def _corrected(cell: Cell, runs: object, family: Mapping[Any, float | None]) -> 
 
 
 def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
-    """cell minus other; None for a cell and itself, and without a seed in common."""
-    if cell.column not in MEASURES:
-        return difference(tree, cell.benchmark or "", cell.checkpoints, other.checkpoints)
-    from evals.stats import compare
+    """cell minus other, paired: by seed if several are common, by problem if one is; measures of curves by seed.
 
-    spread = _spread_of(other.checkpoints[0], cell.column, tree)
-    comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
-    return None if comparison.difference is None or cell.runs == other.runs else comparison
-
-
-def _versus(comparison: Comparison, baseline: str) -> Content:
-    values = {column: getattr(comparison, field) for field, column in COMPARISON.items()}
-    return {"baseline": baseline, **values}
-
-
-def difference(
-    tree: Tree, benchmark: str, left: Sequence[Checkpoint], right: Sequence[Checkpoint]
-) -> Comparison | None:
-    """left minus right, paired: by seed if several are common, by problem if one is.
-
-    None when no seed is common, or when the two sides are the same checkpoints there: that compares nothing.
+    None when no seed is common, or when the two are the same checkpoints there: that compares nothing.
     """
     # Runs with the same seed saw the same prompts and began at the same weights: their difference has less noise than
     # that of the two means.
-    a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side} for side in (left, right))
+    a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side.checkpoints} for side in (cell, other))
     common = sorted(set(a) & set(b))
     if not common or all(a[seed] == b[seed] for seed in common):
         return None
-    if len(common) == 1:
+    if len(common) == 1 and cell.column not in MEASURES:
         from evals.score import difference_of_scores
 
-        return difference_of_scores(tree, benchmark, a[common[0]], b[common[0]])
+        return difference_of_scores(tree, cell.benchmark or "", a[common[0]], b[common[0]])
     from evals.stats import compare
 
-    values = [{seed: tree.scores[side[seed], benchmark].value for seed in common} for side in (a, b)]
-    known = [{seed: value for seed, value in side.items() if value is not None} for side in values]
     # The baseline's settings: an A/A arm has them too, and its variant has no other rows.
-    run = b[common[0]].run
-    spread = tree.once(_spread, benchmark, run.model, run.variant, a[common[0]].step)
-    comparison = compare.compare_seeds(*known, **spread)
+    spread = _spread_of(Checkpoint(b[common[0]].run, a[common[0]].step), cell.benchmark or cell.column, tree)
+    comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
     return None if comparison.difference is None else comparison
+
+
+def _versus(comparison: Comparison, baseline: str) -> Content:
+    values = {f"versus_{name}": getattr(comparison, name) for name in COMPARISON}
+    return {"baseline": baseline, "versus": comparison.difference, **values}
 
 
 def _add_comparisons(block: Block, lines: dict[Place, Cell]) -> None:
@@ -437,7 +413,7 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell]) -> None:
     chances, how = compare.chances_of_being_best({i: c.seed_values for i, c in average.items() if c.value is not None})
     for id, chance in chances.items():
         chance_of: Content = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
-        nothing = dict.fromkeys(("low", "high", "n", "baseline", *COMPARISON.values()))
+        nothing = dict.fromkeys(["low", "high", "n", "baseline", "versus", *(f"versus_{name}" for name in COMPARISON)])
         lines[block.model, id, BEST] = average[id].model_copy(update=nothing | chance_of | {"by_seed": ()})
 
 
@@ -471,7 +447,7 @@ def printed_value(row: str, slot: str) -> Decimal | None:
     """What the paper prints in this row and column, as a fraction with the printed digits; None where it prints
     nothing, and for the macro average."""
     paper = _paper().get(row)
-    percent = None if paper is None else paper.cells.get(printed.AVERAGE if slot == "avg_pooled" else slot)
+    percent = None if paper is None else paper.cells.get(printed.AVERAGE if slot == POOLED else slot)
     return None if percent is None else percent.scaleb(-2)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.results_tree import Tree
+from core.scores import POOLED
 from report.tables.spec import BEST, DELTA, MEASURES, Block, Row, Table
 
 KEY = "runs"
@@ -26,7 +27,7 @@ TITLE = "All runs"
 def declare(tree: Tree) -> Table:
     """The declaration for `tree`. Slots of models and benchmarks are the tree's own keys."""
     benchmarks = {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks}
-    columns = {"avg_pooled": "Avg. (pooled)", DELTA: f"Δ {_baseline_title(tree)}", BEST: "P(best)"}
+    columns = {POOLED: "Avg. (pooled)", DELTA: f"Δ {_baseline_title(tree)}", BEST: "P(best)"}
     return Table(
         key=KEY,
         title=TITLE,

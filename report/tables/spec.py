@@ -17,10 +17,11 @@ from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from core.layout import BASE
 from core.provenance import ROOT
+from core.scores import MACRO, POOLED
 
 DATA = ("report/tables.yaml",)
 TABLES = ROOT / DATA[0]
-AVERAGES = ("avg_pooled", "avg_macro")  # columns that no benchmark fills
+AVERAGES = (POOLED, MACRO)  # columns that no benchmark fills
 # Columns of the table of all runs that are no score: difference of the pooled average to the baseline, probability of
 # having the highest one of the block, and measures of `evals.learning_curves`.
 DELTA, BEST = "delta", "best"

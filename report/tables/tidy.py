@@ -1,18 +1,8 @@
 """The tidy file of a table, `tables/table<key>.tidy.csv`: one line per cell, everything known about it.
 
 `report.tables.fill` computes the cells and writes the file. Everything that shows a table (`report.tables.render`,
-`report.show`, the page) reads it here:
-
-    table = read_table(tree, "1")
-    for block in table.blocks:                  # rows of one block of the declaration, in order
-        block[0].block.title, block[0].model_title, block[0].stands_for
-        for row in block:
-            row.label, row.kind, row.seeds, row.checkpoints
-            for column in table.columns:
-                cell = row.cells[column.slot]   # one line of the file, typed: cell.value, cell.low, cell.versus, ...
-
-What the file does not repeat in every line (titles, headings, notes) follows from the declaration and matrix.json.
-Nothing here computes a number.
+`report.show`, the page) reads it here, by `read_table`. What the file does not repeat in every line (titles, headings,
+notes) follows from the declaration and matrix.json. Nothing here computes a number.
 """
 
 from __future__ import annotations
@@ -107,8 +97,6 @@ class Cell(BaseModel):
 
 
 TIDY = tuple(Cell.model_fields)
-NEW = ("by_seed", "versus_se", "versus_df", "versus_detectable")  # not in files of older versions
-REQUIRED = tuple(name for name in TIDY if name not in NEW)
 # An interval wider than 50 points says hardly anything. Two seeds of a method without other rows to share their spread
 # with have one: Student's t with one degree of freedom reaches 12.7 standard errors to each side.
 WIDE = 0.5
@@ -244,7 +232,7 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     file = tree.layout.tables / f"table{key}.tidy.csv"
     cells = []
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
-        for number, line in enumerate(read_csv(file, "the table", REQUIRED, allow_empty=True), 2):
+        for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)
@@ -330,19 +318,15 @@ def is_part_of(tree: Tree, declared: spec.Table) -> bool:
 
 def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
     """The columns as the benchmarks of the scale fill them."""
+    own = {entry["key"]: entry for entry in tree.benchmarks} if declared.generated else {}
     columns = []
-    if declared.generated:
-        titles = {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
-        scored = {*titles, *AVERAGES}
-        return [
-            Column(slot, heading, None, slot if slot in scored else None, titles.get(slot, heading))
-            for slot, heading in declared.columns.items()
-        ]
     for slot, heading in declared.columns.items():
-        benchmark = None if slot in AVERAGES else tree.benchmark_for(slot, heading)
+        benchmark = own.get(slot)
+        if not declared.generated and slot not in AVERAGES:
+            benchmark = tree.benchmark_for(slot, heading)
         if benchmark is None:
             columns.append(Column(slot, heading, None, slot if slot in AVERAGES else None, heading))
-        elif benchmark.get("stands_for"):
+        elif benchmark.get("stands_for") and not declared.generated:
             columns.append(Column(slot, benchmark["key"], heading, benchmark["key"], benchmark["title"]))
         else:
             columns.append(Column(slot, heading, None, benchmark["key"], benchmark["title"]))

@@ -15,9 +15,9 @@ from evals.stats.compare import compare_seeds
 from paper.claims import ledger as ledgers
 from paper.claims.claims import read_claims
 from paper.claims.entries import Entry
-from report.tables import fill
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
+from tests.report.tables import cell, filled
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
@@ -129,12 +129,12 @@ def test_one_seed_gives_no_verdict(tmp_path: Path) -> None:
 def test_a_table_difference_is_the_one_of_the_tables_by_its_own_seeds(tmp_path: Path) -> None:
     found = tree(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
     entry = next(e for e in ledger(found) if e.id == "gain-q7")
-    sides = [[Checkpoint(Run("q7", m, s), STEP) for s in (1, 2, 3)] for m in ("tepo", "grpo")]
-    shown = fill.difference(found, "avg_pooled", *sides)
-    assert shown is not None
-    assert entry.estimate == pytest.approx(shown.difference)
+    assert entry.estimate == pytest.approx(cell(filled(found, "1"), "T1.8", "avg_pooled").versus)
     # A table's interval shares the spread of other rows; a claim's does not.
-    values = [{c.run.seed: found.scores[c, "avg_pooled"].value or 0.0 for c in side} for side in sides]
+    values = [
+        {s: found.scores[Checkpoint(Run("q7", m, s), STEP), "avg_pooled"].value or 0.0 for s in (1, 2, 3)}
+        for m in ("tepo", "grpo")
+    ]
     own = compare_seeds(*values)
     assert (entry.low, entry.high, entry.p) == pytest.approx((own.low, own.high, own.p))
 

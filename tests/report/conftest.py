@@ -59,8 +59,7 @@ def scored_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture
 def scored_copy(scored: Tree, tmp_path: Path) -> Tree:
     """A tree of one's own to break, before anything was rendered."""
-    shutil.copytree(scored.root, tmp_path / "quick")
-    return Tree(tmp_path / "quick")
+    return Tree(shutil.copytree(scored.root, tmp_path / "quick"))
 
 
 @pytest.fixture(scope="session")
@@ -107,8 +106,7 @@ def two_seeds(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture
 def copy(one_seed: Tree, tmp_path: Path) -> Tree:
     """A tree of one's own to break."""
-    shutil.copytree(one_seed.root, tmp_path / "quick")
-    return Tree(tmp_path / "quick")
+    return Tree(shutil.copytree(one_seed.root, tmp_path / "quick"))
 
 
 @pytest.fixture

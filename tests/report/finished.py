@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -86,11 +87,11 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
 
 
-def renamed(root: Path) -> None:
-    """Samples of folders that a test gave other names are of the runs of these names."""
-    for path in root.glob("samples/*/*/seed*/step*/samples.json"):
-        *run, step = path.parent.parts[-4:]
-        edit(path, model=str(root.joinpath("runs", *run, "checkpoints", step)))
+def rewrite(path: Path, change: Callable[[dict[str, str]], dict[str, str] | None]) -> None:
+    """Change rows of a CSV file; None: the row goes."""
+    with open(path, encoding="utf-8", newline="") as stream:
+        rows = [changed for row in csv.DictReader(stream) if (changed := change(row)) is not None]
+    synthetic.write_csv(path, rows)
 
 
 def replace(path: Path, pattern: str, by: str | Callable[[re.Match[str]], str]) -> None:

@@ -10,16 +10,18 @@ import csv
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from core.layout import BASE, Checkpoint, Results, Run
+from core.results_tree import Tree
 from tests.merged_config import load
 
 MODEL = {"key": "tiny_qwen2", "title": "tiny Qwen2", "stands_for": "Qwen2.5-7B"}
-METHODS = {
+Methods: TypeAlias = Mapping[str, tuple[str, float]]  # by key the title, and the score about which its runs lie
+METHODS: Methods = {
     "grpo": ("GRPO/DAPO", 0.62),
     "gspo": ("GSPO", 0.70),
     "tepo_nokl": ("TEPO without KL", 0.74),
@@ -58,31 +60,49 @@ def write_tree(
     scale: str = "quick",
     rollouts: int = 12,
     base_seeds: tuple[int, ...] = (0,),
+    methods: Methods = METHODS,
+    model: Mapping[str, Any] = MODEL,
+    change: Callable[[dict[str, Any]], None] = lambda matrix: None,
 ) -> Path:
-    """A complete tree of one model, four methods and seven benchmarks at `root`.
+    """A complete tree of one model, some methods and seven benchmarks at `root`.
 
-    base_seeds: (0,) is one base for all seeds; else the same as `seeds`.
+    base_seeds: (0,) is one base for all seeds; else the same as `seeds`. change: edits the matrix before the tree is
+    written as it says.
     """
     layout = Results(root)
-    runs = [Run(str(MODEL["key"]), method, seed) for method in METHODS for seed in seeds]
-    bases = [Checkpoint.base(str(MODEL["key"]), seed) for seed in base_seeds]
+    runs = [Run(str(model["key"]), method, seed) for method in methods for seed in seeds]
+    bases = [Checkpoint.base(str(model["key"]), seed) for seed in base_seeds]
     checkpoints = bases + [Checkpoint(run, rollouts) for run in runs]
-    write_matrix(layout, runs, checkpoints, scale, rollouts)
-    write_scores(layout, checkpoints)
-    for run in runs:
-        write_run(layout, run, scale, rollouts)
+    write_matrix(layout, runs, checkpoints, scale, rollouts, methods, model)
+    value = json.loads(layout.matrix.read_text())
+    change(value)
+    layout.matrix.write_text(json.dumps(value, indent=1))
+    tree = Tree(root)
+    for checkpoint in tree.checkpoints:
+        grade(root, checkpoint, verdicts(checkpoint, methods))
+    score(tree)
+    for run in tree.runs:
+        write_run(layout, run, scale, rollouts, methods)
     return root
 
 
-def write_matrix(layout: Results, runs: list[Run], checkpoints: list[Checkpoint], scale: str, rollouts: int) -> None:
+def write_matrix(
+    layout: Results,
+    runs: list[Run],
+    checkpoints: list[Checkpoint],
+    scale: str,
+    rollouts: int,
+    methods: Methods = METHODS,
+    model: Mapping[str, Any] = MODEL,
+) -> None:
     value = {
         "schema": 1,
         "scale": scale,
         "title": "Invented run",
         "note": "Invented figures: nothing was trained.",
         "table_step": rollouts,
-        "models": [MODEL],
-        "methods": [{"key": key, "row": key, "title": title} for key, (title, _) in METHODS.items()],
+        "models": [model],
+        "methods": [{"key": key, "row": key, "title": title} for key, (title, _) in methods.items()],
         "seeds": sorted({run.seed for run in runs}),
         "benchmarks": BENCHMARKS,
         "training": {**TRAINING, "rollouts": rollouts},
@@ -98,22 +118,33 @@ def write_matrix(layout: Results, runs: list[Run], checkpoints: list[Checkpoint]
     layout.matrix.write_text(json.dumps(value, indent=1))
 
 
-def write_scores(layout: Results, checkpoints: list[Checkpoint]) -> None:
-    """Invented verdicts per response, as samples/ and grades/; scores.csv is computed from them by `evals.score`."""
-    from core.scores import write_scores as write
-    from evals.score import rows
+def verdicts(checkpoint: Checkpoint, methods: Methods = METHODS) -> dict[str, list[list[bool]]]:
+    """Invented ones by benchmark: for each problem those of its responses."""
     from tests.evals.stats import fixtures
 
-    for checkpoint in checkpoints:
-        centre = 0.31 if checkpoint.run.method == BASE else METHODS[checkpoint.run.method][1]
-        graded = {}
-        for place, benchmark in enumerate(BENCHMARKS):
-            draw = random.Random(f"{checkpoint.path} {benchmark['key']}")
-            mean = min(0.97, max(0.03, draw.gauss(centre, 0.06)))
-            right = fixtures.beta(benchmark["items"], benchmark["samples"], mean, seed=place, spread=2.0)
-            graded[benchmark["key"]] = fixtures.responses(right.tolist())
-        fixtures.write(layout.root, checkpoint, graded)
-    write(layout.scores, rows(layout, checkpoints, [benchmark["key"] for benchmark in BENCHMARKS]))
+    centre = 0.31 if checkpoint.run.method == BASE else methods[checkpoint.run.method][1]
+    found = {}
+    for place, benchmark in enumerate(BENCHMARKS):
+        draw = random.Random(f"{checkpoint.path} {benchmark['key']}")
+        mean = min(0.97, max(0.03, draw.gauss(centre, 0.06)))
+        right = fixtures.beta(benchmark["items"], benchmark["samples"], mean, seed=place, spread=2.0)
+        found[str(benchmark["key"])] = right.tolist()
+    return found
+
+
+def grade(root: Path, checkpoint: Checkpoint, right: Mapping[str, list[list[bool]]]) -> None:
+    """Write verdicts as samples/ and grades/."""
+    from tests.evals.stats import fixtures
+
+    fixtures.write(root, checkpoint, {key: fixtures.responses(answers) for key, answers in right.items()})
+
+
+def score(tree: Tree) -> None:
+    """Write scores.csv, computed by `evals.score` from the grades."""
+    from core.scores import write_scores
+    from evals.score import rows
+
+    write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [entry["key"] for entry in BENCHMARKS]))
 
 
 def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int] = MappingProxyType({})) -> Path:
@@ -138,7 +169,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
             collapsed.get(run) or value["training"]["rollouts"] or max(c.step for c in checkpoints if c.run == run)
         )
         shared = dict.fromkeys(CURVE, 0.5) | {"reward": reward, "minibatch": 0}
-        _write(layout.run(run) / "curve.csv", [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)])
+        write_csv(layout.run(run) / "curve.csv", [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)])
     return root
 
 
@@ -169,24 +200,20 @@ def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[
     ]
 
 
-def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
+def write_run(layout: Results, run: Run, scale: str, rollouts: int, methods: Methods = METHODS) -> None:
     draw, folder = random.Random(run.path.as_posix()), layout.run(run)
-    rows = [
-        _update(draw, run.method, rollout, 8 * (rollout - 1) + n, n % 4, rollouts, first=n == 0)
-        for rollout in range(1, rollouts + 1)
-        for n in range(8)
-    ]
+    rows = [_update(draw, run.method, methods[run.method][1], update, rollouts) for update in range(8 * rollouts)]
     for start in range(0, len(rows), 8):  # figures of the rollout are the same on each of its rows
         for row in rows[start : start + 8]:
             row |= {key: rows[start][key] for key in ("reward", "response_tokens")}
-    _write(folder / "curve.csv", rows)
+    write_csv(folder / "curve.csv", rows)
     record = {
         "schema": 1,
         "spec": {
-            "scale": scale, "model": run.model, "method": run.method, "seed": run.seed, "trainer": "trl",
-            "training": {**TRAINING, "rollouts": rollouts}, "checkpoints": [rollouts],
+            "scale": scale, "model": run.model, "method": run.key, "variant": run.variant, "seed": run.seed,
+            "trainer": "trl", "training": {**TRAINING, "rollouts": rollouts}, "checkpoints": [rollouts],
         },
-        "method": {"title": METHODS[run.method][0], "params": {}, "readings": {}, "scope": "token"},
+        "method": {"title": methods[run.method][0], "params": {}, "readings": {}, "scope": "token"},
         "environment": {
             "commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "python": "3.11.9",
             "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": None}, "platform": "Linux", "cpu": "Invented CPU",
@@ -202,13 +229,12 @@ def write_run(layout: Results, run: Run, scale: str, rollouts: int) -> None:
     (folder / "run.json").write_text(json.dumps(record, indent=1))
 
 
-def _update(
-    draw: random.Random, method: str, rollout: int, update: int, minibatch: int, rollouts: int, *, first: bool
-) -> dict[str, Any]:
+def _update(draw: random.Random, method: str, centre: float, update: int, rollouts: int) -> dict[str, Any]:
+    rollout, minibatch, first = update // 8 + 1, update % 4, update % 8 == 0
     progress, sequence = rollout / rollouts, method != "grpo"
     return {
         "rollout": rollout, "update": update, "minibatch": minibatch,
-        "reward": 0.15 + (METHODS[method][1] + 0.15 - 0.15) * progress**0.7 + draw.gauss(0, 0.015), "reward_kept": 0.5,
+        "reward": 0.15 + centre * progress**0.7 + draw.gauss(0, 0.015), "reward_kept": 0.5,
         "groups_sampled": 48, "groups_kept": 32, "groups_discarded": 16, "response_tokens": 17 + 7 * progress,
         "truncated_fraction": 0.0, "loss": draw.gauss(0, 0.02),
         "grad_norm": abs(draw.gauss(1.3 if sequence else 0.7, 0.06)),
@@ -222,7 +248,7 @@ def _update(
     }  # fmt: skip
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from core.errors import CorruptInputError
-from core.layout import Checkpoint
 from core.results_tree import Tree
 from evals.stats import compare
 from report.tables import fill, render, tidy
 from tests.paper.claim_trees import tree
-from tests.report.tables import filled
+from tests.report.tables import filled, spread
 
 SEEDS = 5
 VARIANTS = {
@@ -96,22 +95,10 @@ def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
     found = invented(tmp_path / "t", 0.004)
     arm = {cell.column: cell for cell in filled(found, "1").again[0]}
     again, once = (
-        {
-            run.seed: found.scores[c, "amc"].value
-            for c in found.checkpoints
-            if c.step == 8
-            for run in [c.run]
-            if run.method == m
-        }
-        for m in ("grpo@again", "grpo")
+        {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
+        for method in ("grpo@again", "grpo")
     )
-    rows = {
-        method: {run.seed: found.scores[Checkpoint(run, 8), "amc"].value for run in found.runs if run.method == method}
-        for method in METHODS
-    }
-    answers = next(iter(found.scores.values())).responses
-    shared = compare.shared_spread(rows, answers=answers)
-    expected = compare.compare_seeds(again, once, answers=answers, shared=shared)
+    expected = compare.compare_seeds(again, once, **spread(found, 8, "amc", model="q7"))
     assert expected.df > SEEDS - 1
     assert (arm["amc"].versus, arm["amc"].versus_low, arm["amc"].versus_p) == (
         expected.difference,

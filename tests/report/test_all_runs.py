@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,55 +22,33 @@ from report.site import tables as site
 from report.tables import fill, render, runs, tidy
 from tests.report import synthetic
 from tests.report.conftest import write_files
-from tests.report.finished import renamed
 from tests.report.tables import cell, filled, spread
 
 MINE = "gspo_token"  # stands for a method of a user's own: of the catalog, and in no table of the paper
-OWN = {"title": "My method", "row": MINE}
+METHODS = {
+    "grpo": ("GRPO/DAPO", 0.62),
+    MINE: ("My method", 0.70),
+    "tepo+beta=1": ("TEPO, beta 1", 0.72),
+    "tepo_nokl@cool": ("TEPO without KL, learning rate 5e-5", 0.74),
+}
 
 
-def own_tree(root: Path, seeds: tuple[int, ...] = (1, 2)) -> Tree:
-    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
-    tree = Tree(synthetic.write_tree(root, seeds=seeds, scale=root.name))
-    for place in ("runs", "samples", "grades"):
-        for old, new in (("gspo", MINE), ("tepo", "tepo+beta=1"), ("tepo_nokl", "tepo_nokl@cool")):
-            (root / place / "tiny_qwen2" / old).rename(root / place / "tiny_qwen2" / new)
-        (root / place / "tiny_qwen2").rename(root / place / "my_model")
-    names = {"gspo": MINE, "tepo": "tepo+beta=1", "tepo_nokl": "tepo_nokl@cool"}
-    matrix = json.loads(tree.layout.matrix.read_text())
-    matrix["models"] = [{"key": "my_model", "title": "My model", "stands_for": None}]
+def own(matrix: dict[str, Any]) -> None:
+    """A method in other settings, and another baseline."""
     matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
-    matrix["methods"] = [
-        {"key": "grpo", "row": "grpo", "title": "GRPO/DAPO"},
-        {"key": MINE, **OWN},
-        {"key": "tepo+beta=1", "row": "tepo+beta=1", "title": "TEPO, beta 1"},
-        {"key": "tepo_nokl@cool", "row": "tepo_nokl@cool", "title": "TEPO without KL, learning rate 5e-5"},
-    ]
-    for entry in (*matrix["runs"], *matrix["checkpoints"]):
-        entry |= {"model": "my_model", "method": names.get(entry["method"], entry["method"])}
     matrix["baseline"] = MINE
-    tree.layout.matrix.write_text(json.dumps(matrix))
-    for path in root.glob("runs/*/*/*/run.json"):
-        record = json.loads(path.read_text())
-        record["spec"] |= {"model": "my_model", "method": path.parent.parent.name.split("@")[0]}
-        record["spec"] |= {"variant": "cool"} if "@" in path.parent.parent.name else {}
-        path.write_text(json.dumps(record))
-    renamed(root)
-    from core.scores import write_scores
-    from evals.score import rows
-
-    tree = Tree(root)
-    write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))
-    return tree
 
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return own_tree(tmp_path_factory.mktemp("mine") / "mine")
+    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
+    root = tmp_path_factory.mktemp("mine") / "mine"
+    model = {"key": "my_model", "title": "My model", "stands_for": None}
+    return Tree(synthetic.write_tree(root, seeds=(1, 2), scale="mine", methods=METHODS, model=model, change=own))
 
 
-def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded_runs: Tree) -> None:
-    for tree in (mine, embedded_runs):
+def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded: Tree) -> None:
+    for tree in (mine, embedded):
         table = tidy.view(declared := runs.declare(tree), tree, [])
         assert table.rows == ()
         planned = [
@@ -82,11 +60,6 @@ def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded_runs: Tr
         assert len(planned) == len(set(planned))
         assert set(planned) == {(c.run, c.step) for c in tree.evaluated if c.run.method != BASE}
         assert len({row.id for row in declared.rows}) == len(declared.rows)
-
-
-@pytest.fixture
-def embedded_runs(embedded: Tree) -> Tree:
-    return embedded
 
 
 def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
@@ -139,8 +112,7 @@ def test_one_seed_has_no_probability_and_says_so(scored: Tree) -> None:
 def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
     mine: Tree, one_seed: Tree, tmp_path: Path
 ) -> None:
-    shutil.copytree(mine.root, tmp_path / "mine")
-    tree = Tree(tmp_path / "mine")
+    tree = Tree(shutil.copytree(mine.root, tmp_path / "mine"))
     write_files(tree)
     own, papers = build.build(tree.root), build.build(one_seed.root)
     assert '"start":"results"' in own.replace(" ", "")
@@ -162,22 +134,15 @@ def test_a_kept_tree_whose_other_runs_stand_behind_claims_is_the_papers(name: st
     assert site.is_papers(tree, site.read(tree), paper.claims(tree)["judged"]) == papers
 
 
-def test_a_changed_method_never_has_the_papers_label(embedded: Tree, two_seeds: Tree, tmp_path: Path) -> None:
+def test_a_changed_method_never_has_the_papers_label(embedded: Tree, tmp_path: Path) -> None:
     labels = {row.id: row.label for row in filled(embedded, "1").rows}
     assert (labels["T1.3"], labels["T1.8"]) == ("w. CLIP-Cov (fraction 0.01)", "TEPO")
-    shutil.copytree(two_seeds.root, tmp_path / "quick")
-    matrix = json.loads(two_seeds.layout.matrix.read_text())
-    for entry in (*matrix["runs"], *matrix["checkpoints"]):
-        entry["method"] = "tepo+beta=1" if entry["method"] == "tepo" else entry["method"]
-    matrix["methods"][-1] |= {"key": "tepo+beta=1", "title": "TEPO, beta 1"}  # by `settings`: its row is still `tepo`
-    for place in ("runs", "samples", "grades"):
-        (tmp_path / "quick" / place / "tiny_qwen2/tepo").rename(tmp_path / "quick" / place / "tiny_qwen2/tepo+beta=1")
-    for path in (tmp_path / "quick/runs/tiny_qwen2/tepo+beta=1").glob("*/run.json"):
-        record = json.loads(path.read_text())
-        record["spec"]["method"] = "tepo+beta=1"
-        path.write_text(json.dumps(record))
-    tree = Tree(tmp_path / "quick")
-    tree.matrix = matrix
+    changed = {"grpo": ("GRPO/DAPO", 0.6), "tepo+beta=1": ("TEPO, beta 1", 0.7)}
+
+    def by_settings(matrix: dict[str, Any]) -> None:
+        matrix["methods"][-1]["row"] = "tepo"
+
+    tree = Tree(synthetic.write_tree(tmp_path / "quick", seeds=(1, 2), methods=changed, change=by_settings))
     drawn = figure_fill.fill(figure_spec.figure("3"), tree)
     assert {line.title for line in drawn.lines if line.method == "tepo+beta=1"} == {"TEPO (beta 1)"}
     assert {line.title for line in drawn.lines if line.method == "grpo"} == {"GRPO/DAPO"}

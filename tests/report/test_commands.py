@@ -140,18 +140,6 @@ def test_damaged_results_are_one_line_that_names_the_file(
             assert not tree.layout.tables.exists(), "nothing is written of a table that cannot be trusted"
 
 
-def test_a_mistyped_name_is_one_line_and_exit_code_2(scored: Tree, command: Command) -> None:
-    for main, arguments, words in (
-        (table.main, ("--table", "9"), "tables: unknown value '9'; allowed: 1"),
-        (figure.main, ("--figure", "figur2"), "nearest: figure2"),
-        (show.main, ("tabel1",), "nearest: table1"),
-    ):
-        code, _, err = command(main, *arguments, "--results", scored.root)
-        assert (code, err.count("\n")) == (2, 1), arguments
-        assert err.startswith("error: ")
-        assert words in err
-
-
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
     commands = ("table", "figure", "convergence", "build", "show", "compare", "provenance.manifest", "reference",

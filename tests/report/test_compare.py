@@ -17,7 +17,7 @@ from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from report import compare
 from tests.report import synthetic
-from tests.report.finished import edit, finish, rehash, replace
+from tests.report.finished import edit, finish, rehash, replace, rewrite
 
 Command = Callable[..., tuple[int, str, str]]
 TEPO, BASE = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12), Checkpoint.base("tiny_qwen2")
@@ -45,34 +45,14 @@ def others(two: Tree, tmp_path: Path) -> Tree:
     return Tree(shutil.copytree(two.root, tmp_path / "quick"))
 
 
-def rewrite(path: Path, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-    """Change rows of a CSV file."""
-    with open(path, encoding="utf-8", newline="") as stream:
-        rows = [change(row) for row in csv.DictReader(stream)]
-    with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -> None:
     """Turn the first `wrong` right answers into wrong ones, and score again."""
-    from core.scores import write_scores
-    from evals.score import rows
-    from tests.evals.stats import fixtures
-
-    graded = {}
-    for place, entry in enumerate(synthetic.BENCHMARKS):
-        draw = random.Random(f"{checkpoint.path} {entry['key']}")
-        centre = 0.31 if checkpoint == BASE else synthetic.METHODS[checkpoint.run.method][1]
-        mean = min(0.97, max(0.03, draw.gauss(centre, 0.06)))
-        right = fixtures.beta(entry["items"], entry["samples"], mean, seed=place, spread=2.0).tolist()
-        places = [(i, k) for i, answers in enumerate(right) for k, ok in enumerate(answers) if ok]
-        for i, k in places[: wrong if entry["key"] == benchmark else 0]:
-            right[i][k] = False
-        graded[entry["key"]] = fixtures.responses(right)
-    fixtures.write(tree.root, checkpoint, graded)
-    write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))
+    right = synthetic.verdicts(checkpoint)
+    places = [(i, k) for i, answers in enumerate(right[benchmark]) for k, ok in enumerate(answers) if ok]
+    for i, k in places[:wrong]:
+        right[benchmark][i][k] = False
+    synthetic.grade(tree.root, checkpoint, right)
+    synthetic.score(tree)
 
 
 def retrain(tree: Tree, runs: list[Run], change: Callable[[dict[str, str]], dict[str, str]]) -> None:

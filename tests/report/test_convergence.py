@@ -21,45 +21,27 @@ from evals import learning_curves
 from evals.learning_curves import MEASURES, first_reaching, running_mean
 from report import convergence
 from tests.report import synthetic
+from tests.report.finished import rewrite
 
 ROLLOUTS = 6
-COLUMNS = (
-    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
-    "ratio_spread", "entropy", "seconds_update", "seconds_rollout", "response_tokens", "kl_old", "mask_fraction",
-)  # fmt: skip
 RISING = (0.1, 0.3, 0.5, 0.7, 0.9, 0.9)
 
 
 def write_run(root: Path, method: str, seed: int, reward: Sequence[float], collapsed_at: int | None = None) -> None:
     """A run with two updates per rollout and figures that are easy to average by hand."""
     folder = root / Run("tiny_qwen2", method, seed).path
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(COLUMNS)
-        for n, value in enumerate(reward):
-            for minibatch in (0, 1):
-                norm, clip = 1.0 + n + seed, 0.01 * minibatch
-                spread = "" if minibatch == 0 else 0.2
-                seconds = "" if minibatch else 1.0
-                writer.writerow(
-                    [
-                        n + 1,
-                        2 * n + minibatch,
-                        minibatch,
-                        value,
-                        norm,
-                        clip,
-                        0.5,
-                        spread,
-                        0.4 - 0.05 * n,
-                        0.25,
-                        seconds,
-                        9.0 + n,
-                        0.001,
-                        0.25 if method == "tepo" and minibatch else "",
-                    ]
-                )
+    rows = [
+        {
+            "rollout": n + 1, "update": 2 * n + minibatch, "minibatch": minibatch, "reward": value,
+            "grad_norm": 1.0 + n + seed, "clip_fraction_tokens": 0.01 * minibatch, "clip_fraction_sequences": 0.5,
+            "ratio_spread": 0.2 if minibatch else "", "entropy": 0.4 - 0.05 * n, "seconds_update": 0.25,
+            "seconds_rollout": "" if minibatch else 1.0, "response_tokens": 9.0 + n, "kl_old": 0.001,
+            "mask_fraction": 0.25 if method == "tepo" and minibatch else "",
+        }
+        for n, value in enumerate(reward)
+        for minibatch in (0, 1)
+    ]  # fmt: skip
+    synthetic.write_csv(folder / "curve.csv", rows)
     record = {
         "spec": {"training": {"rollouts": ROLLOUTS}},
         "collapsed_at": collapsed_at,
@@ -177,7 +159,7 @@ BROKEN = {
 
 def test_a_broken_curve_is_an_error_naming_file_and_place(tree: Tree, subtests: pytest.Subtests) -> None:
     path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
-    whole = path.read_text().replace("\r\n", "\n").replace("0.15000000000000002", "0.15")
+    whole = path.read_text().replace("0.15000000000000002", "0.15")
     for case, (change, words) in BROKEN.items():
         with subtests.test(case):
             path.write_text(change(whole))
@@ -190,11 +172,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_place(tree: Tree, subtests: 
 def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:
     write_run(tree.root / "runs", "tepo", 2, [min(value + 0.2, 1.0) for value in RISING])
     path = tree.root / "runs/tiny_qwen2/tepo/seed2/curve.csv"
-    rows = list(csv.DictReader(path.open(newline="")))
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows({**row, "grad_norm": float(row["grad_norm"]) + 4.0} for row in rows)
+    rewrite(path, lambda row: row | {"grad_norm": str(float(row["grad_norm"]) + 4.0)})
     pairs = [value(tree, "tepo", s, "grad_norm") - value(tree, "grpo", s, "grad_norm") for s in (1, 2)]
     found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "grad_norm")
     se = statistics.stdev(pairs) / math.sqrt(2)

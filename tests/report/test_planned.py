@@ -100,17 +100,14 @@ def test_the_hot_table_is_one_line_where_nothing_is_trained_hot(scored: Tree) ->
     filled = fill(scored, "hot")
     assert (filled.blocks, filled.notes) == ([], ()), "its calm half alone would say nothing"
     assert render.empty(filled) == "The same methods at twice the learning rate: not part of this scale."
-
-
-def test_the_hot_table_is_offered_only_where_something_is_trained_hot(readings: Tree, embedded: Tree) -> None:
-    assert tidy.offered(readings) == ["1", "2", "3", "4", "hot", "runs"]
-    assert "hot" not in tidy.offered(embedded)
+    assert render.empty(filled) in text(filled)
 
 
 def test_methods_beyond_the_paper_have_a_table_where_one_is_trained(
-    embedded: Tree, beyond: Tree, paper: Tree, scored: Tree
+    embedded: Tree, readings: Tree, beyond: Tree, paper: Tree, scored: Tree
 ) -> None:
     """Their rows are the catalog's methods without a row of the paper; the paper's own tables have none of them."""
+    assert tidy.offered(readings) == ["1", "2", "3", "4", "hot", "runs"]
     assert tidy.offered(embedded) == ["1", "2", "3", "4", "controls", "runs"]
     assert tidy.offered(beyond) == ["1", "2", "3", "4", "beyond", "runs"]
     assert tidy.offered(paper) == tidy.offered(scored) == ["1", "2", "3", "4", "runs"]
@@ -208,13 +205,6 @@ def test_a_mean_waits_for_all_of_its_rows(embedded: Tree, tmp_path: Path) -> Non
     filled = fill(partly(embedded, tmp_path / "embedded", lambda line: second not in line), "4")
     state = {row.id: row.cells["amc"].state for row in filled.rows}
     assert (state["T4.5"], state["T4.6"], state["T4.9"]) == ("measured", "missing", "missing")
-
-
-def test_a_table_without_a_number_is_one_line(scored: Tree) -> None:
-    filled = fill(scored, "2")
-    assert not filled.measured
-    assert render.empty(filled) == "Table 2: Three other models: not part of this scale."
-    assert render.empty(filled) in text(filled)
 
 
 def test_a_second_look_that_the_scale_does_not_take_is_not_run(scored: Tree) -> None:

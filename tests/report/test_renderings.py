@@ -18,15 +18,11 @@ import pytest
 from core.code_hashes import closure
 from core.results_tree import Tree
 from report.tables import render
-from report.tables.tidy import Cell, Table, tidy_csv
+from report.tables.tidy import Cell, Table
 from tests.report.tables import filled as fill
 
 TABLES = ("1", "2", "3", "4", "hot")
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
-
-
-def tidy(filled: Table) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(tidy_csv(filled.cells))))
 
 
 def named(filled: Table, name: str) -> Table:
@@ -52,11 +48,6 @@ def named(filled: Table, name: str) -> Table:
         rows=tuple(rows),
         notes=(name,),
     )
-
-
-def test_the_tidy_table_says_which_seed_collapsed_and_when(embedded: Tree) -> None:
-    said = {line["row"]: line["collapsed"] for line in tidy(fill(embedded, "3")) if line["collapsed"]}
-    assert said == {"T3.2": f"seed2:6/{embedded.matrix['training']['rollouts']}"}
 
 
 def words(filled: Table) -> list[dict[str, Any]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.layout import Checkpoint, Run
+from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from report import convergence, sweep
@@ -19,57 +21,52 @@ from report.sweep_points import Point, choice, fresh, measured, selecting, selec
 from report.tables import runs, spec, tidy
 from report.tables.again import arms
 from tests.report import synthetic
-from tests.report.finished import renamed
+from tests.report.finished import edit, rewrite
 from tests.report.tables import filled
 
 SELECT, TEST = (1, 2), (3, 4)
-METHODS = {"gspo": "grpo@high", "tepo_nokl": "tepo@high"}  # synthetic method -> the point whose place it takes
+METHODS = {
+    "grpo": ("GRPO/DAPO", 0.62),
+    "grpo@high": ("GRPO/DAPO, learning rate 0.0002", 0.70),
+    "tepo": ("TEPO", 0.68),
+    "tepo@high": ("TEPO, learning rate 0.0002", 0.74),
+}
 
 
-def swept_tree(root: Path) -> Tree:
+def sweep_of_rates(matrix: dict[str, Any]) -> None:
     """Two methods at two rates on seeds 1 and 2; the chosen ones on 3 and 4."""
-    tree = Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates"))
-    value = json.loads(tree.layout.matrix.read_text())
-    for place in ("runs", "samples", "grades"):
-        for old, new in METHODS.items():
-            (root / place / "tiny_qwen2" / old).rename(root / place / "tiny_qwen2" / new)
-    for entry in (*value["runs"], *value["checkpoints"]):
-        entry["method"] = METHODS.get(entry["method"], entry["method"])
-    titles = {"grpo": "GRPO/DAPO", "tepo": "TEPO"}
-    high = {f"{key}@high": f"{title}, learning rate 0.0002" for key, title in titles.items()}
-    value["methods"] = [{"key": key, "row": key, "title": title} for key, title in (titles | high).items()]
-    value["variants"] = {"high": {"title": "learning rate 0.0002", "changes": {"training.learning_rate": 2e-4}}}
-    value["training"]["learning_rate"] = 1e-4
-    chosen = ("grpo@high", "tepo@high")
-    value["runs"] = [r for r in value["runs"] if r["seed"] in SELECT or r["method"] in chosen]
-    kept = {(r["method"], r["seed"]) for r in value["runs"]} | {("base", 0)}
-    value["checkpoints"] = [c for c in value["checkpoints"] if (c["method"], c["seed"]) in kept]
-    value["sweep"] = {
+    matrix["variants"] = {"high": {"title": "learning rate 0.0002", "changes": {"training.learning_rate": 2e-4}}}
+    matrix["training"]["learning_rate"] = 1e-4
+    for place in ("runs", "checkpoints"):
+        matrix[place] = [r for r in matrix[place] if r["seed"] not in TEST or r["method"].endswith("@high")]
+    matrix["sweep"] = {
         "axes": {"training.learning_rate": [1e-4, 2e-4]}, "select_seeds": SELECT, "test_seeds": TEST, "by": "score",
         "question": "q",
         "points": [
             {"model": "tiny_qwen2", "row": row, "base": row, "text": row, "method": row + at, "steps": [12],
              "values": {"training.learning_rate": rate}}
-            for row in titles for at, rate in (("", 1e-4), ("@high", 2e-4))
+            for row in ("grpo", "tepo") for at, rate in (("", 1e-4), ("@high", 2e-4))
         ],
     }  # fmt: skip
-    tree.layout.matrix.write_text(json.dumps(value))
-    for path in root.glob("runs/*/*@high/*/run.json"):
-        record = json.loads(path.read_text())
-        record["spec"] |= {"method": path.parent.parent.name.split("@")[0], "variant": "high"}
-        path.write_text(json.dumps(record))
-    renamed(root)
-    from core.scores import write_scores
-    from evals.score import rows
-
-    tree = Tree(root)
-    write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [b["key"] for b in synthetic.BENCHMARKS]))
-    return tree
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return swept_tree(tmp_path_factory.mktemp("swept") / "rates")
+    root = tmp_path_factory.mktemp("swept") / "rates"
+    seeds = (*SELECT, *TEST)
+    return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=sweep_of_rates))
+
+
+def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: Any) -> Tree:
+    """The tree as if these runs and their checkpoints were planned too."""
+    names = [{"model": "tiny_qwen2", "method": method, "seed": seed} for method in keys for seed in seeds]
+    other = Tree(tree.root)
+    other.matrix = tree.matrix | {
+        "runs": [*tree.matrix["runs"], *(name | {"row": name["method"], "steps": [12]} for name in names)],
+        "checkpoints": [*tree.matrix["checkpoints"], *(name | {"step": 12} for name in names)],
+    }  # fmt: skip
+    other.matrix |= changes
+    return other
 
 
 def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
@@ -110,11 +107,8 @@ def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_valu
 
 def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: Tree) -> None:
     """GRPO has another value chosen, TEPO its own: it stands in both."""
-    tree = Tree(swept.root)
-    kept = [r for r in swept.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
-    own = [r | {"seed": seed} for r in kept if r["method"] in ("grpo", "tepo") for seed in TEST if r["seed"] == 1]
-    points = [{"model": "tiny_qwen2", "method": r["method"], "seed": r["seed"], "step": 12} for r in own]
-    tree.matrix = swept.matrix | {"runs": kept + own, "checkpoints": swept.matrix["checkpoints"] + points}
+    tree = with_runs(swept, ("grpo", "tepo"), TEST)
+    tree.matrix["runs"] = [r for r in tree.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
     blocks = runs.declare(tree).blocks
     assert [block.title.split(",")[1].strip() for block in blocks if "resh seeds" in str(block.title)] == [
         "each method with the value chosen on other seeds", "every method with the scale's own value",
@@ -140,12 +134,7 @@ def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of
         return {(checkpoint.run.method, checkpoint.run.seed) for checkpoint in planned}
 
     assert behind(swept) == {("tepo@high", seed) for seed in TEST}
-    both = Tree(swept.root)  # the scale's own value is on fresh seeds too, for what the single value costs
-    more = [{"model": "tiny_qwen2", "method": "tepo", "row": "tepo", "seed": seed, "steps": [12]} for seed in TEST]
-    points = [{"model": "tiny_qwen2", "method": "tepo", "seed": seed, "step": 12} for seed in TEST]
-    both.matrix = swept.matrix | {
-        "runs": swept.matrix["runs"] + more, "checkpoints": swept.matrix["checkpoints"] + points
-    }  # fmt: skip
+    both = with_runs(swept, ["tepo"], TEST)  # the scale's own value too, for what the single value costs
     assert behind(both) == {("tepo@high", seed) for seed in TEST}
     own = Tree(swept.root)  # the scale's own value was chosen
     kept = [r for r in both.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
@@ -159,15 +148,9 @@ def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of
 
 def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> None:
     """A control and an A/A arm, which are compared with the method as the scale has it."""
-    tree = Tree(swept.root)
-    again = [{"model": "tiny_qwen2", "method": "tepo@again", "row": "tepo", "seed": s, "steps": [12]} for s in SELECT]
-    points = [{"model": "tiny_qwen2", "method": "tepo@again", "seed": seed, "step": 12} for seed in SELECT]
-    tree.matrix = swept.matrix | {
-        "runs": swept.matrix["runs"] + again,
-        "checkpoints": swept.matrix["checkpoints"] + points,
-        "methods": [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}],
-        "variants": swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}},
-    }
+    methods = [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}]
+    variants = swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}}
+    tree = with_runs(swept, ["tepo@again"], SELECT, methods=methods, variants=variants)
     (arm,) = arms(tree)
     for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
         planned = tidy.planned(row, "tiny_qwen2", tree)
@@ -274,30 +257,17 @@ def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) ->
 def test_a_run_fails_that_ends_with_no_more_than_it_began(
     tmp_path: Path, rewards: tuple[float, ...], failed: tuple[int, ...]
 ) -> None:
-    from core.provenance import sha256_bytes
-
     tree = Tree(synthetic.write_tree(tmp_path / "rates", rollouts=len(rewards)))
     folder = tree.layout.run(Run("tiny_qwen2", "tepo", 1))
-    with open(folder / "curve.csv", encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    for row in rows:
-        row["reward"] = str(rewards[int(row["rollout"]) - 1]) if row["reward"] else ""
-    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    record = json.loads((folder / "run.json").read_text())
-    record["outputs"]["curve.csv"] = sha256_bytes((folder / "curve.csv").read_bytes())
-    (folder / "run.json").write_text(json.dumps(record))
+    rewrite(folder / "curve.csv", lambda row: row | {"reward": row["reward"] and str(rewards[int(row["rollout"]) - 1])})
+    edit(folder / "run.json", outputs={"curve.csv": sha256_file(folder / "curve.csv")})
     entry = {"model": "tiny_qwen2", "row": "tepo", "base": "tepo", "method": "tepo", "values": {}, "steps": [12]}
     assert measured(tree, entry, [1]).failed == failed
 
 
 def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     """Figures, convergence and comparisons of curves, in a tree where a method has both kinds."""
-    tree = Tree(swept.root)
-    more = [{"model": "tiny_qwen2", "method": "tepo", "row": "tepo", "seed": seed, "steps": [12]} for seed in TEST]
-    tree.matrix = swept.matrix | {"runs": swept.matrix["runs"] + more}
+    tree = with_runs(swept, ["tepo"], TEST)
     figure = figures.figure("2")
     lines = [
         run for panel in figure.panels for line in panel.lines for run in figures.planned(figure, panel, line, tree)

@@ -80,6 +80,7 @@ def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(
             expected = compare.compare_seeds(a, b, **spread(tree, step, found.benchmark or "", variant))
             assert compared(found) == as_compared(expected)
             assert found.versus_level == "seed"
+            assert row != "T1.9" or found.value == found.versus, "a difference is its own comparison"
 
 
 def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree, readings: Tree) -> None:
@@ -299,9 +300,9 @@ def test_every_printed_cell_is_found_through_its_row() -> None:
 def test_a_collapsed_run_is_marked_and_said_with_seed_and_rollout(embedded: Tree) -> None:
     filled = fill(embedded, "3")
     collapsed = [row for row in filled.rows if row.collapsed]
-    assert [row.id for row in collapsed] == ["T3.2"]
-    assert render.label(collapsed[0]) == "w. β = 1 †"
     rollouts = embedded.matrix["training"]["rollouts"]
+    assert {row.id: row.collapsed for row in collapsed} == {"T3.2": (f"seed2:6/{rollouts}",)}
+    assert render.label(collapsed[0]) == "w. β = 1 †"
     collapse = f"seed 2 collapsed at rollout 6 of {rollouts}"
     assert f"† w. β = 1 (tiny Qwen2): {collapse}; scored is what was left of the policy." in filled.notes
 
