@@ -8,37 +8,48 @@
 Both trainers work in float32. Two numbers count as equal when they differ by at most 64 roundings (7.6e-6) of the
 largest value in their tensor: a sum of n terms taken in another order differs by about sqrt(n) roundings, and 64 is the
 root of 4096; `--roundings` sets another number. For the loss, whose terms cancel, the largest value is that of the
-advantages if it is larger; for a gradient it is that of all parameters. The optimiser's step is not compared.
+advantages if it is larger; for a gradient it is that of all parameters.
 Exit codes: 0 equal, 1 different, 2 wrong input.
+
+A record: record.json (the run specification, the digest of the model folder), rollout.safetensors (prompts, responses,
+rewards, the sampler's and the reference's log-probs), weights<u>.safetensors (before update u, from the second on) and
+SHA256SUMS. Every update of a replay starts from the record's weights, so that a difference in one update is not carried
+into the next. The optimiser's step is not compared: AdamW divides rounding by its own size.
+
+A replay: update<u>.safetensors (what the trainer computed in update u) and replay.json, written last.
 """
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
-from core import errors
+from core import digests, errors
 from core.declared import Declared, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown, whole
 from core.files import read_json, write_json
 from core.provenance import version
-from methods.training import record
-from methods.training.record import BATCH_FIELDS, GRADIENT, REPLAY_FILE
-from methods.training.spec import TRAINERS, check, read
+from methods.training.spec import TRAINERS, Spec, check, read
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from methods.training.spec import Spec
+    from methods.batch import Batch
 
 ROUNDINGS = 64  # allowed, see above
 ROUNDING = 2.0**-23  # of a float32, relative to the value
+RECORD_FILE, REPLAY_FILE, ROLLOUT_FILE = "record.json", "replay.json", "rollout.safetensors"
+GRADIENT = "gradient/"  # prefix of a parameter's name
 
-NAMES = {
+NAMES = {  # what a replay keeps, each before what is computed from it
     "mask": "response mask",
     "group": "prompt group",
     "advantage": "advantage",
@@ -51,6 +62,109 @@ NAMES = {
     "loss": "loss",
     GRADIENT: "gradient",
 }
+BATCH_FIELDS = tuple(NAMES)[:-2]
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+class RecordFile(Declared):
+    """record.json."""
+
+    spec: dict[str, Any]
+    base_sha256: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it lies on disk."""
+
+    folder: Path
+    document: Mapping[str, Any]  # the specification, with one rollout
+    digest: str  # of all its files
+    rollout: Mapping[str, Tensor]  # fields of `Rows` that are there after sampling, see `methods.adapters.trl`
+
+    def spec(self, trainer: str) -> Spec:
+        """The run that this trainer would be."""
+        return one_rollout({**self.document, "trainer": trainer}, str(self.folder / RECORD_FILE))
+
+
+def one_rollout(document: Mapping[str, Any], where: str = "spec") -> Spec:
+    """The specification cut to its first rollout, on one device in float32; `ConfigError` for what is not replayed."""
+    training = {**document["training"], "rollouts": 1}
+    spec = check({**document, "checkpoints": [1], "training": training}, where)
+    if spec.training.gpus > 1:
+        raise ConfigError(f"{where}: training.gpus_per_node: a replay runs in one process; allowed: 1 node with 1 GPU")
+    if spec.training.precision != "float32":  # rounding of bfloat16 hides more than it shows
+        raise ConfigError(f"{where}: training.precision: {spec.training.precision!r}; a replay compares float32 only")
+    return spec
+
+
+def write_record(folder: Path, spec: Spec, rollout: Mapping[str, Tensor]) -> None:
+    """Complete a folder in which the weights lie already."""
+    write_tensors(folder / ROLLOUT_FILE, rollout)
+    # absolute paths: the record may be replayed from another folder
+    paths = {name: str(Path(getattr(spec, name)).resolve()) for name in ("base", "prompts")}
+    base = digests.tree(digests.check_model(spec.base))
+    write_json(folder / RECORD_FILE, {"spec": {**spec.document, **paths}, "base_sha256": base})
+    digests.write_folder(folder)
+
+
+def read_record(folder: Path) -> Record:
+    """Raises `MissingInputError` without a record, `CorruptInputError` if it or the model is not what was recorded."""
+    from safetensors.torch import load_file
+
+    found = digests.check_folder(folder, advice="record it again")
+    path = folder / RECORD_FILE
+    values = validated(RecordFile, read_json(path, "record of a rollout"), str(path), error=CorruptInputError)
+    base = check(values.spec, f"{path}: spec").base
+    if digests.tree(digests.check_model(base)) != values.base_sha256:
+        raise CorruptInputError(f"{base}: is not the model that {path} names: it has another sha256")
+    return Record(folder, values.spec, digests.tree(found), load_file(folder / ROLLOUT_FILE))
+
+
+def weights_file(folder: Path, update: int) -> Path:
+    """The weights before update `update` (0-based; the first starts from the model folder)."""
+    return folder / f"weights{update}.safetensors"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    from safetensors.torch import save_file
+
+    # cloned: safetensors refuses two tensors that share memory
+    save_file({name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}, path)
+
+
+# --- Replays ----------------------------------------------------------------------------------------------------------
+
+
+class ReplayFile(Declared):
+    """replay.json."""
+
+    trainer: str
+    record: str
+    spec: dict[str, Any]
+
+
+class Updates:
+    """Writes what a trainer computes in each update of a replay, and gives it the record's weights for the next."""
+
+    def __init__(self, record: Record, folder: Path, count: int):
+        self.record, self.folder, self.count = record, folder, count
+        self.done = 0
+
+    def add(self, batch: Batch, loss: float, gradients: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+        """An update: the loss's input and value, gradients before clipping. parameters: changed in place."""
+        import torch
+        from safetensors.torch import load_file
+
+        tensors = {name: x for name in BATCH_FIELDS if (x := getattr(batch, name)) is not None}
+        tensors["loss"] = torch.tensor(loss, dtype=torch.float64)
+        tensors |= {GRADIENT + name: x for name, x in gradients.items()}
+        write_tensors(self.folder / f"update{self.done}.safetensors", tensors)
+        self.done += 1
+        if self.done < self.count:
+            for name, x in load_file(weights_file(self.record.folder, self.done)).items():
+                parameters[name].copy_(x)
 
 
 @dataclass(frozen=True)
@@ -63,7 +177,7 @@ class Replayed:
     spec: Spec
 
     def update(self, number: int) -> dict[str, Tensor]:
-        """All tensors of an update (0-based), by the names that `record.write_update` gives them."""
+        """All tensors of an update (0-based), by the names that `Updates` gives them."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -80,20 +194,32 @@ class Replayed:
         return tensors
 
 
+def replayed(folder: Path) -> Replayed:
+    """A finished replay; `MissingInputError`, `CorruptInputError` or `ConfigError` for anything else."""
+    path = folder / REPLAY_FILE
+    values = validated(ReplayFile, read_json(path, "replay of a record"), str(path), error=CorruptInputError)
+    return Replayed(folder, values.trainer, values.record, check(values.spec, f"{path}: spec"))
+
+
+# --- The comparison ---------------------------------------------------------------------------------------------------
+
+Pairs = dict[str, tuple["Tensor | None", "Tensor | None"]]  # parameter, or "" -> the tensor in A and in B
+
+
 @dataclass(frozen=True)
 class Difference:
     """The first tensor in which two replays differ."""
 
     update: int  # 0-based
     name: str  # a value of NAMES
+    equal: tuple[str, ...]  # what was compared before, in this update
     where: str  # parameter and index, or row of the minibatch and token, of the largest difference
     values: tuple[float | None, float | None]  # there, in A and in B; None: there is none
     largest: float  # absolute difference
     relative: float  # of the largest value, see above
-    tolerance: float  # at that place, absolute
-    differing: int  # numbers beyond their tolerance
+    tolerance: float  # absolute
+    differing: int  # numbers beyond the tolerance
     compared: int
-    equal: tuple[str, ...]  # what was compared before, in this update
 
     def lines(self, updates: int) -> list[str]:
         """For people."""
@@ -112,89 +238,69 @@ def compare(a: Replayed, b: Replayed, roundings: int = ROUNDINGS) -> Difference 
     if a.record != b.record:
         raise ConfigError(f"{b.folder}: is a replay of another record than {a.folder}")
     for update in range(a.spec.training.updates_per_rollout):
-        one, other = a.update(update), b.update(update)
-        equal: list[str] = []
-        for stage in _stages(one, other, roundings * ROUNDING):
-            found = stage.difference(update, tuple(equal))
+        equal: tuple[str, ...] = ()
+        for name, pairs, scale in _stages(a.update(update), b.update(update)):
+            # masks and group numbers must be the same: 0.5 is between two of them
+            tolerance = 0.5 if name in ("mask", "group") else roundings * ROUNDING * scale
+            found = _largest_difference(pairs, scale, tolerance)
             if found is not None:
-                return found
-            equal.append(stage.name)
+                return Difference(update, NAMES[name], equal, *found)
+            equal = (*equal, NAMES[name])
     return None
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """One kind of tensor of one update, in both replays: by place (parameter), with the tolerance of each number."""
+def _stages(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tuple[str, Pairs, float]]:
+    """Name, tensors and largest value of each kind of tensor, in the order of computation.
 
-    name: str
-    pairs: Mapping[str, tuple[Tensor | None, Tensor | None]]
-    scale: float
-    tolerance: Mapping[str, Any]  # by place: a number or a tensor
-
-    def difference(self, update: int, equal: tuple[str, ...]) -> Difference | None:
-        values: tuple[float | None, float | None] = (None, None)
-        worst, where, allowed, differing, compared = -1.0, "", 0.0, 0, 0
-        for place, (x, y) in self.pairs.items():
-            if x is None or y is None or x.shape != y.shape:
-                what = "" if x is None or y is None else f" of shape {tuple(x.shape)} in A and {tuple(y.shape)} in B"
-                values = (None if x is None else _largest({"": x}), None if y is None else _largest({"": y}))
-                nan = float("nan")
-                return Difference(update, self.name, f"{_of(place)}{what}", values, nan, nan, 0.0, 1, 1, equal)
-            apart = (x.double() - y.double()).abs().nan_to_num(nan=float("inf"))
-            tolerance = (apart.new_zeros(()) + self.tolerance[place]).expand_as(apart)
-            beyond = apart > tolerance
-            compared += beyond.numel()
-            differing += int(beyond.sum())
-            # the largest of those beyond their tolerance: others may be larger where more is allowed
-            candidates = apart.where(beyond, -1.0).flatten()
-            if bool(beyond.any()) and float(candidates.max()) > worst:
-                at = int(candidates.argmax())
-                worst, values = float(candidates[at]), (float(x.flatten()[at]), float(y.flatten()[at]))
-                where, allowed = _of(place) + _place(x, at, words=not place), float(tolerance.flatten()[at])
-        if not differing:
-            return None
-        relative = worst / self.scale if self.scale else float("inf")
-        return Difference(update, self.name, where, values, worst, relative, allowed, differing, compared, equal)
-
-
-def _stages(one: dict[str, Tensor], other: dict[str, Tensor], share: float) -> Iterator[_Stage]:
-    """In the order of computation; each is made only when those before it are equal.
-
-    share: of the largest value, the tolerance.
+    Each is made only when those before it are equal: values on padding are left out by the mask of both.
     """
-    mask = one["mask"]
     for name in (*BATCH_FIELDS, "loss"):
         if name not in one and name not in other:
             continue
         x, y = one.get(name), other.get(name)
         if x is not None and y is not None and x.ndim == 2:
             # the two may have cut padding at other widths
-            x, y = _wide(x, max(x.shape[1], y.shape[1])), _wide(y, max(x.shape[1], y.shape[1]))
-            if name != "mask":  # equal from here on; padding may hold anything
-                padding = ~_wide(mask, x.shape[1])
+            width = max(x.shape[1], y.shape[1])
+            x, y = _wide(x, width), _wide(y, width)
+            if name != "mask":  # padding may hold anything
+                padding = ~_wide(one["mask"], width)
                 x, y = x.masked_fill(padding, 0), y.masked_fill(padding, 0)
-        scale = max(_largest({"": z}) for z in (x, y) if z is not None)
-        if name == "loss":
-            scale = max(scale, _largest({"": one["advantage"]}))
-        # masks and group numbers must be the same: 0.5 is between two of them
-        exact = name in ("mask", "group")
-        yield _Stage(NAMES[name], {"": (x, y)}, scale, {"": 0.5 if exact else share * scale})
-    gradient, its = _part(one, GRADIENT), _part(other, GRADIENT)
-    scale = max(_largest(gradient), _largest(its))
-    yield _Stage(NAMES[GRADIENT], _pairs(gradient, its), scale, dict.fromkeys(gradient, share * scale))
+        yield name, {"": (x, y)}, _largest(x, y, one["advantage"] if name == "loss" else None)
+    names = sorted(name for name in one.keys() | other.keys() if name.startswith(GRADIENT))
+    gradients: Pairs = {name.removeprefix(GRADIENT): (one.get(name), other.get(name)) for name in names}
+    yield GRADIENT, gradients, _largest(*(x for pair in gradients.values() for x in pair))
 
 
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+def _largest_difference(pairs: Pairs, scale: float, tolerance: float) -> tuple[Any, ...] | None:
+    """The fields of `Difference` from `where` on; None: all numbers are equal."""
+    import torch
+
+    worst, where, differing, compared = 0.0, "", 0, 0
+    values: tuple[float | None, float | None] = (None, None)
+    for parameter, (x, y) in pairs.items():
+        of = f" of {parameter}" if parameter else ""
+        if x is None or y is None or x.shape != y.shape:
+            if x is not None and y is not None:
+                of += f" of shape {tuple(x.shape)} in A and {tuple(y.shape)} in B"
+            values = (None if x is None else _largest(x), None if y is None else _largest(y))
+            return of, values, math.nan, math.nan, 0.0, 1, 1
+        apart = (x.double() - y.double()).abs().nan_to_num(nan=math.inf).flatten()
+        compared += len(apart)
+        differing += int((apart > tolerance).sum())
+        if len(apart) and float(apart.max()) > max(worst, tolerance):
+            flat = apart.argmax()
+            at = [int(index) for index in torch.unravel_index(flat, x.shape)]
+            worst, values = float(apart[flat]), (float(x.flatten()[flat]), float(y.flatten()[flat]))
+            words = ", ".join(f"{name} {number}" for name, number in zip(("row", "token"), at, strict=False))
+            where = of + (f" at {at if parameter else words}" if at else "")
+    if not differing:
+        return None
+    return where, values, worst, worst / scale if scale else math.inf, tolerance, differing, compared
 
 
-def _pairs(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> dict[str, tuple[Tensor | None, Tensor | None]]:
-    return {name: (one.get(name), other.get(name)) for name in sorted(one.keys() | other.keys())}
-
-
-def _largest(tensors: Mapping[str, Tensor]) -> float:
+def _largest(*tensors: Tensor | None) -> float:
     """The largest absolute value of them all; what is not finite is no scale."""
-    finite = [x.double().abs().nan_to_num(nan=0.0, posinf=0.0) for x in tensors.values() if x.numel()]
+    finite = [x.double().abs().nan_to_num(nan=0.0, posinf=0.0) for x in tensors if x is not None and x.numel()]
     return max((float(x.max()) for x in finite), default=0.0)
 
 
@@ -204,50 +310,35 @@ def _wide(x: Tensor, width: int) -> Tensor:
     return pad(x, (0, width - x.shape[1]))
 
 
-def _of(parameter: str) -> str:
-    return f" of {parameter}" if parameter else ""
-
-
-def _place(x: Tensor, flat: int, *, words: bool) -> str:
-    """The index of an element; in words for a tensor of rows and tokens."""
-    index: list[int] = []
-    for size in reversed(x.shape):
-        flat, at = divmod(flat, size)
-        index.insert(0, at)
-    if not index or not words:
-        return f" at {index}" if index else ""
-    return " at " + ", ".join(f"{name} {number}" for name, number in zip(("row", "token"), index, strict=False))
-
-
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-class ReplayFile(Declared):
-    """replay.json."""
-
-    trainer: str
-    record: str
-    spec: dict[str, Any]
-
-
-def replayed(folder: Path) -> Replayed:
-    """A finished replay; `MissingInputError`, `CorruptInputError` or `ConfigError` for anything else."""
-    path = folder / REPLAY_FILE
-    values = validated(ReplayFile, read_json(path, "replay of a record"), str(path), error=CorruptInputError)
-    return Replayed(folder, values.trainer, values.record, check(values.spec, f"{path}: spec"))
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder that becomes `out` when the block ends without an error. `ConfigError` if `out` is there."""
+    if out.exists():
+        raise ConfigError(f"--out: {out}: is there already; name a new folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        yield folder
+        folder.chmod(0o755)  # mkdtemp's is closed to others
+        folder.rename(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # not there any more, unless something was raised
 
 
 def run(trainer: str, source: Path, out: Path) -> None:
     """Send a record through a trainer; `out` is a new folder."""
     if trainer not in TRAINERS:
         raise unknown("command line", "--trainer", trainer, TRAINERS)
-    read_from = record.read_record(source)
-    with record.new_folder(out) as folder:
+    record = read_record(source)
+    with new_folder(out) as folder:
         # by name: neither trainer's package needs the other's to be installed
         module: Any = import_module(f"methods.adapters.{trainer}.replay")
-        module.replay(read_from, folder)
-        spec = {**read_from.spec(trainer).document}
-        made = {"trainer": f"{trainer} {version(trainer)}", "record": read_from.digest, "spec": spec}
+        module.replay(record, folder)
+        spec = {**record.spec(trainer).document}
+        made = {"trainer": f"{trainer} {version(trainer)}", "record": record.digest, "spec": spec}
         write_json(folder / REPLAY_FILE, made)
 
 
@@ -259,8 +350,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument("--spec", required=True, help="run specification: JSON, or a file holding it")
         parser.add_argument("--out", required=True, type=Path, help="new folder of the record")
         args = parser.parse_args(words[1:])
-        spec = record.one_rollout({**read(args.spec).document, "trainer": "trl"})
-        with record.new_folder(args.out) as folder:
+        spec = one_rollout({**read(args.spec).document, "trainer": "trl"})
+        with new_folder(args.out) as folder:
             import_module("methods.adapters.trl.replay").record(spec, folder)
         return 0
     if command == "run":

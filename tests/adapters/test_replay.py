@@ -18,7 +18,6 @@ from core.errors import BenchError
 from core.files import read_growing_csv
 from core.provenance import ROOT
 from methods import replay
-from methods.training import record
 from tests.adapters import worlds
 from tests.adapters.replay_faults import FAULTS, line, replays
 
@@ -28,7 +27,7 @@ def test_a_damaged_record_is_named_with_what_to_do(tmp_path: Path) -> None:
     digests.write_folder(tmp_path)
     (tmp_path / "record.json").write_text("[]")
     with pytest.raises(BenchError, match=r"differs from its sha256 in \S+SHA256SUMS; record it again$"):
-        record.read_record(tmp_path)
+        replay.read_record(tmp_path)
 
 
 # --- Both trainers ----------------------------------------------------------------------------------------------------
@@ -255,10 +254,10 @@ def test_a_wrong_command_is_one_line(words: list[str], expected: str) -> None:
 )
 def test_what_is_not_replayed_is_refused(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=expected):
-        record.one_rollout(worlds.spec(tmp_path, **change))
+        replay.one_rollout(worlds.spec(tmp_path, **change))
 
 
 def test_an_output_that_is_there_is_kept(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(BenchError, match="is there already"), record.new_folder(tmp_path / "out"):
+    with pytest.raises(BenchError, match="is there already"), replay.new_folder(tmp_path / "out"):
         pass

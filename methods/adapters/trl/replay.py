@@ -20,7 +20,7 @@ from methods.adapters.trl.microbatches import Rows
 from methods.adapters.trl.recorder import Recorder
 from methods.adapters.trl.trainer import MethodTrainer, build_trainer, resolve_reward
 from methods.batch import Batch
-from methods.training.record import Record, write_record, write_update
+from methods.replay import Record, Updates, weights_file, write_record, write_tensors
 from methods.training.rollouts import together
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec
@@ -31,13 +31,13 @@ Keep = Callable[[int, Batch, float, dict[str, torch.Tensor], dict[str, torch.Ten
 class ReplayRecorder(Recorder):
     """Hands each update to `keep`, in the place of a curve, checkpoints and states."""
 
-    keep: Keep  # (update, batch, loss, gradients before clipping, parameters after the step)
+    keep: Keep  # (updates done, batch, loss, gradients before clipping, parameters after the step)
     gradients: dict[str, torch.Tensor]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         assert self._loss is not None
-        weights = {name: p.data for name, p in kwargs["model"].named_parameters()}
-        self.keep(state.global_step - 1, together(self._batches), self._loss, self.gradients, weights)
+        parameters = {name: p.data for name, p in kwargs["model"].named_parameters()}
+        self.keep(state.global_step, together(self._batches), self._loss, self.gradients, parameters)
         self._batches = []
         return control
 
@@ -80,18 +80,14 @@ def _train(spec: Spec, recorded: Rows | None, keep: Keep) -> Rows:
 
 
 def record(spec: Spec, folder: Path) -> None:
-    """Sample the run's first rollout and train on it; into `folder` what `methods.training.record` describes."""
-    from safetensors.torch import save_file
+    """Sample the run's first rollout and train on it; `folder` becomes a record (`methods.replay`)."""
+    t = spec.training
 
-    updates = spec.training.updates_per_rollout
-
-    def keep(update: int, batch: Batch, loss: float, gradients: object, weights: dict[str, torch.Tensor]) -> None:
-        if update + 1 < updates:  # what the last update makes, no update starts from
-            kept = {name: x.cpu().contiguous().clone() for name, x in weights.items()}
-            save_file(kept, folder / f"weights{update + 1}.safetensors")
+    def keep(done: int, batch: Batch, loss: float, gradients: object, parameters: dict[str, torch.Tensor]) -> None:
+        if done < t.updates_per_rollout:  # what the last update makes, no update starts from
+            write_tensors(weights_file(folder, done), parameters)
 
     rows = _train(spec, None, keep)
-    t = spec.training
     groups = len(rows) // t.samples_per_prompt
     if groups < t.prompts_per_rollout:
         raise ConfigError(
@@ -105,15 +101,6 @@ def record(spec: Spec, folder: Path) -> None:
 def replay(record: Record, folder: Path) -> None:
     """The record through TRL; into `folder` an update<u>.safetensors for each update."""
     spec = record.spec("trl")
-    updates = spec.training.updates_per_rollout
-
-    def keep(
-        update: int, batch: Batch, loss: float, gradients: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]
-    ) -> None:
-        write_update(folder, update, batch, loss, gradients)
-        if update + 1 < updates:
-            for name, x in record.weights(update + 1).items():
-                weights[name].copy_(x)
-
-    device = spec.training.device
-    _train(spec, Rows(**{name: x.to(device) for name, x in record.rollout.items()}), keep)
+    updates = Updates(record, folder, spec.training.updates_per_rollout)
+    rows = Rows(**{name: x.to(spec.training.device) for name, x in record.rollout.items()})
+    _train(spec, rows, lambda done, *update: updates.add(*update))

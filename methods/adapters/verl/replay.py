@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from methods import catalog
 from methods.adapters import verl
 from methods.adapters.verl.processes import environment
-from methods.training.record import Record, write_update
+from methods.replay import Record, Updates
 from methods.training.rollouts import deal, together
 
 if TYPE_CHECKING:
@@ -78,22 +78,17 @@ def replay(record: Record, folder: Path) -> None:
         return loss, metrics
 
     engine, optimizer_step = actor.engine, actor.engine.optimizer_step
-    update = 0
+    updates = Updates(record, folder, t.updates_per_rollout)
 
     def watched_step() -> Any:
-        nonlocal update
         named = dict(engine.module.named_parameters())
         gradients = {name: p.grad.full_tensor().clone() for name, p in named.items() if p.grad is not None}
         norm = optimizer_step()
         # of one rank: its part is the whole parameter
-        weights = {name: p.data.to_local() for name, p in named.items()}
+        parameters = {name: p.data.to_local() for name, p in named.items()}
         batch = together([result.batch for result in seen])
-        write_update(folder, update, batch, sum(result.loss for result in seen), gradients)
+        updates.add(batch, sum(result.loss for result in seen), gradients, parameters)
         seen.clear()
-        update += 1
-        if update < t.updates_per_rollout:
-            for name, x in record.weights(update).items():
-                weights[name].copy_(x)
         return norm
 
     engine.optimizer_step = watched_step
