@@ -1,20 +1,23 @@
-"""Named choices of a method: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and how values are spelt.
+"""Catalog entries and their options: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and how it is spelt.
 
-The options that several catalog entries share are defined below the class, an option of one entry in that entry's file.
+A file of the catalog puts `@method(key=..., title=..., ...)` on a function that composes parts. Options that several
+entries share are defined here, an option of one entry in that entry's file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from core.errors import ConfigError, unknown
-from methods.parts import Part, corrections
+from methods.method import Method
+from methods.parts import Part, Parts, corrections
 from methods.parts.surrogates import CLIP_HIGHER
 
 Value: TypeAlias = float | str | None  # of an option
+Settings: TypeAlias = Mapping[str, Any]  # option name -> value, for every option of an entry
 
 
 @dataclass(frozen=True)
@@ -224,3 +227,107 @@ def correction_part(values: Mapping[str, Any]) -> Part | None:
         on=values["correction-on"],
         rejection=rejection,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry:
+    """One method of the catalog. Called with the options' values it gives the method's parts."""
+
+    key: str  # its name in keys and result folders
+    parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
+    options: tuple[Option, ...]  # in the order in which they are listed
+    aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
+    title: str  # its name in tables
+    source: str  # the paper that proposed it
+    equation: str  # the objective J, maximised
+    differs_from_grpo: str  # from GRPO/DAPO, in a sentence
+    quote: str = ""  # what the TEPO paper says of it; [...] marks what is left out or restated
+    quoted_from: str = ""  # where it says so
+    paper_rows: tuple[str, ...] = ()  # rows of the TEPO paper's tables that it trains
+
+    def __call__(self, settings: Settings) -> Parts:
+        """The loss, for another entry to change a slot of: `replace(grpo(s), ratio=...)`."""
+        return self.parts(settings)
+
+    def method(self, settings: Mapping[str, object]) -> Method:
+        """The method with these options set and all others at their defaults."""
+        changes = self._resolve(settings)
+        bounds = kind_bounds(changes)
+        options = (*self.options, *CORRECTION, *REJECTION)
+        values = {
+            o.name: o.parse(changes.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
+        }
+        for switch, group in (("rejection", REJECTION), ("correction", (*CORRECTION, *REJECTION))):
+            if values[switch] == "none":
+                if idle := [o.name for o in group if o.name in changes and values[o.name] != o.default]:
+                    raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with {switch}=none")
+                options = tuple(o for o in options if o not in group)
+        # only what differs from its default is in the key: two spellings of one method share one results folder
+        named = [o for o in options if not values[o.name] == bounds.get(o.name, o.default) == o.default]
+        changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in named)
+        parts = self.parts(values)
+        if values["correction-on"] == "objective" and not parts.penalties:
+            raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
+        return Method(
+            key="+".join([self.key, *changed]),
+            title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
+            source=self.source,
+            parts=replace(parts, correction=correction_part(values)),
+            # an option that is a reading's choice of words is recorded once, among the readings
+            params={o.name: values[o.name] for o in options if not (o.choices and o.name == o.reading)},
+            readings={r.name: self._label(r, values) for r in self.readings()},
+        )
+
+    def readings(self) -> list[Reading]:
+        """The paper's ambiguities that bear on this method."""
+        return [r for r in READINGS.values() if any(o.reading == r.name for o in self.options)]
+
+    def labels(self, reading: Reading) -> tuple[str, ...]:
+        """The reading's values that this method can take."""
+        for option in self.options:
+            if option.name == reading.name and option.choices:
+                return option.choices
+        return reading.labels
+
+    def _resolve(self, settings: Mapping[str, object]) -> dict[str, object]:
+        """Option -> value for what the settings change; `ConfigError` if two settings change the same option.
+
+        A reading's label becomes the options that it stands for (`seq-eps=gspo`: `low` and `high`).
+        """
+        names = [o.name for o in (*self.options, *CORRECTION, *REJECTION)]
+        values: dict[str, object] = {}
+        set_by: dict[str, str] = {}
+        for key, setting in settings.items():
+            changes: Mapping[str, object] = {key: setting}
+            if key not in names:
+                reading = READINGS.get(key)
+                if reading is None or reading.settings is None or reading not in self.readings():
+                    raise unknown("method", self.key, key, names)
+                if str(setting) not in reading.labels:
+                    raise unknown(f"method {self.key}", key, setting, reading.labels)
+                changes = reading.settings.get(str(setting), {})
+            for name, value in changes.items():
+                if name not in names:  # a label may stand for options that this method does not have
+                    continue
+                if name in values:
+                    raise ConfigError(f"method {self.key}: {name}: set twice, by {set_by[name]} and by {key}")
+                values[name], set_by[name] = value, key
+        return values
+
+    def _label(self, reading: Reading, values: Mapping[str, Value]) -> str:
+        """The reading's label in force, or the options' values when no label stands for them."""
+        options = [o for o in self.options if o.reading == reading.name]
+        if reading.settings is None:
+            return options[0].spell(values[options[0].name])
+        # before the labels: a label that stands for no option of this method has the defaults' values too
+        if all(values[o.name] == o.default for o in options):
+            return reading.labels[0]
+        for label, settings in reading.settings.items():
+            if all(settings.get(o.name, o.default) == values[o.name] for o in options):
+                return label
+        return " ".join(f"{o.name}={o.spell(values[o.name])}" for o in options)
+
+
+def method(**described: Any) -> Callable[[Callable[[Settings], Parts]], CatalogEntry]:
+    """Make a function from options to parts an entry of the catalog; `described`: the other fields of the entry."""
+    return lambda parts: CatalogEntry(parts=parts, **described)

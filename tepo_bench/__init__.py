@@ -13,9 +13,8 @@ from core.errors import BenchError, ConfigError, CorruptInputError
 from methods import catalog, diagnostics, parts
 from methods.batch import Batch
 from methods.catalog import parse
-from methods.entry import CatalogEntry
 from methods.method import Method
-from methods.options import Option
+from methods.options import CatalogEntry, Option
 from methods.parts import Part, Parts, Terms
 from methods.parts.entropy import logp_and_entropy
 

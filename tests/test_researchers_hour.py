@@ -23,7 +23,7 @@ SMALL = ["training.rollouts=3", "training.prompts_per_rollout=8", "evaluation.be
 METHOD = '''"""GRPO/DAPO, except that the advantage is not divided by the group's standard deviation."""
 
 from methods import options
-from methods.entry import Settings, method
+from methods.options import Settings, method
 from methods.parts import Parts, advantages, ratios, reducers, surrogates
 
 

@@ -11,8 +11,8 @@ from functools import cache
 
 from core import registries
 from core.errors import ConfigError, unknown
-from methods.entry import CatalogEntry
 from methods.method import Method
+from methods.options import CatalogEntry
 
 
 @cache

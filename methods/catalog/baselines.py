@@ -8,7 +8,7 @@ Our trainers drop such groups before the advantage is computed, unless they are 
 from dataclasses import replace
 
 from methods import options
-from methods.entry import Settings, method
+from methods.options import Settings, method
 from methods.parts import Part, Parts, advantages, ratios, reducers, surrogates
 
 LOW, HIGH = options.LOW.with_(printed="-"), options.HIGH.with_(default=0.2, printed="-")

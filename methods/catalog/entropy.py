@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from methods import options
-from methods.entry import Settings, method
-from methods.options import Option
+from methods.options import Option, Settings, method
 from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 

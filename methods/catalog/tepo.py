@@ -4,7 +4,7 @@ tokens: a long response counts more), and that tokens with A > 0 whose entropy f
 from dataclasses import replace
 
 from methods import options
-from methods.entry import Settings, method
+from methods.options import Settings, method
 from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)

@@ -7,8 +7,7 @@ distance from a target: does reward need entropy to fall? Tokens that would chan
 from dataclasses import replace
 
 from methods import options
-from methods.entry import Settings, method
-from methods.options import Option
+from methods.options import Option, Settings, method
 from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 NO_ENTROPY = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)

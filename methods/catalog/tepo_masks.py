@@ -1,7 +1,7 @@
 """TEPO's KL on other tokens: everywhere (Panel A); where A < 0 and the entropy rises, or there too (Panel E)."""
 
 from methods import options
-from methods.entry import Settings, method
+from methods.options import Settings, method
 from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from core.errors import ConfigError
 from methods import options
-from methods.entry import Settings, method
-from methods.options import Option
+from methods.options import Option, Settings, method
 from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
 

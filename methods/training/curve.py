@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.errors import CorruptInputError
 from core.files import atomic
@@ -50,14 +50,9 @@ class Curve:
         if not kept.startswith(header):
             columns = kept.decode("utf-8", "replace").partition("\n")[0]
             raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
-        lines = list(csv.DictReader(io.StringIO(kept.decode("utf-8"))))
-        if self.check:
-            for line in lines:
-                self.check(line)
-        if self.log:
-            for line in lines:
-                self.log.add(line)
-        self.rewards = {int(row["rollout"]): float(row["reward_given"]) for row in lines}  # by rollout, for `collapsed`
+        self.rewards: dict[int, float] = {}  # by rollout, for `collapsed`
+        for line in csv.DictReader(io.StringIO(kept.decode("utf-8"))):
+            self._note(line)
         # Written anew: a killed process may have left half a line at the end.
         with atomic(path) as temporary:
             temporary.write_bytes(kept)
@@ -75,10 +70,14 @@ class Curve:
         self._stream.flush()
         self._hash.update(line.encode())
         self.rows += 1
+        self._note(row)
+
+    def _note(self, row: Mapping[str, Any]) -> None:
+        """What follows from a row that stands in the curve."""
         if self.log:
             self.log.add(row)
         self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
-        if self.check:  # last: the row that says so stands in the curve
+        if self.check:
             self.check(row)
 
     def sha256(self) -> str:
@@ -127,7 +126,9 @@ class Recorder:
         more: loss, learning_rate, tokens, sequences, seconds_update, seconds_rollout.
         """
         if batch and index == 0 and not self._unchanged_checked:
-            self.run.unchanged(self.method, batch)
+            rounding = self.method.check_unchanged(batch)
+            if rounding is not None:
+                self.run.event("unchanged", **rounding)
             self._unchanged_checked = True
         diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = diagnostics["entropy"] if batch else self._entropy

@@ -51,8 +51,6 @@ from methods.training.curve import Curve, first_rows
 from methods.training.spec import Spec
 
 if TYPE_CHECKING:
-    from methods.batch import Batch
-    from methods.method import Method
     from methods.training.log import Log
 
 SCHEMA = 1  # of run.json
@@ -250,12 +248,6 @@ class RunFolder:
         }
         with open(self.state / "events.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
-
-    def unchanged(self, method: Method, batch: Batch) -> None:
-        """An event with the rounding between the passes over a first minibatch; `ConfigError` for too much of it."""
-        found = method.check_unchanged(batch)
-        if found is not None:
-            self.event("unchanged", **found)
 
     def wall_seconds(self) -> float:
         """Of all processes whose work is in the result, this one included."""

@@ -14,9 +14,8 @@ from core.errors import CorruptInputError, Parser, run
 from core.files import write_text
 from core.provenance import ROOT
 from methods import catalog
-from methods.entry import CatalogEntry
 from methods.method import Method
-from methods.options import CAP, CORRECTION, FLOOR, REJECTION, Option
+from methods.options import CAP, CORRECTION, FLOOR, REJECTION, CatalogEntry, Option
 from methods.parts import Part
 from methods.parts.corrections import BOUNDS, WIDEST_MEAN
 from methods.readings import NAMED, READINGS, Reading

@@ -70,36 +70,28 @@ def trained(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> list[Batch]:
     """The minibatches of a real run, with every optional tensor any method reads, detached: 4 updates of 2 rollouts."""
+    import torch
+
     from methods.adapters.trl.trainer import MethodTrainer
 
-    seen: list[tuple[Batch, Any, Any]] = []
+    seen: list[tuple[Batch, torch.Tensor]] = []
     original = MethodTrainer._compute_loss
 
     def spy(self: Any, model: Any, inputs: Any) -> Any:
         logp, entropy, _ = self._score(model, inputs.rows)
         ids = [inputs.rows.prompt_ids, inputs.rows.completion_ids]
         masks = [inputs.rows.prompt_mask, inputs.rows.completion_mask]
-        import torch
-
         full = self._full_logp(model, torch.cat(ids, 1), torch.cat(masks, 1), logp.shape[1])
-        seen.append((inputs.batch(logp, entropy, "captured", self.training_sizes.max_completion_tokens), full, None))
+        seen.append((inputs.batch(logp, entropy, "captured", self.training_sizes.max_completion_tokens), full))
         return original(self, model, inputs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MethodTrainer, "_compute_loss", spy)
         out = tmp_path_factory.mktemp("captured") / "run"
         assert train(out, "tepo+kl-anchor=ref", filter="none", max_completion_tokens=6) == 0
-    first_full = {index % 2: full.detach() for index, (_, full, _) in reversed(list(enumerate(seen[:4])))}
     made = []
-    for index, (batch, full, _) in enumerate(seen[:4]):
+    for index, (batch, full) in enumerate(seen[:4]):
         assert batch.entropy is not None
-        made.append(
-            replace(
-                batch,
-                logp=batch.logp.detach(),
-                entropy=batch.entropy.detach(),
-                full_logp=full.detach(),
-                old_full_logp=first_full[index % 2],
-            )
-        )
+        current = {"logp": batch.logp.detach(), "entropy": batch.entropy.detach(), "full_logp": full.detach()}
+        made.append(replace(batch, **current, old_full_logp=seen[index % 2][1].detach()))
     return made

@@ -357,3 +357,18 @@ def test_a_folder_put_where_a_checkpoint_goes_is_moved_aside(linked: bool, spec:
     assert (aside / "step4" / "work").read_text() == "mine"
     assert (aside / "step4").is_symlink() == linked
     assert "aside" in events(run.folder)
+
+
+def test_a_state_of_another_specification_is_moved_aside(
+    interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(interrupted, out)
+    document = {**spec.document, "training": spec.document["training"] | {"learning_rate": 1e-3}}
+    other = train(out, check(document), until=2)
+    assert f"{out}/state: belongs to a run with other spec; moved to {out}/state/aside-1" in capsys.readouterr().out
+    assert (out / "state/aside-1/checkpoint-16/weights.bin").is_file()
+    assert resumed_at(out) == 0
+    assert other.mark.rollout == 2
+    train(out, spec)
+    assert outputs(out) == outputs(straight)

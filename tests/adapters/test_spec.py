@@ -153,8 +153,11 @@ def test_missing_inputs_are_named(world: Path, tmp_path: Path, train: Train) -> 
     bare = tmp_path / "bare"
     shutil.copytree(world / "base", bare)
     (bare / "tokenizer_config.json").unlink()
-    with pytest.raises(MissingInputError, match=r"bare: tokenizer_config\.json is missing"):
-        train(tmp_path / "run", base=str(bare))
+    for trainer in ("trl", "verl"):
+        with pytest.raises(MissingInputError, match=r"bare: tokenizer_config\.json is missing"):
+            train(tmp_path / "run", base=str(bare), trainer=trainer)
+        with pytest.raises(ConfigError, match="one rollout draws"):
+            train(tmp_path / "run", trainer=trainer, prompts_per_rollout=4000)
 
 
 LINES = {

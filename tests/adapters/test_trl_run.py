@@ -29,7 +29,6 @@ from report.provenance import manifest
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import events, numbers, weights
-from tests.core.test_digests import flip
 from tests.methods.test_log import scalars
 
 Train = Callable[..., int]
@@ -405,36 +404,6 @@ def test_a_logger_changes_no_number_and_has_each_step_once_after_a_kill(
     assert [step for step, _ in found] == list(range(12))
     assert [value for _, value in found] == pytest.approx([float(row["loss"]) for row in numbers(out)])
     assert not [path for path in manifest.walk(tmp_path) if "log" in path.parts]
-
-
-@slow
-def test_a_state_of_another_specification_is_moved_aside(
-    train: Train, trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    assert train(out, stop=StopAfter(2), **LONGER, learning_rate=1e-3) == STOPPED
-    assert train(out, **LONGER) == 0
-    assert "moved to" in capsys.readouterr().out
-    assert (out / "state" / "aside-1" / "identity.json").is_file()
-    same(out, trained["tepo"])
-
-
-@slow
-def test_a_damaged_newest_state_means_the_one_before_it(
-    train: Train, trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One bit of the optimizer's moments: torch reads it without a word, and every later row would differ."""
-    out = tmp_path / "run"
-    assert train(out, stop=StopAfter(5), **LONGER) == STOPPED
-    older, newest = (out / "state" / f"checkpoint-{update}" for update in (4, 8))
-    flip(newest / "optimizer.pt", 0.5)
-    capsys.readouterr()
-    assert train(out, **LONGER) == 0
-    said = capsys.readouterr().out
-    assert f"{newest}: not resumed from: {newest}/optimizer.pt: differs from its sha256" in said
-    assert f"{out}: resuming from {older}" in said
-    assert events(out).count("damaged") == 1
-    same(out, trained["tepo"])
 
 
 def test_a_state_inside_a_rollout_is_refused() -> None:

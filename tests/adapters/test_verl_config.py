@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import BenchError, ConfigError, MissingInputError
+from core.errors import ConfigError
 from methods import catalog
 from methods.adapters.verl import config as verl_config
 from methods.adapters.verl import plan, preflight
@@ -262,16 +262,3 @@ def test_plan_reads_what_is_there_without_torch(world: Path) -> None:
     made = preflight(specs.check(worlds.spec(world, trainer="verl", filter="none", prompts_per_rollout=4)))
     assert (made.prompts_drawn, made.sequences_drawn, made.updates) == (4, 16, 8)
     assert made.trainer["ppo_mini_batch_size"] == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind", "message"),
-    [
-        ({"base": "nowhere"}, MissingInputError, r"nowhere: config\.json is missing"),
-        ({"prompts": "nowhere.jsonl"}, MissingInputError, "nowhere.jsonl: training prompts is missing"),
-        ({"prompts_per_rollout": 4000}, ConfigError, "one rollout draws"),
-    ],
-)
-def test_plan_names_missing_inputs(world: Path, changes: dict[str, Any], kind: type[BenchError], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        preflight(specs.check(worlds.spec(world, trainer="verl", **changes)))

@@ -372,17 +372,3 @@ def test_weights_that_do_not_fit_the_base_are_refused(
     torch.save(weights, actor / "model_world_size_1_rank_0.pt")
     with pytest.raises(BenchError, match=r"weights do not fit .*: model.norm.weight"):
         checkpoint.write_model(actor, world / "base", tmp_path / "part")
-
-
-def test_states_are_kept_two_at_a_time(world: Path, tmp_path: Path) -> None:
-    from methods.training.run_folder import RunFolder
-
-    run = RunFolder(tmp_path / "run", check(worlds.spec(world, trainer="verl", rollouts=4, checkpoints=(4,))))
-    run.open()
-    writer = checkpoint.CheckpointWriter(run)
-    for rollout in (1, 2, 3):
-        (writer.begin(rollout) / f"global_step_{rollout}").mkdir()
-        writer.complete(rollout, 0)
-    assert sorted(path.name for path in run.state.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-8"]
-    assert run.mark.rollout == 3
-    run.curve.close()

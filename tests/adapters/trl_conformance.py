@@ -18,8 +18,6 @@ class _Silent:
 
     def micro_batch(self, *_: object) -> None: ...
 
-    def empty(self, *_: object) -> None: ...
-
 
 class _State:
     global_step = 0

@@ -7,7 +7,7 @@ LIB = "methods/minelib.py"
 JSON = "methods/mine.json"
 
 METHOD = """
-from methods.entry import method
+from methods.options import method
 from methods.parts import Parts, advantages, ratios, reducers, surrogates
 {code}
 

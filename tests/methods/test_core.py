@@ -113,7 +113,7 @@ def test_a_key_has_one_spelling(text: str, key: str) -> None:
         ),
         ("METHODS = [", "cannot be imported: SyntaxError"),
         (
-            "from methods.entry import method\n@method(kee='mine')\ndef mine(s): ...",
+            "from methods.options import method\n@method(kee='mine')\ndef mine(s): ...",
             "cannot be imported: TypeError: .*kee",
         ),
         ("", "defines no method; put @method"),

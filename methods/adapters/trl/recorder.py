@@ -41,7 +41,7 @@ class Recorder(curve.Recorder, TrainerCallback):
         self._batches: list[Batch] = []
         self._loss: float | None = None
         self._totals = (0, 0)  # tokens and sequences of the minibatch
-        self._gradient_norm: float | None = None
+        self.gradient_norm: float | None = None  # before clipping
         self._began = time.perf_counter()
 
     # --- called by our trainer ------------------------------------------------------------------------------------
@@ -54,19 +54,15 @@ class Recorder(curve.Recorder, TrainerCallback):
         """Time spent on the rollout after sampling: its micro-batches and the pass over the old policy."""
         self._rollout_seconds = (self._rollout_seconds or 0.0) + seconds
 
-    def micro_batch(self, batch: Batch, loss: Tensor, micro_batch: MicroBatch) -> None:
-        """One forward pass. Its batch is kept until the update: diagnostics are those of the whole minibatch."""
-        self._batches.append(batch)
-        self._loss = float(loss.detach()) + (self._loss or 0.0)
-        self._totals = (micro_batch.tokens, micro_batch.sequences)
+    def micro_batch(self, micro_batch: MicroBatch, batch: Batch | None = None, loss: Tensor | None = None) -> None:
+        """One forward pass; without rows it has no batch and no loss.
 
-    def empty(self, micro_batch: MicroBatch) -> None:
-        """A micro-batch without rows: no loss, and its minibatch has an update only if another part has rows."""
+        A batch is kept until the update: diagnostics are those of the whole minibatch.
+        """
         self._totals = (micro_batch.tokens, micro_batch.sequences)
-
-    def gradient_norm(self, norm: float) -> None:
-        """The norm before clipping."""
-        self._gradient_norm = norm
+        if batch is not None and loss is not None:
+            self._batches.append(batch)
+            self._loss = float(loss.detach()) + (self._loss or 0.0)
 
     def saved(self, update: int, refill_position: int) -> None:
         """TRL has written its state after so many updates: mark it as complete. `RuntimeError` inside a rollout."""
@@ -82,7 +78,7 @@ class Recorder(curve.Recorder, TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._began = time.perf_counter()
-        self._batches, self._loss, self._gradient_norm, self._rollout_seconds = [], None, None, None
+        self._batches, self._loss, self.gradient_norm, self._rollout_seconds = [], None, None, None
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if not self._batches:
@@ -100,7 +96,7 @@ class Recorder(curve.Recorder, TrainerCallback):
             self._figures,
             (state.global_step - 1) % per_rollout,
             batch,
-            self._gradient_norm,
+            self.gradient_norm,
             loss=self._loss,
             learning_rate=float(kwargs["optimizer"].param_groups[0]["lr"]),
             tokens=self._totals[0],

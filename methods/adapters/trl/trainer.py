@@ -301,7 +301,7 @@ class MethodTrainer(GRPOTrainer):
         if len(inputs.rows) == 0:
             # No informative group is left for this micro-batch. The loop wants something to differentiate; the zero
             # gradient is taken away again before the step (Recorder.on_pre_optimizer_step).
-            self.recorder.empty(inputs)
+            self.recorder.micro_batch(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
         logp, entropy, full = self._score(model, inputs.rows)
         t = self.training_sizes
@@ -326,7 +326,7 @@ class MethodTrainer(GRPOTrainer):
             generator=self._selection_generator(),
             selected=self._selected_rows(model, inputs, logp),
         )
-        self.recorder.micro_batch(batch, loss, inputs)
+        self.recorder.micro_batch(inputs, batch, loss)
         return loss
 
     def _selection_generator(self) -> torch.Generator:
@@ -360,7 +360,7 @@ class MethodTrainer(GRPOTrainer):
 
     def _clip_grad_norm(self, model: Any) -> Any:
         norm = super()._clip_grad_norm(model)
-        self.recorder.gradient_norm(float(norm))
+        self.recorder.gradient_norm = float(norm)
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:

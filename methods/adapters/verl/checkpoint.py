@@ -6,42 +6,13 @@ state/checkpoint-<update>/global_step_<rollout>/actor/{model,optim,extra_state}_
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError, CorruptInputError
-from methods.adapters.verl.processes import workers_cpu_seconds
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from methods.training.run_folder import RunFolder
-
-
-class CheckpointWriter:
-    """Writes states and checkpoints of one run into its folder."""
-
-    def __init__(self, run: RunFolder):
-        self.run = run
-        self._state: Path
-
-    def begin(self, rollout: int) -> Path:
-        """The folder for verl's `global_step_<rollout>`; it counts once it is complete."""
-        self._state = self.run.state / f"checkpoint-{rollout * self.run.spec.training.updates_per_rollout}"
-        shutil.rmtree(self._state, ignore_errors=True)
-        self._state.mkdir(parents=True)
-        return self._state
-
-    def publish(self, step: int) -> None:
-        """checkpoints/step<N>, an ordinary model folder, from the state just written."""
-        self.run.publish(step, lambda folder: write_model(actor_of(self._state), Path(self.run.spec.base), folder))
-
-    def complete(self, rollout: int, refill_position: int) -> None:
-        """Mark the state just written as complete."""
-        update = rollout * self.run.spec.training.updates_per_rollout
-        self.run.workers_cpu_seconds = workers_cpu_seconds()
-        self.run.save_mark(self._state, update=update, rollout=rollout, refill_position=refill_position)
 
 
 def actor_of(state: Path) -> Path:

@@ -16,6 +16,7 @@ by tests/adapters/test_verl_canary.py.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -216,7 +217,6 @@ class MethodTrainer(PPOTrainerSync):
     prompts_drawn: int  # per rollout, without refills
     end_tokens: Sequence[int]
     recorder: Recorder
-    checkpoints: checkpoint.CheckpointWriter
     refill: Refill
     watchdog: processes.Watchdog
 
@@ -392,11 +392,16 @@ class MethodTrainer(PPOTrainerSync):
 
     def _save_state(self, due: Sequence[int]) -> None:
         """Weights for evaluation first, then the state: a complete state never lacks an earlier checkpoint."""
-        self.config.trainer.default_local_dir = str(self.checkpoints.begin(self.global_steps))
+        run, update = self.recorder.run, self.global_steps * self.spec.training.updates_per_rollout
+        state, base = run.state / f"checkpoint-{update}", Path(self.spec.base)
+        shutil.rmtree(state, ignore_errors=True)
+        state.mkdir(parents=True)
+        self.config.trainer.default_local_dir = str(state)
         super()._save_checkpoint()
         for step in due:
-            self.checkpoints.publish(step)
-        self.checkpoints.complete(self.global_steps, self.refill.position)
+            run.publish(step, lambda folder: checkpoint.write_model(checkpoint.actor_of(state), base, folder))
+        run.workers_cpu_seconds = processes.workers_cpu_seconds()
+        run.save_mark(state, update=update, rollout=self.global_steps, refill_position=self.refill.position)
 
     def _save_checkpoint(self) -> None:
         """Does nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
@@ -561,7 +566,6 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
                 "prompts_drawn": sizes.prompts_drawn,
                 "end_tokens": end_tokens(spec.base, tokenizer),
                 "recorder": recorder,
-                "checkpoints": checkpoint.CheckpointWriter(run),
                 "refill": Refill(len(prompts), spec.seed, run.mark.refill_position),
                 "watchdog": watchdog,
             }
