@@ -31,7 +31,8 @@ def leaves(batch: Batch, double: bool) -> Batch:
         for name, x in tensors.items()
     }
     for name in ("logp", "entropy", "full_logp"):
-        made[name] = made[name].clone().requires_grad_()
+        if made[name] is not None:
+            made[name] = made[name].detach().clone().requires_grad_()
     return Batch(**made)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,15 +86,9 @@ def test_rows_that_only_fill_up_count_for_nothing(captured: list[Batch]) -> None
         twice = {name: torch.cat([x, x]) if isinstance(x, torch.Tensor) else x for name, x in values.items()}
         twice["group"][rows:] = -1
         padded = Batch(**twice, mask=filled, dropped=~filled.any(1), max_tokens=whole.max_tokens)
-        loss, logp, entropy = through(key, leaves_of(padded), parts=2)
+        loss, logp, entropy = through(key, leaves(padded, True), parts=2)
         same([loss, logp[:rows], entropy[:rows]], through(key, whole), key, **CLOSE)  # type: ignore[index]
         assert not logp[rows:].any(), key  # type: ignore[index]
-
-
-def leaves_of(batch: Batch) -> Batch:
-    assert batch.entropy is not None
-    logp, entropy = batch.logp.detach().requires_grad_(), batch.entropy.detach().requires_grad_()
-    return replace(batch, logp=logp, entropy=entropy)
 
 
 def test_a_loss_by_micro_batches_refuses_a_part_of_a_minibatch(captured: list[Batch]) -> None:
