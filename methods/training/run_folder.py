@@ -26,8 +26,6 @@ starts from the beginning. Nothing final is lost by that: outputs count once run
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
@@ -44,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 from core import digests, used_code
 from core.code_hashes import Code, closure, file_of
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from core.files import atomic, read_json, write_json
+from core.files import atomic, read_growing_csv, read_json, write_json
 from core.provenance import environment, sha256_bytes, sha256_file
 from methods import catalog
 from methods.training.curve import Curve, first_rows
@@ -188,7 +186,7 @@ class RunFolder:
 
     def idle(self, unanswered: float | None) -> str | None:
         """Why a run that is over left the weights as they were; None: it had a gradient. unanswered: of `Outcome`."""
-        rows = list(csv.DictReader(io.StringIO((self.state / "curve.csv").read_text(encoding="utf-8"))))
+        rows = read_growing_csv(self.state / "curve.csv")
         if any(float(row["grad_norm"] or 0) for row in rows):
             return None
         kept = any(int(row["groups_kept"]) for row in rows)

@@ -14,8 +14,7 @@ from evals import placebo
 from methods.adapters import adapter
 from methods.train import STOPPED
 from methods.training import spec as specs
-from methods.training.curve import COLUMNS, Curve
-from methods.training.rollouts import RolloutFigures, collapsed, stream_seed
+from methods.training.rollouts import stream_seed
 from methods.training.run_folder import code_of
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
@@ -141,19 +140,3 @@ def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
     """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
     plain = code_of("grpo", "trl", "evals.reward:boxed")
     assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
-
-
-def test_a_run_collapses_by_what_the_method_is_given(tmp_path: Path) -> None:
-    """No answer is right, and a coin still moves the weights: the run goes on, and its curve says accuracy 0."""
-    curve = Curve(tmp_path / "curve.csv", 0)
-    for rollout in range(1, 6):
-        figures = RolloutFigures(
-            rollout=rollout, reward=0.0, reward_kept=0.0, reward_given=0.5, groups_sampled=1, groups_kept=1,
-            groups_discarded=0, response_tokens=1.0, truncated_fraction=0.0,
-        )  # fmt: skip
-        curve.append(dict.fromkeys(COLUMNS) | vars(figures))
-    assert not collapsed(curve.rewards, 5)
-    curve.close()
-    kept = Curve(tmp_path / "curve.csv", 5)  # resumed: the same question, the same answer
-    assert not collapsed(kept.rewards, 5)
-    kept.close()

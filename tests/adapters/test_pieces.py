@@ -100,18 +100,26 @@ def row(update: int, **values: float | None) -> dict[str, float | int | None]:
 def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
     curve = Curve(tmp_path / "curve.csv", 0)
     for update in range(3):
-        curve.append(row(update, mask_fraction=None))
+        curve.append(row(update, mask_fraction=None, reward_given=0.5))
     curve.close()
     with open(tmp_path / "curve.csv", "a", encoding="utf-8") as stream:
         stream.write("1,3,0.30")  # killed while writing
     again = Curve(tmp_path / "curve.csv", 2)
+    assert again.rewards == {1: 0.5}
     again.append(row(2, reward_given=0.25))
     again.close()
     found = read_growing_csv(tmp_path / "curve.csv")
     assert [r["update"] for r in found] == ["0", "1", "2"]
     assert float(found[0]["reward"]) == 0.1 + 0.2
     assert found[0]["mask_fraction"] == ""
-    assert again.rewards == {1: 0.25}
+    assert again.rewards == {1: 0.25}, "a run collapses by what its method is given"
+
+
+def test_a_run_collapses_after_five_rollouts_of_nearly_no_reward() -> None:
+    rewards = {1: 0.5, **dict.fromkeys(range(2, 7), 0.004)}
+    assert [rollouts.collapsed(rewards, rollout) for rollout in (1, 4, 5, 6)] == [False, False, False, True]
+    assert not rollouts.collapsed(rewards | {4: 0.006}, 6)
+    assert not rollouts.collapsed(dict.fromkeys(range(2, 6), 0.0), 5)
 
 
 def test_curve_refuses_other_columns(tmp_path: Path) -> None:
