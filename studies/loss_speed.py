@@ -2,7 +2,6 @@
 
     python -m studies.loss_speed                      64 x 2048 tokens, float32, CPU
     python -m studies.loss_speed --device cuda
-    python -m studies.loss_speed --entropy            peak memory of full-vocabulary entropies, whole and in chunks
 
 All losses take turns in one process and one thread, round after round. A loss's time is its fastest round, which other
 work on the machine disturbs least. Each is called as its trainer calls it: ours with the validation of `Batch` and the
@@ -13,17 +12,13 @@ training step.
 
 from __future__ import annotations
 
-import argparse
-import resource
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from core.errors import run, whole
+from core.errors import Parser, run, whole
 from methods import catalog
 
 if TYPE_CHECKING:
@@ -183,8 +178,8 @@ def saved_megabytes(loss: Loss, tensors: dict[str, Tensor]) -> float:
     return sum(saved.values()) / 2**20
 
 
-def compare(rows: int, width: int, rounds: int, threads: int, device: str, dtype: str, keys: list[str]) -> int:
-    """Print the table; returns the number of methods that are slower than the target allows."""
+def compare(rows: int, width: int, rounds: int, threads: int, device: str, dtype: str, keys: list[str]) -> None:
+    """Print the table."""
     import torch
 
     torch.set_num_threads(threads)
@@ -217,46 +212,10 @@ def compare(rows: int, width: int, rounds: int, threads: int, device: str, dtype
         ratio_shown = "       -" if ratio is None else f"{ratio:8.2f}"
         print(f"{key:<14}{times_shown}{ratio_shown}   {memory_shown}")
     print(f"\nslower than {TARGET} x the faster rival: {slow}")
-    return slow
 
 
-def peak_of(tokens: int, vocabulary: int, chunk: int) -> None:
-    """In a process of its own: print the rise of the peak resident set, MiB, over forward and backward."""
-    import torch
-
-    from methods.parts.entropy import logp_and_entropy
-
-    torch.set_num_threads(1)
-    hidden = torch.randn(tokens, 32, requires_grad=True)
-    weight = torch.randn(vocabulary, 32, requires_grad=True)
-    weight.grad = torch.zeros_like(weight)  # exists in training whatever the loss
-    token = torch.randint(vocabulary, (tokens,))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
-    logp, entropy = logp_and_entropy(hidden, weight, token, chunk=chunk)
-    (logp + entropy).sum().backward()
-    rise = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"{rise:.0f} {time.perf_counter() - began:.2f}")
-
-
-def entropies(vocabulary: int, chunk: int) -> None:
-    """Peak memory against the number of tokens: whole, and in chunks. One process each."""
-    print(f"vocabulary {vocabulary}, float32, forward and backward; rise of the peak resident set\n")
-    print(f"{'tokens':>8}{'logits MiB':>12}{'whole MiB':>12}{'s':>7}{f'chunk {chunk} MiB':>16}{'s':>7}")
-    for tokens in (128, 256, 512, 1024):
-        cells = []
-        for size in (tokens, chunk):
-            sizes = [str(tokens), str(vocabulary), str(size)]
-            command = [sys.executable, "-m", "studies.loss_speed", "--peak-of", *sizes]
-            cells += subprocess.run(
-                command, capture_output=True, text=True, encoding="utf-8", check=True
-            ).stdout.split()
-        logits = tokens * vocabulary * 4 / 2**20
-        print(f"{tokens:>8}{logits:>12.0f}{cells[0]:>12}{cells[1]:>7}{cells[2]:>16}{cells[3]:>7}", flush=True)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def main() -> None:
+    parser = Parser(description="Time and memory of loss and backward, beside verl and TRL.")
     parser.add_argument("--rows", type=whole(1), default=64)
     parser.add_argument("--width", type=whole(1), default=2048)
     parser.add_argument("--rounds", type=whole(1), default=25)
@@ -264,18 +223,8 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
     parser.add_argument("--methods", nargs="+", default=list(catalog.keys()), metavar="KEY")
-    parser.add_argument("--entropy", action="store_true", help="measure chunked full-vocabulary entropies instead")
-    parser.add_argument("--vocabulary", type=whole(1), default=151_936)
-    parser.add_argument("--chunk", type=whole(1), default=32)
-    parser.add_argument("--peak-of", type=whole(1), nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.peak_of:
-        peak_of(*args.peak_of)
-    elif args.entropy:
-        entropies(args.vocabulary, args.chunk)
-    else:
-        compare(args.rows, args.width, args.rounds, args.threads, args.device, args.dtype, args.methods)
-    return 0
+    compare(args.rows, args.width, args.rounds, args.threads, args.device, args.dtype, args.methods)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ Reads a finished tree and prints Markdown, the tables of docs/notebook/experimen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,40 +76,41 @@ def pairs_needed(sd: float, effect: float, tests: int = 1) -> int:
 
 def spreads(tree: Tree) -> Iterator[Spread]:
     """For each model and setting with paired seeds: area, final reward, pooled score at every step, each benchmark."""
-    curves = {run: learning_curves.measure_run(tree, run).values for run in tree.averaged}
+    runs = tree.averaged
+    curves = {run: learning_curves.measure_run(tree, run).values for run in runs}
     steps = sorted({checkpoint.step for checkpoint in tree.checkpoints if checkpoint.run.method != BASE})
-    figures: list[tuple[str, str, Callable[[Run], float | None]]] = [
-        ("area", "area under the reward curve", lambda run: curves[run]["area"]),
-        ("final", "final reward", lambda run: curves[run]["final"]),
+    shown = [
+        ("area", "area under the reward curve", {run: curves[run]["area"] for run in runs}),
+        ("final", "final reward", {run: curves[run]["final"] for run in runs}),
     ]
     for step in steps:
         label = f"Avg. (pooled) after {step}, points"
-        figures.append(("score", label, lambda run, step=step: _score(tree, run, step, "avg_pooled")))  # type: ignore[misc]
-    for entry in tree.benchmarks:  # last: shown for the main model alone
+        shown.append(("score", label, {run: _score(tree, run, step, "avg_pooled") for run in runs}))
+    of_main = []  # shown for the main model alone
+    for entry in tree.benchmarks:
         label = f"{entry['key']} after {tree.matrix['table_step']}, points"
-        figures.append(("score", label, lambda run, key=entry["key"]: _score(tree, run, tree.step(None), key)))  # type: ignore[misc]
+        of_main.append(("score", label, {run: _score(tree, run, tree.step(None), entry["key"]) for run in runs}))
     groups: dict[tuple[str, str], dict[str, dict[int, Run]]] = {}
-    for run in tree.averaged:
+    for run in runs:
         name, variant = split(run.method)
         groups.setdefault((run.model, variant or ""), {}).setdefault(name, {})[run.seed] = run
     for (model, setting), methods in groups.items():
         is_main = model == tree.models[0]["key"] and not setting
-        shown = figures if is_main else figures[: len(figures) - len(tree.benchmarks)]
-        for baseline, measure, label, figure in [
-            (baseline, *rest) for baseline in (_baseline(tree), FAMILY) if baseline in methods for rest in shown
-        ]:
-            base = methods[baseline]
+        for baseline in (_baseline(tree), FAMILY):
+            if baseline not in methods:
+                continue
             # Table 3 compares the TEPO family with TEPO without KL; all else is compared with the baseline.
-            compared = {n: own for n, own in methods.items() if baseline != FAMILY or n.startswith("tepo")}
-            pairs = [
-                [(figure(own[seed]), figure(base[seed])) for seed in sorted(own.keys() & base.keys())]
-                for own in compared.values()
-                if own is not base
-            ]
-            known = [[(a, b) for a, b in pair if a is not None and b is not None] for pair in pairs]
-            found = [np.array(pair, float) for pair in known if len(pair) > 1]
-            if found:
-                yield _pooled((model, setting, baseline, measure, label), found)
+            compared = [n for n in methods if n != baseline and (baseline != FAMILY or n.startswith("tepo"))]
+            for measure, label, figure in [*shown, *(of_main if is_main else [])]:
+                pairs = [_pairs(methods[name], methods[baseline], figure) for name in compared]
+                if found := [pair for pair in pairs if len(pair) > 1]:
+                    yield _pooled((model, setting, baseline, measure, label), found)
+
+
+def _pairs(own: Mapping[int, Run], base: Mapping[int, Run], figure: Mapping[Run, float | None]) -> Any:
+    """(S, 2) figures of both sides, for the seeds that have both."""
+    both = [(figure[own[seed]], figure[base[seed]]) for seed in sorted(own.keys() & base.keys())]
+    return np.array([pair for pair in both if None not in pair], float)
 
 
 def _pooled(names: tuple[str, str, str, str, str], pairs: Sequence[Any]) -> Spread:
@@ -134,37 +135,38 @@ def _score(tree: Tree, run: Run, step: int | None, key: str) -> float | None:
     return None if score is None or score.value is None else 100 * score.value
 
 
+def table(heads: Sequence[str], words: int, rows: Iterable[Sequence[str]], text: Collection[int] = ()) -> list[str]:
+    """A Markdown table whose columns are figures, but for the first `words` and those in `text`."""
+    aligned = ("---" if place < words or place in text else "---:" for place in range(len(heads)))
+    return [f"| {' | '.join(heads)} |", f"|{'|'.join(aligned)}|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
 def spread_table(found: Sequence[Spread]) -> list[str]:
-    heads = ["model", "setting", "minus", "measure", "methods", "pairs", "mean difference", "sd of a paired difference"]
-    heads += ["largest", "correlation"]
-    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|" + "---:|" * 6]
+    rows = []
     for one in found:
         seeds = f"{one.seeds[0]}" if one.seeds[0] == one.seeds[1] else f"{one.seeds[0]} to {one.seeds[1]}"
         figures = [_number(value, one.measure) for value in (one.mean, one.sd, one.largest)]
         correlation = "–" if one.correlation is None else f"{one.correlation:.2f}"
-        cells = [*_names(one), one.label, str(one.methods), seeds, *figures, correlation]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        rows.append([*_names(one), one.label, str(one.methods), seeds, *figures, correlation])
+    heads = ["model", "setting", "minus", "measure", "methods", "pairs", "mean difference", "sd of a paired difference"]
+    return table([*heads, "largest", "correlation"], 4, rows)
 
 
 def seed_table(found: Sequence[Spread]) -> list[str]:
     """A row for each spread: pairs of seeds for each effect, and what is found at the pairs that there are."""
-    families = " / ".join(map(str, FAMILIES))
-    heads = ["model", "setting", "minus", "measure", "sd", "pairs for an effect of", f"found at its pairs ({families})"]
-    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|---:|---|---:|"]
+    rows = []
     for one in found:
         needed = [
-            f"{effect:g}: " + " / ".join(_pairs(one.sd, effect, tests) for tests in FAMILIES)
+            f"{effect:g}: " + " / ".join(_needed(one.sd, effect, tests) for tests in FAMILIES)
             for effect in EFFECTS[one.measure]
         ]
-        at = " / ".join(_found(one, tests) for tests in FAMILIES)
-        seeds = f"{one.seeds[1]} pairs: {at}"
-        cells = [*_names(one), one.label, _number(one.sd, one.measure), "; ".join(needed), seeds]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        seeds = f"{one.seeds[1]} pairs: {' / '.join(_found(one, tests) for tests in FAMILIES)}"
+        rows.append([*_names(one), one.label, _number(one.sd, one.measure), "; ".join(needed), seeds])
+    heads = ["model", "setting", "minus", "measure", "sd", "pairs for an effect of"]
+    return table([*heads, f"found at its pairs ({' / '.join(map(str, FAMILIES))})"], 4, rows, text={5})
 
 
-def _pairs(sd: float, effect: float, tests: int) -> str:
+def _needed(sd: float, effect: float, tests: int) -> str:
     needed = pairs_needed(sd, effect, tests)
     return f"{needed}" if needed < MOST else f"over {MOST}"
 
@@ -176,20 +178,17 @@ def _found(one: Spread, tests: int) -> str:
 
 def difficulty_table(tree: Tree) -> list[str]:
     """The baseline's mean score on each benchmark after the table step, by model."""
-    keys = [str(entry["key"]) for entry in tree.benchmarks]
-    lines = [
-        f"| model, {_baseline(tree)} | {' | '.join(keys)} | Avg. (pooled) |",
-        "|---|" + "---:|" * (len(keys) + 1),
-    ]
+    keys = [*(str(entry["key"]) for entry in tree.benchmarks), "avg_pooled"]
+    rows = []
     for model in dict.fromkeys(run.model for run in tree.averaged):
         runs = [run for run in tree.averaged if (run.model, run.method) == (model, _baseline(tree))]
-        means = []
-        for key in [*keys, "avg_pooled"]:
+        cells = []
+        for key in keys:
             values = [value for run in runs if (value := _score(tree, run, tree.step(None), key)) is not None]
-            means.append(math.fsum(values) / len(values) if values else None)
+            cells.append(f"{math.fsum(values) / len(values):.0f}" if values else "–")
         if runs:
-            lines.append(f"| {model} | {' | '.join('–' if m is None else f'{m:.0f}' for m in means)} |")
-    return lines
+            rows.append([model, *cells])
+    return table([f"model, {_baseline(tree)}", *keys[:-1], "Avg. (pooled)"], 1, rows)
 
 
 def _names(one: Spread) -> list[str]:
