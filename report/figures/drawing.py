@@ -1,4 +1,4 @@
-"""What a figure shows, as values and as files: `report.figures.fill` writes them, pictures and the page read them.
+"""What a figure shows: `report.figures.fill` makes it from curves, `report.figures.draw` draws it.
 
 <key>.csv         means and bands, one row per point of a line
 <key>.seeds.csv   the same for each seed alone, as far as its run goes
@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 
-from core.declared import Declared, Tuple, validated
-from core.errors import CorruptInputError, written_by
-from core.files import cells_of, read_csv, read_json, to_csv, write_json, write_text
+from core.files import to_csv, write_json, write_text
 from report.figures.spec import ALONE, Block, Figure, LineSpec, Panel
 
 HEADER = (
@@ -26,21 +23,6 @@ SEED_HEADER = (
     "figure", "panel", "quantity", "model", "method", "title", "seed", "rollout", "value", "unit", "line",
     "collapsed_at",
 )  # fmt: skip
-
-
-class PanelWords(Declared):
-    id: str
-    title: str
-    setting: str
-
-
-class Words(Declared):
-    """<key>.json"""
-
-    scale: str
-    models: Tuple[str]
-    notes: Tuple[str]
-    panels: Tuple[PanelWords]
 
 
 @dataclass(frozen=True)
@@ -139,74 +121,24 @@ def _arranged(block: Block, panels: Sequence[DrawnPanel]) -> DrawnBlock:
 
 def write(drawing: Drawing, folder: Path) -> list[Path]:
     """Write the three files of a figure; returns their paths."""
-    points, seeds, words = _paths(drawing.figure.key, folder)
-    write_text(
-        points,
-        to_csv(
-            HEADER,
-            (
-                _names(drawing, line)
-                | asdict(point)
-                | {"band": "smallest to largest seed" if point.low is not None else ""}
-                for line in drawing.lines
-                for point in line.points
-            ),
-        ),
+    key = drawing.figure.key
+    points, seeds, words = (folder / f"{key}{suffix}" for suffix in (".csv", ".seeds.csv", ".json"))
+    point_rows = (
+        _names(drawing, line) | asdict(point) | {"band": "smallest to largest seed" if point.low is not None else ""}
+        for line in drawing.lines
+        for point in line.points
     )
-    write_text(
-        seeds,
-        to_csv(
-            SEED_HEADER,
-            (
-                _names(drawing, line)
-                | {"seed": seed, "rollout": rollout, "value": value, "collapsed_at": line.ended.get(seed)}
-                for line in drawing.lines
-                for seed, values in line.by_seed.items()
-                for rollout, value in enumerate(values, 1)
-            ),
-        ),
+    seed_rows = (
+        _names(drawing, line) | {"seed": seed, "rollout": rollout, "value": value, "collapsed_at": line.ended.get(seed)}
+        for line in drawing.lines
+        for seed, values in line.by_seed.items()
+        for rollout, value in enumerate(values, 1)
     )
     panels = [{"id": drawn.panel.id, "title": drawn.title, "setting": drawn.setting} for drawn in drawing.panels]
-    write_json(
-        words,
-        {"scale": drawing.scale, "models": list(drawing.models), "notes": list(drawing.notes), "panels": panels},
-    )
+    write_text(points, to_csv(HEADER, point_rows))
+    write_text(seeds, to_csv(SEED_HEADER, seed_rows))
+    write_json(words, {"scale": drawing.scale, "models": drawing.models, "notes": drawing.notes, "panels": panels})
     return [points, seeds, words]
-
-
-def read(figure: Figure, folder: Path) -> Drawing:
-    """The drawing that `write` stored in `folder`.
-
-    Raises `MissingInputError` or `CorruptInputError` with the file and the command that writes it.
-    """
-    points_file, seeds_file, words_file = _paths(figure.key, folder)
-    with written_by(f"python -m report.figure --results {folder.parent} --figure {figure.key}"):
-        words = read_json(words_file, "the words of the figure")
-        validated(Words, words, str(words_file), error=CorruptInputError)
-        point_rows = read_csv(points_file, "the numbers of the figure", HEADER)
-        seed_rows = read_csv(seeds_file, "the numbers of each seed", SEED_HEADER)
-        points = {key: list(rows) for key, rows in groupby(point_rows, key=_line_of)}
-        seeds = {key: list(rows) for key, rows in groupby(seed_rows, key=_line_of)}
-        for path, lines in ((points_file, points), (seeds_file, seeds)):
-            lost = {panel["id"] for panel in words["panels"]} - {panel for panel, _ in lines}
-            if lost:
-                raise CorruptInputError(f"{path}: panel {min(lost)} has no rows")
-        if points.keys() != seeds.keys():
-            raise CorruptInputError(f"{seeds_file}: has other lines than {points_file.name}")
-        declared = {panel.id: panel for panel in figure.panels}
-        panels = []
-        for entry in words["panels"]:
-            if entry["id"] not in declared:
-                raise CorruptInputError(f"{words_file}: panel {entry['id']} is not in {figure.source}")
-            panel = declared[entry["id"]]
-            with cells_of(points_file, seeds_file):
-                drawn = tuple(_line(panel, points[key], seeds[key]) for key in points if key[0] == panel.id)
-            panels.append(DrawnPanel(panel, entry["title"], entry["setting"], drawn))
-    return Drawing(figure, words["scale"], tuple(words["models"]), arranged(figure, panels), tuple(words["notes"]))
-
-
-def _paths(key: str, folder: Path) -> tuple[Path, Path, Path]:
-    return folder / f"{key}.csv", folder / f"{key}.seeds.csv", folder / f"{key}.json"
 
 
 def _names(drawing: Drawing, line: Line) -> dict[str, object]:
@@ -220,40 +152,6 @@ def _names(drawing: Drawing, line: Line) -> dict[str, object]:
         "unit": line.panel.quantity.label,
         "line": line.spec.name,
     }
-
-
-def _line_of(row: Mapping[str, str]) -> tuple[str, str]:
-    return row["panel"], row["line"]
-
-
-def _line(panel: Panel, points: Sequence[Mapping[str, str]], seeds: Sequence[Mapping[str, str]]) -> Line:
-    first = points[0]
-    by_seed: dict[int, list[float | None]] = {}
-    ended: dict[int, int] = {}
-    for row in seeds:
-        seed = int(row["seed"])
-        by_seed.setdefault(seed, []).append(number(row["value"]))
-        if row["collapsed_at"]:
-            ended[seed] = int(row["collapsed_at"])
-    return Line(
-        panel=panel,
-        spec={line.name: line for line in panel.lines}[first["line"]],
-        model=first["model"],
-        method=first["method"],
-        title=first["title"],
-        points=tuple(
-            Point(
-                int(row["rollout"]),
-                number(row["value"]),
-                number(row["low"]),
-                number(row["high"]),
-                int(row["seeds"]),
-            )
-            for row in points
-        ),
-        by_seed={seed: tuple(values) for seed, values in by_seed.items()},
-        ended=ended,
-    )
 
 
 def number(text: str) -> float | None:

@@ -32,8 +32,6 @@ from models import recipe, registry
 from paper import printed, sentences
 from paper.claims import claims, entries
 from report import convergence, show
-from report import figure as figure_command
-from report.figures import drawing
 from report.figures import spec as figure_spec
 from report.site import overview, runs, training
 from report.tables import spec as table_spec
@@ -79,7 +77,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     (root / "manifest.json").write_text(json.dumps(read_manifest(REFERENCE)), encoding="utf-8")  # in one file
     made = Tree(root)
     tables.write(made, "1")
-    figure_command.write(figure_spec.figure("figure2"), made)
     convergence.write(made)
     for name in ("embedded.yaml", "throughput.yaml"):
         shutil.copyfile(ROOT / "config" / name, root / name)
@@ -113,10 +110,6 @@ def plan_shown(path: Path) -> None:
     overview._training(found.matrix.get("training") or {})
 
 
-def figure(path: Path) -> None:
-    drawing.read(figure_spec.figure("figure2"), path.parent)
-
-
 AT = Checkpoint(RUN, 12).path.as_posix()
 READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads it
     f"runs/{RUN.path.as_posix()}/run.json": page_of_runs,
@@ -142,9 +135,6 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "printed/table1.csv": lambda path: printed.read(path.parent),
     "printed/rows.csv": lambda path: printed.read(path.parent),
     "growing.csv": read_growing_csv,
-    "figures/figure2.json": figure,
-    "figures/figure2.csv": figure,
-    "figures/figure2.seeds.csv": figure,
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_curves.csv": lambda path: training.view(Tree(path.parents[1])),

@@ -192,35 +192,30 @@ def test_a_figure_needs_only_the_runs_that_it_draws(full: Tree) -> None:
     assert Run("tiny_qwen3", "tepo+beta=1", 1) in spec.runs(spec.figure("models"), full)
 
 
-def test_what_is_read_back_is_what_was_drawn(
-    full: Tree, collapsed: Tree, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for key in KEYS:
-        with subtests.test(key):
-            for name, tree in (("full", full), ("collapsed", collapsed)):
-                drawn = filled(key, tree)
-                drawing.write(drawn, tmp_path / name)
-                assert drawing.read(spec.figure(key), tmp_path / name) == drawn
+def floats(rows: list[dict[str, str]], *columns: str) -> list[tuple[float | None, ...]]:
+    return [tuple(float(row[name]) if row[name] else None for name in columns) for row in rows]
 
 
-def cut(path: Path) -> None:
-    """As a writer leaves it that was stopped in the middle of a row."""
-    path.write_text(path.read_text(encoding="utf-8")[: -path.stat().st_size // 3].rpartition(",")[0], encoding="utf-8")
-
-
-def test_a_missing_or_cut_file_is_named_with_its_command(
-    quick: Tree, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    folder = tmp_path / "quick/figures"
-    for suffix, damage in product((".csv", ".seeds.csv", ".json"), (Path.unlink, cut)):
-        with subtests.test(f"{suffix} {damage.__name__}"):
-            drawing.write(filled("2", quick), folder)
-            damage(folder / f"figure2{suffix}")
-            with pytest.raises(BenchError) as error:
-                drawing.read(spec.figure("2"), folder)
-            assert str(error.value).startswith(str(folder / f"figure2{suffix}"))
-            assert f"python -m report.figure --results {folder.parent} --figure figure2" in str(error.value)
-            assert "\n" not in str(error.value)
+def test_the_files_hold_every_digit_of_what_is_drawn(full: Tree, collapsed: Tree, tmp_path: Path) -> None:
+    for key, tree in product(KEYS, (full, collapsed)):
+        drawn = filled(key, tree)
+        points, seeds = (list(csv.DictReader(path.open(newline=""))) for path in drawing.write(drawn, tmp_path)[:2])
+        shown = [(p.rollout, p.value, p.low, p.high, p.seeds) for line in drawn.lines for p in line.points]
+        assert floats(points, "rollout", "value", "low", "high", "seeds") == shown, key
+        single = [
+            (seed, rollout, value, line.ended.get(seed))
+            for line in drawn.lines
+            for seed, values in line.by_seed.items()
+            for rollout, value in enumerate(values, 1)
+        ]
+        assert floats(seeds, "seed", "rollout", "value", "collapsed_at") == single, key
+        named = [(line.panel.id, line.model, line.method, line.title, line.spec.name) for line in drawn.lines]
+        for rows in (points, seeds):
+            columns = ("panel", "model", "method", "title", "line")
+            assert list(dict.fromkeys(tuple(row[name] for name in columns) for row in rows)) == named, key
+        words = json.loads((tmp_path / f"{key}.json").read_text(encoding="utf-8"))
+        assert (words["scale"], words["models"], words["notes"]) == ("embedded", [*drawn.models], [*drawn.notes])
+        assert [panel["title"] for panel in words["panels"]] == [panel.title for panel in drawn.panels]
 
 
 def test_one_seed_has_no_band(quick: Tree) -> None:
