@@ -5,8 +5,10 @@ Nothing here knows numbers: `report.figures.fill` fills the declarations from cu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,15 +61,10 @@ def looks() -> list[tuple[str, tuple[float, ...], float]]:
 
 def preferred(method: str) -> int | None:
     """Position in STYLES of a method that a figure of several lines shows; None: any."""
-    lines = read_yaml(FIGURES, "specification")["lines"]
-    return next(
-        (
-            entry["style"]
-            for name, entry in lines.items()
-            if "style" in entry and method in (name, *entry.get("methods", ()), *entry.get("of_model", {}).values())
-        ),
-        None,
-    )
+    for name, entry in read_yaml(FIGURES, "specification")["lines"].items():
+        if "style" in entry and method in (name, *entry.get("methods", ()), *entry.get("of_model", {}).values()):
+            return int(entry["style"])
+    return None
 
 
 def css_colours() -> dict[str, str]:
@@ -201,24 +198,17 @@ def figure(key: str, path: Path | str = FIGURES) -> Figure:
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Every figure of a specification file, in its order."""
-    where = str(path)
+    where, models = str(path), read_yaml(TABLES)["models"]
     declared = validated(Specification, read_yaml(path, "specification"), where)
     lines = {}
     for name, entry in declared.lines.items():
         if entry.style is not None and entry.style not in range(len(STYLES)):
             raise unknown(where, f"lines.{name}.style", str(entry.style), map(str, range(len(STYLES))))
-        methods = entry.methods or (name,)
         for slot in entry.of_model:
-            _known(read_yaml(TABLES)["models"], slot, where, f"lines.{name}.of_model")
-        lines[name] = LineSpec(
-            name=name, methods=methods, of_model=entry.of_model, style=entry.style, label=entry.label
-        )
-    names = _Names(
-        where,
-        {key: Quantity(key=key, **entry.model_dump()) for key, entry in declared.quantities.items()},
-        lines,
-        read_yaml(TABLES)["models"],
-    )
+            _known(models, slot, where, f"lines.{name}.of_model")
+        lines[name] = LineSpec(name=name, **entry.model_dump() | {"methods": entry.methods or (name,)})
+    quantities = {key: Quantity(key=key, **entry.model_dump()) for key, entry in declared.quantities.items()}
+    names = _Names(where, quantities, lines, models)
     return [_figure(key, entry, names) for key, entry in declared.figures.items()]
 
 
@@ -234,17 +224,14 @@ class _Names:
 
 def _figure(key: str, entry: FigureEntry, names: _Names) -> Figure:
     where, at = names.where, f"figures.{key}"
-    for kind, wanted, known in (
-        ("lines", entry.about.lines, names.lines),
-        ("models", entry.about.models, names.models),
-    ):
-        for name in wanted:
-            _known(known, name, where, f"{at}.about.{kind}")
+    for name in entry.about.lines:
+        _known(names.lines, name, where, f"{at}.about.lines")
+    for name in entry.about.models:
+        _known(names.models, name, where, f"{at}.about.models")
     blocks = tuple(_block(block, names, f"{at}.blocks.{n}") for n, block in enumerate(entry.blocks))
-    ids = [panel.id for block in blocks for panel in block.panels]
-    twice = next((name for name in ids if ids.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{where}: {at}: panel {twice} is given twice")
+    counts = Counter(panel.id for block in blocks for panel in block.panels)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ConfigError(f"{where}: {at}: panel {twice[0]} is given twice")
     return Figure(key, entry.title, blocks, entry.about, names.models, where)
 
 
@@ -255,36 +242,34 @@ def _block(entry: BlockEntry, names: _Names, at: str) -> Block:
             f"{where}: {at}: needs one model, or `each` over models; and `each` over models or over lines"
         )
     lines = tuple(_known(names.lines, name, where, f"{at}.lines") for name in entry.lines)
-    styles = [line.style for line in lines]
-    alike = next((line for line in lines if line.style is None or styles.count(line.style) > 1), None)
+    styles = Counter(line.style for line in lines)
+    alike = next((line for line in lines if line.style is None or styles[line.style] > 1), None)
     if alike is not None:
         raise ConfigError(f"{where}: {at}.lines: {alike.name} has no style, or the style of another line here")
     models = each.model or (entry.model or "",)
     for model in models:
         _known(names.models, model, where, f"{at}.model")
     alone = [_known(names.lines, name, where, f"{at}.each.line") for name in each.line]
+    repeated = bool(each.model or each.line)
     panels = []
     for row, panel in enumerate(entry.panels):
         quantity = _known(names.quantities, panel.quantity, where, f"{at}.panels.{row}.quantity")
-        name = panel.id or quantity.key
-        for model in models:
-            for line in alone or [None]:
-                repeated = bool(each.model) or line is not None
-                column = line.name if line else model
-                panels.append(
-                    Panel(
-                        id=f"{name}.{column}" if repeated else name,
-                        row=row,
-                        column=column,
-                        title=None if repeated else panel.title or quantity.title,
-                        quantity=quantity,
-                        model=model,
-                        lines=(*lines, line) if line else lines,
-                        variant=panel.variant,
-                        alone=line,
-                    )
+        for model, line in product(models, alone or [None]):
+            name, column = panel.id or quantity.key, line.name if line else model
+            panels.append(
+                Panel(
+                    id=f"{name}.{column}" if repeated else name,
+                    row=row,
+                    column=column,
+                    title=None if repeated else panel.title or quantity.title,
+                    quantity=quantity,
+                    model=model,
+                    lines=(*lines, line) if line else lines,
+                    variant=panel.variant,
+                    alone=line,
                 )
-    return Block(entry.title, tuple(panels), entry.across, entry.bands, bool(each.model or each.line))
+            )
+    return Block(entry.title, tuple(panels), entry.across, entry.bands, repeated)
 
 
 def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
@@ -328,15 +313,13 @@ def under(method: str, variant: str | None) -> str:
 
 def _about(figure: Figure, tree: Tree) -> bool:
     about = figure.about
-    if about == About():
-        return True
-    if any(tree.model_for(slot, figure.models[slot]) for slot in about.models):
-        return True
-    if {run.variant for run in tree.runs} & set(about.variants):
-        return True
-    return any(
-        planned(figure, panel, line, tree)
-        for panel in figure.panels
-        for line in panel.lines
-        if line.name in about.lines
+    return (
+        about == About()
+        or any(tree.model_for(slot, figure.models[slot]) for slot in about.models)
+        or any(run.variant in about.variants for run in tree.runs)
+        or any(
+            line.name in about.lines and planned(figure, panel, line, tree)
+            for panel in figure.panels
+            for line in panel.lines
+        )
     )
