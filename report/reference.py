@@ -14,38 +14,32 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from core import errors, packed, results_tree
+from core import errors, packed
 from core.errors import ConfigError, CorruptInputError, Parser
 from core.files import content, read_json, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
-from core.results_tree import Tree, open_tree
+from core.results_tree import ORIGINS, Tree, open_tree, read_manifest
 
 LIMIT = 6_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
 ALWAYS = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 IF_IT_FITS = ("report", "picture")  # in this order, after the sample of responses; both can be made from the rest
 COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html", ".tex"), 20_000  # bytes; shorter ones are read in a browser
-ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
+IN_ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
 ROOM = 60_000  # bytes for README and manifest, which list what was chosen
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """What was written: bytes by kind, and the kinds that were left out although the source has them."""
 
     sizes: Mapping[str, int]
     left_out: tuple[str, ...]
-
-    @property
-    def total(self) -> int:
-        return sum(self.sizes.values())
 
 
 def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = None) -> Reference:
@@ -60,7 +54,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     from report.provenance import manifest
     from report.site import samples
 
-    source = manifest.read(tree.root)
+    source = read_manifest(tree.root)
     if source["left_out"]:
         raise ConfigError(f"{tree.root}: is a reference already, without {source['left_out'][0]}: name a results tree")
     broken = verify.problems(tree)
@@ -68,7 +62,10 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         raise CorruptInputError(
             f"{tree.root}: {broken[0]} ({len(broken)} problems; python -m report.verify lists them)"
         )
-    doubts = list(_doubts(source))
+    doubts = [f"{len(names)} {what} missing, first {names[0]}" for what, names in source["missing"].items() if names]
+    if source["dirty"] is not False:
+        unknown = "it is unknown whether its code was committed"
+        doubts.insert(0, "made with uncommitted changes" if source["dirty"] else unknown)
     if doubts and not partial:
         raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial takes it all the same and says so")
     _refuse_others_files(out)
@@ -89,7 +86,10 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
             if kind in (*ALWAYS, *IN_ONE_FILE, *IF_IT_FITS):
                 _refuse_machine_paths(tree.root / name, machine)
         _write_runs(tree, folder)
-        _write_origins(folder, source)
+        origins = json.dumps(
+            {key: source[key] for key in IN_ORIGINS}, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        (folder / f"{ORIGINS}.gz").write_bytes(gzip.compress(origins.encode("utf-8"), mtime=0))
         used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         kept, sampled = _chosen(tree, kinds, LIMIT - ROOM - used, samples.keep(tree, data or _data(tree, source)))
         for name, kind in kinds.items():
@@ -103,7 +103,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         left_out = sorted({"weights", "inputs", *left, *({"responses"} if sampled is None else ())})
         size = sampled[0] if sampled else None
         write_text(folder / "README.md", _readme(source, where, doubts, left_out, size))
-        listed = {key: value for key, value in source.items() if key not in ORIGINS} | {"left_out": left_out}
+        listed = {key: value for key, value in source.items() if key not in IN_ORIGINS} | {"left_out": left_out}
         files = {
             path.relative_to(folder).as_posix(): manifest.file_entry(folder, path) for path in manifest.walk(folder)
         }
@@ -154,11 +154,6 @@ def _write_runs(tree: Tree, folder: Path) -> None:
         target.write_bytes(gzip.compress(curves[run], mtime=0))
 
 
-def _write_origins(folder: Path, source: Mapping[str, Any]) -> None:
-    text = json.dumps({key: source[key] for key in ORIGINS}, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    (folder / f"{results_tree.ORIGINS}.gz").write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
-
-
 def _suffix(source: Path, kind: str) -> str:
     """`.gz` for what is compressed. The page is not: a browser opens it as it is."""
     long = source.suffix in COMPRESSED and source.stat().st_size >= COMPRESSED_FROM
@@ -168,14 +163,6 @@ def _suffix(source: Path, kind: str) -> str:
 def _packed(source: Path, kind: str) -> bytes:
     data = source.read_bytes()
     return gzip.compress(data, mtime=0) if _suffix(source, kind) else data  # equal content gives equal files
-
-
-def _doubts(source: Mapping[str, Any]) -> Iterator[str]:
-    if source["dirty"] is not False:
-        yield "made with uncommitted changes" if source["dirty"] else "it is unknown whether its code was committed"
-    for what, names in source["missing"].items():
-        if names:
-            yield f"{len(names)} {what} missing, first {names[0]}"
 
 
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
@@ -247,7 +234,7 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - left out: {", ".join(left_out)}
 - responses: {sample}
 - runs: `runs/{packed.RECORDS}` holds every run.json, `runs/{packed.CURVES}` every curve, not rounded
-- where runs and checkpoints come from: `{results_tree.ORIGINS}.gz`
+- where runs and checkpoints come from: `{ORIGINS}.gz`
 
 Look at it (the second line writes its page into results/pages), hold your own results against it, or check that nobody
 edited it, from the repository root:
@@ -273,7 +260,7 @@ def main() -> None:
     reference = make(open_tree(args.results), args.out, partial=args.partial, data=args.data)
     for kind, size in sorted(reference.sizes.items(), key=lambda item: -item[1]):
         print(f"{size:>10,}  {kind}")
-    print(f"{reference.total:>10,}  bytes in {args.out}; left out: {', '.join(reference.left_out)}")
+    print(f"{sum(reference.sizes.values()):>10,}  bytes in {args.out}; left out: {', '.join(reference.left_out)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from core import digests, errors
 from core.errors import BenchError, Parser
 from core.provenance import sha256_file
-from core.results_tree import Tree, open_tree
+from core.results_tree import Tree, open_tree, read_manifest
 from report.provenance import manifest
 
 
@@ -24,7 +24,7 @@ def problems(tree: Tree, *, sizes_only: bool = False) -> list[str]:
 
     sizes_only: of checkpoints and inputs compare number and size of the files, and do not read them.
     """
-    content = manifest.read(tree.root)
+    content = read_manifest(tree.root)
     lines = list(_files(tree.root, content["files"]))
     if "weights" not in content["left_out"]:
         for name, entry in content["weights"].items():
@@ -108,7 +108,7 @@ def main() -> int:
     lines = problems(open_tree(args.results), sizes_only=args.sizes_only)
     for line in lines:
         print(line)
-    content = manifest.read(args.results)
+    content = read_manifest(args.results)
     if missing := unchecked(content):
         print(f"{args.results}: not kept here or not listed in the manifest, so not checked: {', '.join(missing)}")
     counts = (f"{len(content.get(part, ()))} {what}" for part, what in manifest.PARTS.items())

@@ -22,7 +22,7 @@ from core.errors import BenchError, CorruptInputError, MissingInputError, Parser
 from core.files import content, stored, write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from core.provenance import environment, sha256_bytes, sha256_file
-from core.results_tree import MANIFEST, ORIGINS, Tree, open_tree, read_manifest
+from core.results_tree import MANIFEST, ORIGINS, Tree, open_tree
 from core.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 from evals import store
 from evals.score import check_model, rows
@@ -104,11 +104,6 @@ def folder_size(folder: Path) -> dict[str, int]:
     """Files and bytes of a checkpoint: cheap to compare, where hashing takes long."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
-
-
-def read(root: Path) -> dict[str, Any]:
-    """The manifest of the tree at `root`."""
-    return read_manifest(root)
 
 
 def build(tree: Tree) -> dict[str, Any]:
@@ -211,11 +206,16 @@ def located(tree: Tree, name: str) -> Path:
     return beside_results if beside_results.exists() else Path(name)
 
 
+def _of_run(tree: Tree, run: Run, key: str) -> dict[str, Any]:
+    """A part of run.json; empty where the run is not finished or its record has none."""
+    return (tree.record(run) or {}).get(key) or {}
+
+
 def bases(tree: Tree) -> dict[str, list[Run]]:
     """The folders of base models, each with the runs that were trained from it."""
     folders: dict[str, list[Run]] = {}
     for run in tree.finished:
-        if base := (tree.record(run) or {}).get("spec", {}).get("base"):
+        if base := _of_run(tree, run, "spec").get("base"):
             folders.setdefault(base, []).append(run)
     return folders
 
@@ -224,8 +224,7 @@ def single_files(tree: Tree) -> dict[str, tuple[str, dict[str, Path]]]:
     """Prompts and benchmarks by name: what it is, and by sha256 a record that names it; more than one do not agree."""
     found: dict[str, tuple[str, dict[str, Path]]] = {}
     for run in tree.finished:
-        record = tree.record(run) or {}
-        name, digest = record.get("spec", {}).get("prompts"), (record.get("inputs") or {}).get("prompts")
+        name, digest = _of_run(tree, run, "spec").get("prompts"), _of_run(tree, run, "inputs").get("prompts")
         if name and digest:
             found.setdefault(name, ("training prompts", {}))[1].setdefault(digest, tree.layout.run(run) / "run.json")
     for checkpoint in tree.checkpoints:
@@ -267,10 +266,15 @@ def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
     lists = [path for path in walk(tree.root) if path.suffix == digests.SUFFIX]
     lines = [str(error) for path in lists for error in digests.check_list(path)]
     if "inputs" not in left_out:
-        lines += _check_inputs(tree)
-    lines += [line for run in tree.finished for line in _check_curve(tree, run)]
-    if "weights" not in left_out:
-        lines += [line for run in tree.finished for line in _check_weights(tree, run)]
+        for base, runs in bases(tree).items():
+            lines += _named(_check_base(tree, base, runs))
+        for name, (kind, named) in single_files(tree).items():
+            lines += _named(_check_file(located(tree, name), kind, named))
+    for run in tree.finished:
+        lines += _check_curve(tree, run)
+    for run in tree.finished if "weights" not in left_out else ():
+        for name, digest in _of_run(tree, run, "outputs").items():
+            lines += _named(_check_weights(tree.layout.run(run), name, digest))
     sound = []
     for checkpoint in tree.checkpoints:
         broken = [*_check_samples(tree, checkpoint), *_check_grades(tree, checkpoint)]
@@ -278,64 +282,61 @@ def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
         if not broken:
             sound.append(checkpoint)
     if stored(tree.layout.scores):
-        lines += _check_scores(tree, sound, left_out)
+        lines += _named(_check_scores(tree, sound, left_out))
     return lines
 
 
-def _check_inputs(tree: Tree) -> Iterator[str]:
-    """Whether runs and evaluations name the content of an input that its maker wrote; reads lists of hashes only."""
-    for base, runs in bases(tree).items():
-        folder = located(tree, base)
-        if not folder.is_dir():
-            yield f"{folder}: missing, though {tree.layout.run(runs[0]) / 'run.json'} names it"
-            continue
-        try:
-            found = _listed(folder)
-        except BenchError as error:
-            yield str(error)
-            continue
-        now = {"base": digests.tree(found, "*.safetensors"), "base_files": digests.beside_weights(found)}
-        for run in runs:
-            inputs = (tree.record(run) or {}).get("inputs") or {}
-            for name, digest in now.items():
-                if inputs.get(name) not in (None, digest):  # None: of a run before there was one
-                    yield f"{folder}: {name}: not what {tree.layout.run(run) / 'run.json'} was trained from"
-    for name, (kind, named) in single_files(tree).items():
-        path = located(tree, name)
-        if not path.is_file():
-            yield f"{path}: missing, though {next(iter(named.values()))} names it"
-            continue
-        try:
-            sums = digests.beside(path)
-            written = digests.read(sums).get(path.name) if sums.is_file() else next(iter(named))
-        except BenchError as error:
-            yield str(error)
-            continue
-        for digest, record in named.items():
-            if digest != written:
-                by = f" (by {sums})" if sums.is_file() else ""
-                yield f"{path}: not the {kind} that {record} was made from{by}"
+def _named(lines: Iterator[str]) -> Iterator[str]:
+    """The lines of a check, which ends where something cannot be read: with the line that names it."""
+    try:
+        yield from lines
+    except BenchError as error:
+        yield str(error)
+
+
+def _check_base(tree: Tree, base: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Whether runs name the content of a base model that its maker wrote; reads lists of hashes only."""
+    folder = located(tree, base)
+    if not folder.is_dir():
+        yield f"{folder}: missing, though {tree.layout.run(runs[0]) / 'run.json'} names it"
+        return
+    found = _listed(folder)
+    now = {"base": digests.tree(found, "*.safetensors"), "base_files": digests.beside_weights(found)}
+    for run in runs:
+        inputs = _of_run(tree, run, "inputs")
+        for name, digest in now.items():
+            if inputs.get(name) not in (None, digest):  # None: of a run before there was one
+                yield f"{folder}: {name}: not what {tree.layout.run(run) / 'run.json'} was trained from"
+
+
+def _check_file(path: Path, kind: str, named: Mapping[str, Path]) -> Iterator[str]:
+    """The same for prompts and benchmarks."""
+    if not path.is_file():
+        yield f"{path}: missing, though {next(iter(named.values()))} names it"
+        return
+    sums = digests.beside(path)
+    written = digests.read(sums).get(path.name) if sums.is_file() else next(iter(named))
+    by = f" (by {sums})" if sums.is_file() else ""
+    yield from (
+        f"{path}: not the {kind} that {record} was made from{by}"
+        for digest, record in named.items()
+        if digest != written
+    )
 
 
 def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
     folder = tree.layout.run(run)
-    recorded = (tree.record(run) or {}).get("outputs", {}).get("curve.csv")
     curve = stored(folder / "curve.csv")
     if curve is None:
         yield f"{folder / 'curve.csv'}: missing, though {folder / 'run.json'} lists it"
-    elif sha256_bytes(content(folder / "curve.csv")) != recorded:
+    elif sha256_bytes(content(folder / "curve.csv")) != _of_run(tree, run, "outputs").get("curve.csv"):
         yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 
-def _check_weights(tree: Tree, run: Run) -> Iterator[str]:
-    """Whether checkpoints are those of run.json, by their lists of hashes; `report.verify` reads the weights."""
-    for name, digest in (tree.record(run) or {}).get("outputs", {}).items():
-        folder = tree.layout.run(run) / name
-        try:
-            if folder.is_dir() and digests.tree(_listed(folder)) != digest:
-                yield f"{folder}: not the checkpoint that {tree.layout.run(run) / 'run.json'} was written for"
-        except BenchError as error:
-            yield str(error)
+def _check_weights(run: Path, name: str, digest: str) -> Iterator[str]:
+    """Whether a checkpoint is that of run.json, by its list of hashes; `report.verify` reads the weights."""
+    if (run / name).is_dir() and digests.tree(_listed(run / name)) != digest:
+        yield f"{run / name}: not the checkpoint that {run / 'run.json'} was written for"
 
 
 def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
@@ -344,19 +345,18 @@ def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
         return
     record, run = store.read_folder(path), checkpoint.run
     if run.method == BASE:
-        started = [trained for trained in tree.runs if tree.base(trained.model, trained.seed) == checkpoint]
-        for trained in started:
-            base = ((tree.record(trained) or {}).get("inputs") or {}).get("base")
-            files = ((tree.record(trained) or {}).get("inputs") or {}).get("base_files")
-            other_files = None not in (files, record.get("files_sha256")) and files != record["files_sha256"]
-            if base not in (None, record.get("weights_sha256")) or other_files:
+        drawn_from = {"base": record.get("weights_sha256"), "base_files": record.get("files_sha256")}
+        for trained in (other for other in tree.runs if tree.base(other.model, other.seed) == checkpoint):
+            inputs = _of_run(tree, trained, "inputs")
+            files = inputs.get("base_files") if drawn_from["base_files"] is not None else None
+            if inputs.get("base") not in (None, drawn_from["base"]) or files not in (None, drawn_from["base_files"]):
                 yield f"{path}: drawn from another base model than {trained.path.as_posix()} was trained from"
     else:
         try:
             check_model(path, checkpoint)
         except BenchError as error:
             yield str(error)
-        if f"checkpoints/step{checkpoint.step}" not in (tree.record(run) or {}).get("outputs", {}):
+        if f"checkpoints/step{checkpoint.step}" not in _of_run(tree, run, "outputs"):
             yield f"{path}: {tree.layout.run(run) / 'run.json'} has no checkpoint step{checkpoint.step}"
     yield from _check_parquets(path, record)
 
@@ -385,35 +385,33 @@ def _check_parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:
 def _check_scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[str]) -> Iterator[str]:
     """scores.csv against the grades of the checkpoints whose own files are sound, cell by cell."""
     path = tree.layout.scores
-    try:
-        written = {tuple(row[name] for name in KEYS): row for row in read_rows(path)}
-    except BenchError as error:
-        yield str(error)
-        return
-    benchmarks = list(dict.fromkeys(key[-1] for key in written if key[-1] not in AVERAGES))
+    written: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in read_rows(path):
+        *place, benchmark = (row[name] for name in KEYS)
+        written.setdefault(tuple(place), {})[benchmark] = row
+    benchmarks = list(dict.fromkeys(key for of in written.values() for key in of if key not in AVERAGES))
     for checkpoint in sound:
         run = checkpoint.run
-        prefix = (run.model, run.method, run.seed, checkpoint.step)
-        by_benchmark = {key[-1]: row for key, row in written.items() if key[:-1] == prefix}
-        if not (tree.layout.grades(checkpoint) / "grades.json").is_file():
-            if by_benchmark and "grades" not in left_out:
-                yield f"{path}: {checkpoint.path.as_posix()}: scored, but nothing was graded"
+        by_benchmark = written.get((run.model, run.method, run.seed, checkpoint.step), {})
+        if (tree.layout.grades(checkpoint) / "grades.json").is_file():
+            yield from _named(_check_rows(tree, checkpoint, benchmarks, by_benchmark))
+        elif by_benchmark and "grades" not in left_out:
+            yield f"{path}: {checkpoint.path.as_posix()}: scored, but nothing was graded"
+
+
+def _check_rows(
+    tree: Tree, checkpoint: Checkpoint, benchmarks: Sequence[str], written: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    missing = [(checkpoint.run.model, key) for key, row in written.items() if row["how"] == NOT_RUN]
+    for row in rows(tree.layout, [checkpoint], benchmarks, missing=missing):
+        where = f"{tree.layout.scores}: {checkpoint.path.as_posix()} {row['benchmark']}"
+        if row["benchmark"] not in written:
+            yield f"{where}: no such row, though it was graded"
             continue
-        missing = [(run.model, key) for key, row in by_benchmark.items() if row["how"] == NOT_RUN]
-        try:
-            computed = rows(tree.layout, [checkpoint], benchmarks, missing=missing)
-        except BenchError as error:
-            yield str(error)
-            continue
-        for row in computed:
-            where = f"{path}: {checkpoint.path.as_posix()} {row['benchmark']}"
-            if row["benchmark"] not in by_benchmark:
-                yield f"{where}: no such row, though it was graded"
-                continue
-            cells = by_benchmark[row["benchmark"]]
-            different = [name for name in row if name != CODE and not _same(row[name], cells[name])]
-            if different:
-                yield f"{where}: {different[0]} is {cells[different[0]]}, the grades give {row[different[0]]}"
+        cells = written[row["benchmark"]]
+        different = [name for name in row if name != CODE and not _same(row[name], cells[name])]
+        if different:
+            yield f"{where}: {different[0]} is {cells[different[0]]}, the grades give {row[different[0]]}"
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from core import digests
 from core.files import write_json
 from core.layout import Checkpoint, Run
-from core.results_tree import Tree
+from core.results_tree import Tree, read_manifest
 from report import verify
 from report.provenance import manifest
 from tests.core.test_digests import flip
@@ -185,7 +185,7 @@ def test_a_file_added_to_a_base_model_is_named(broken: Path) -> None:
 
 
 def test_a_manifest_without_inputs_says_that_they_are_not_checked(broken: Path, command: Command) -> None:
-    content = manifest.read(broken)
+    content = read_manifest(broken)
     del content["inputs"]
     write_json(broken / manifest.NAME, content | {"schema": 1})
     flip(broken.parent / "cache/models/invented/config.json", 0.5)
@@ -260,7 +260,7 @@ def test_equal_trees_give_equal_manifests(finished: Tree) -> None:
 
 
 def test_every_entry_says_what_it_is_and_where_it_came_from(finished: Tree) -> None:
-    content = manifest.read(finished.root)
+    content = read_manifest(finished.root)
     parquet = content["files"]["grades/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet"]
     assert (parquet["kind"], parquet["of"]) == ("grades", "tiny_qwen2/tepo/seed1/step12")
     assert {entry["kind"] for entry in content["files"].values()} == {

@@ -18,7 +18,7 @@ from core.errors import CorruptInputError, MissingInputError
 from core.files import write_json
 from core.layout import Run
 from core.provenance import ROOT, sha256_file
-from core.results_tree import ORIGINS, Tree
+from core.results_tree import ORIGINS, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
@@ -88,8 +88,8 @@ def test_runs_read_as_in_the_tree(whole: Tree, made: Path) -> None:
         assert tree.record(run) == whole.record(run)
         curves = [files.content(one.layout.run(run) / "curve.csv") for one in (tree, whole)]
         assert curves[0] == curves[1]
-    assert manifest.read(made)["runs"] == manifest.read(whole.root)["runs"]
-    assert manifest.read(made)["checkpoints"] == manifest.read(whole.root)["checkpoints"]
+    assert read_manifest(made)["runs"] == read_manifest(whole.root)["runs"]
+    assert read_manifest(made)["checkpoints"] == read_manifest(whole.root)["checkpoints"]
     other = dataclasses.replace(whole.finished[0], seed=77)
     assert tree.record(other) is None
     with pytest.raises(MissingInputError, match=r"seed77/curve\.csv"):
@@ -181,7 +181,7 @@ def test_damage_to_a_file_of_many_parts_is_named(
         f"runs/{packed.RECORDS}": lambda root: Tree(root).record(Run("tiny_qwen2", "tepo", 1)),
         f"runs/{packed.CURVES}": lambda root: learning_curves.measures(Tree(root)),
         "responses.parquet": build.build,
-        f"{ORIGINS}.gz": manifest.read,
+        f"{ORIGINS}.gz": read_manifest,
     }
     for name, damage in product(read, (other_byte, other_content)):
         with subtests.test(f"{name} {damage.__name__}"):
@@ -233,7 +233,7 @@ def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(
 ) -> None:
     made = tmp_path / "reference/quick"
     reference.make(whole, made)
-    content = manifest.read(made)
+    content = read_manifest(made)
     assert set(content["left_out"]) == {"weights", "inputs", "samples", "samples record", "grades", "grades record"}
     assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]["sha256"]
     assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["benchmarks"]["syn_as3"]["samples"]
