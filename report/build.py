@@ -118,10 +118,9 @@ def of_evaluation(tree: Tree) -> str:
     def cell(score: Score | None) -> str:
         if score is None or score.value is None:
             return "not run"
-        interval = (
-            "" if score.low is None or score.high is None else f" [{100 * score.low:.1f}, {100 * score.high:.1f}]"
-        )
-        return f"{100 * score.value:.2f}{interval}"
+        if score.low is None or score.high is None:
+            return f"{100 * score.value:.2f}"
+        return f"{100 * score.value:.2f} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
 
     averages = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     columns = {**{str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}, **averages}
@@ -135,8 +134,9 @@ def of_evaluation(tree: Tree) -> str:
     ]
     browser = samples.view(tree)
     data = {"start": "overview", **browser.pop("data")}
-    columns_shown = list(columns.values())
-    return _page("evaluation.html.j2", data, {"matrix": tree.matrix, "columns": columns_shown, "rows": rows, **browser})
+    views = (("overview", "Scores"), ("samples", "Responses"))
+    context = {"views": views, "matrix": tree.matrix, "columns": list(columns.values()), "rows": rows}
+    return _page("evaluation.html.j2", data, context | browser)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -41,18 +41,6 @@ def scores(tree: Tree) -> dict[Checkpoint, list[Row]]:
     return found
 
 
-def decoding(key: str) -> dict[str, Any]:
-    from evals.benchmark import benchmark
-
-    drawn = benchmark(key).decoding
-    return {"temperature": drawn.temperature, "top_p": drawn.top_p, "max_tokens": drawn.max_tokens}
-
-
-def _finished_at(tree: Tree, run: Run) -> str | None:
-    record = tree.record(run) if run.method != BASE else None
-    return str(record["finished_at"]) if record and record.get("finished_at") else None
-
-
 def _interval(row: Row) -> str:
     if row["low"] is None:
         return f"no interval ({row['how']})"
@@ -88,6 +76,8 @@ def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Lines:
     import yaml
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
+    from evals.benchmark import benchmark
+
     datasets = datasets_of(tree, given)
     left_out = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) not in datasets]
     if not datasets:
@@ -96,19 +86,18 @@ def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Lines:
             "--dataset KEY=ORGANISATION/NAME says which one is"
         )
     for checkpoint, rows in scores(tree).items():
-        for row in rows:
-            if row["benchmark"] not in datasets:
-                continue
+        record = (tree.record(checkpoint.run) if checkpoint.run.method != BASE else None) or {}
+        for row in (row for row in rows if row["benchmark"] in datasets):
             dataset, revision = datasets[row["benchmark"]]
-            drawn = decoding(row["benchmark"])
+            drawn = benchmark(row["benchmark"]).decoding
             entry = EvalResultEntry(
                 dataset_id=dataset,
                 task_id=row["benchmark"],
                 value=round(100 * row["score"], 6),
                 dataset_revision=revision,
-                date=_finished_at(tree, checkpoint.run),
+                date=record.get("finished_at") or None,
                 notes=f"avg@{row['samples']}, {row['items']} problems, {_interval(row)}; temperature "
-                f"{drawn['temperature']}, top_p {drawn['top_p']}, max_tokens {drawn['max_tokens']}; {REPOSITORY}",
+                f"{drawn.temperature}, top_p {drawn.top_p}, max_tokens {drawn.max_tokens}; {REPOSITORY}",
             )
             path = out / checkpoint.path / ".eval_results" / f"{row['benchmark']}.yaml"
             write_text(path, yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True))

@@ -25,6 +25,7 @@ GENERATED = (
     "<!-- written by `python -m report.docs.methods`; edit methods/catalog or methods/readings.yaml instead -->\n"
 )
 BASELINE = "grpo"
+OPTION = ("option", "default", "allowed", "TEPO prints", "original", "why this default")
 METHODS_INTRO = """
 # Methods
 
@@ -96,17 +97,14 @@ def methods_page() -> str:
             table(("key", "method", "scope", "needs", "rows of the paper"), map(_summary, entries)),
             *(method_section(entry, shared) for entry in entries),
             "## Options of several methods\n",
-            table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, shared)),
+            table(OPTION, map(_row, shared)),
             CORRECTION_INTRO
             + table(
                 ("`correction`", "rho of", "weight", "floor, cap", "their source", "TRL 1.16.0", "verl 0.9.1"),
                 map(_correction, BOUNDS),
             )
             + CORRECTION_END,
-            table(
-                ("option", "default", "allowed", "TEPO prints", "original", "why this default"),
-                map(_row, (*CORRECTION, *REJECTION)),
-            ),
+            table(OPTION, map(_row, (*CORRECTION, *REJECTION))),
             "## Formulas\n",
             table(("part", "formula"), formulas(entries)),
         ]
@@ -133,9 +131,7 @@ def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
     ]
     lines.append(differences(method, catalog.parse(BASELINE)))
     if own:
-        lines.append(
-            table(("option", "default", "allowed", "TEPO prints", "original", "why this default"), map(_row, own))
-        )
+        lines.append(table(OPTION, map(_row, own)))
     lines.append(f"Shared options: {others}.\n")
     if aliases:
         lines.append(f"Other names: {', '.join(aliases)}.\n")

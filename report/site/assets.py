@@ -48,11 +48,15 @@ def policy(*scripts: str) -> str:
     )
 
 
-def html(markdown: str) -> str:
-    """Markdown with tables as HTML, each table in a box that scrolls by itself. Raw HTML in it stays text."""
+def section(markdown: str) -> str:
+    """Markdown with tables as HTML, each table in a box that scrolls by itself. Raw HTML in it stays text.
+
+    Headings go one level down: the view has a heading of its own.
+    """
     from markdown_it import MarkdownIt
 
-    text = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    lower = re.sub(r"^#(?=#* )", "##", markdown, flags=re.MULTILINE)
+    text = MarkdownIt("commonmark", {"html": False}).enable("table").render(lower)
     return text.replace("<table>", '<div class="wide"><table class="plain">').replace("</table>", "</table></div>")
 
 

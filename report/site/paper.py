@@ -198,7 +198,6 @@ def _effect(row: Mapping[str, str], tree: Tree) -> dict[str, Any]:
 DATA = ("docs/notebook/audit.md", "docs/readings.md", "docs/notebook/atlas.md", "docs/notebook/sampler.md")
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
-_HEADING = re.compile(r"^#(?=#* )", re.MULTILINE)
 _PICTURE = re.compile(r"<p><img src=\"([\w-]+)\.svg\" alt=\"([^\"]*)\"\s*/?></p>")
 
 
@@ -208,9 +207,5 @@ def documents() -> dict[str, str]:
 
 
 def _document(text: str) -> str:
-    def inside(match: re.Match[str]) -> str:
-        return picture(match[1], html.unescape(match[2]))
-
-    # one level down: the view has a heading of its own
-    body = assets.html(_HEADING.sub("##", _LINK.sub(r"\1", _COMMENT.sub("", text))))
-    return _PICTURE.sub(inside, body)
+    body = assets.section(_LINK.sub(r"\1", _COMMENT.sub("", text)))
+    return _PICTURE.sub(lambda match: picture(match[1], html.unescape(match[2])), body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -65,8 +64,7 @@ def sweep(tree: Tree) -> str:
         tree.check_written("sweep/sweep", "sweep/sweep.md", "sweep/sweep.svg")
         text = read_text(tree.root / "sweep/sweep.md", "the sweep's table")
         picture = training.picture("sweep", "The methods against the swept value")
-    # one level down: the view has a heading of its own
-    return assets.html(re.sub(r"^#", "##", text, flags=re.MULTILINE)) + picture
+    return assets.section(text) + picture
 
 
 def how_to_read(tables: Sequence[Table]) -> list[str]:
