@@ -101,6 +101,12 @@ def replace(path: Path, pattern: str, by: str | Callable[[re.Match[str]], str]) 
     path.write_text(text, encoding="utf-8")
 
 
+def cut(path: Path) -> None:
+    """Leave a file as a writer does that was stopped: the second half is not there."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2].rstrip(b"\n"))
+
+
 def rehash(root: Path) -> None:
     """Write the hashes beside results anew, as after a change that a command made."""
     for sums in root.rglob("*.sha256"):

@@ -22,6 +22,7 @@ from core.results_tree import Tree
 from report import captions
 from report.figures import draw, drawing, fill, spec
 from tests.merged_config import load
+from tests.report import synthetic
 from workflow import matrix as plan
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -43,11 +44,7 @@ def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_a
             row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
             row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
             rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    synthetic.write_csv(folder / "curve.csv", rows)
     record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
     (folder / "run.json").write_text(json.dumps(record))
 

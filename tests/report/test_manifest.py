@@ -18,7 +18,7 @@ from report import verify
 from report.provenance import manifest
 from tests.core.test_digests import flip
 from tests.report import synthetic
-from tests.report.finished import COMMIT, edit, finish, replace
+from tests.report.finished import COMMIT, cut, edit, finish, replace
 from tests.workflow.conftest import copy_of, run_snakemake
 
 Command = Callable[..., tuple[int, str, str]]
@@ -47,18 +47,6 @@ def broken(finished: Tree, tmp_path: Path) -> Path:
     return copied(finished, tmp_path)
 
 
-def flip_a_byte(root: Path) -> None:
-    path = root / RUN / "curve.csv"
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-
-
-def truncate_a_parquet(root: Path) -> None:
-    path = root / "samples" / TEPO.path / "syn_as3.parquet"
-    path.write_bytes(path.read_bytes()[:-10])
-
-
 def swap(root: Path, *kinds: str) -> None:
     for kind in kinds:
         below = "checkpoints" if kind == "runs" else ""
@@ -80,13 +68,15 @@ def edit_an_interval(root: Path) -> None:
     replace(root / "scores.csv", r"(tiny_qwen2,tepo,1,12,syn_as3,(?:[^,]*,){6})0\.\d+", r"\g<1>0.0001")
 
 
-def cut_the_weights(root: Path) -> None:
-    (root / RUN / "checkpoints/step12/model.safetensors").write_text("x")
-
-
 BROKEN = {
-    "a byte flipped": (flip_a_byte, [f"differs: {RUN}/curve.csv: sha256 ", "curve.csv: not the curve that "]),
-    "a parquet truncated": (truncate_a_parquet, ["differs: samples/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet: "]),
+    "a bit flipped": (
+        lambda root: flip(root / RUN / "curve.csv", 0.9),
+        [f"differs: {RUN}/curve.csv: sha256 ", "curve.csv: not the curve that "],
+    ),
+    "a parquet truncated": (
+        lambda root: cut(root / "samples" / TEPO.path / "syn_as3.parquet"),
+        ["differs: samples/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet: "],
+    ),
     "two grades folders swapped": (
         lambda root: swap(root, "grades"),
         [
@@ -101,7 +91,10 @@ BROKEN = {
         [f"missing: {RUN}/run.json", f"missing: {RUN}/curve.csv", f"missing: {RUN}/checkpoints/step12"],
     ),
     "a score edited": (edit_a_score, ["differs: scores.csv: ", "chain: "]),
-    "weights cut short": (cut_the_weights, [f"differs: {RUN}/checkpoints/step12: 3 files, "]),
+    "weights cut short": (
+        lambda root: cut(root / RUN / "checkpoints/step12/model.safetensors"),
+        [f"differs: {RUN}/checkpoints/step12: 3 files, "],
+    ),
     "a checkpoint added": (
         lambda root: shutil.copytree(root / RUN / "checkpoints/step12", root / RUN / "checkpoints/step9"),
         [f"extra: {RUN}/checkpoints/step9"],

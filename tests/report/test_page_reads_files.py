@@ -15,7 +15,9 @@ from core.files import write_json
 from core.results_tree import Tree
 from report import build, show
 from report.provenance import manifest
+from tests.core.test_digests import flip
 from tests.report.conftest import ROOT
+from tests.report.finished import cut
 
 pytestmark = pytest.mark.slow
 
@@ -50,12 +52,6 @@ def test_nothing_that_computes_is_imported_to_build_the_page(copy: Tree) -> None
     assert copy.layout.report.read_text(encoding="utf-8") == expected
 
 
-def cut(path: Path) -> None:
-    """As a writer leaves it that was stopped: the second half is not there."""
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2].rstrip(b"\n"))
-
-
 READ = {
     "tables/table1.tidy.csv": "python -m report.table --results {root} --table 1",
     "figures/figure2.csv": "python -m report.figure --results {root} --figure figure2",
@@ -81,17 +77,15 @@ OTHERS = {  # files that no view of the page shows -> the file beside them that 
 }
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+def flip_a_bit(path: Path) -> None:
+    flip(path, 0.5)
 
 
 def test_a_missing_or_damaged_file_is_one_line_with_the_command_that_writes_it(copy: Tree) -> None:
     """Also of files that no view shows: without this, a cut table1.csv would be noticed by whoever publishes it."""
-    damages = [(name, name, damage) for name in READ for damage in (Path.unlink, cut, flip)]
+    damages = [(name, name, damage) for name in READ for damage in (Path.unlink, cut, flip_a_bit)]
     damages += [(name, OTHERS[name], damage) for name in OTHERS for damage in (Path.unlink, cut)]
-    damages.append(("scores.csv", None, flip))
+    damages.append(("scores.csv", None, flip_a_bit))
     wrong = []
     for name, written_with, damage in damages:
         path = copy.root / name

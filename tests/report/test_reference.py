@@ -27,6 +27,7 @@ from report.figures import spec as figure_spec
 from report.provenance import manifest
 from report.site import samples
 from report.tables import tidy
+from tests.core.test_digests import flip
 from tests.report import synthetic, tables
 from tests.report.conftest import write_files
 from tests.report.finished import COMMIT, edit, finish, rehash, replace
@@ -159,12 +160,6 @@ def test_the_sample_has_the_golds_of_the_benchmarks(
     assert len(samples._known(tree, samples.evaluated(tree), "syn_mix2")) == 0
 
 
-def other_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def other_content(path: Path) -> None:
     """Whole by the manifest, and not what a reader expects."""
     path.write_bytes(b"?")
@@ -183,9 +178,10 @@ def test_damage_to_a_file_of_many_parts_is_named(
         "responses.parquet": build.build,
         f"{ORIGINS}.gz": read_manifest,
     }
-    for name, damage in product(read, (other_byte, other_content)):
-        with subtests.test(f"{name} {damage.__name__}"):
-            root = Path(shutil.copytree(made, tmp_path / damage.__name__ / name / "quick"))
+    damages: dict[str, Callable[[Path], None]] = {"bit": lambda path: flip(path, 0.5), "content": other_content}
+    for name, (other, damage) in product(read, damages.items()):
+        with subtests.test(f"{name} {other}"):
+            root = Path(shutil.copytree(made, tmp_path / other / name / "quick"))
             damage(root / name)
             with pytest.raises(CorruptInputError, match=re.escape(f"{root / name.removesuffix('.gz')}")):
                 read[name](root)
@@ -362,47 +358,31 @@ def test_what_does_not_fit_is_left_out_in_order_then_refused(
     assert verify.problems(Tree(out)) == []  # the earlier one is still there
 
 
-def test_it_replaces_an_earlier_reference(whole: Tree, tmp_path: Path) -> None:
-    out = tmp_path / "reference/quick"
-    reference.make(whole, out)
-    scores = out / "scores.csv"
-    scores.write_text("old")
-    reference.make(whole, out)
-    assert scores.read_text() == whole.layout.scores.read_text()
+NOT_REPLACED: dict[str, Callable[[Path, Tree], object]] = {
+    "a file of somebody's": lambda out, whole: (out / "mine.txt").write_text("?"),
+    "a link of somebody's": lambda out, whole: (out / "mine").symlink_to(out.parent),
+    "no manifest": lambda out, whole: (out / manifest.NAME).unlink(),
+    "a results tree": lambda out, whole: (shutil.rmtree(out), shutil.copytree(whole.root, out)),
+    "a link": lambda out, whole: out.symlink_to(out.rename(out.parent / "elsewhere").name),
+}
 
 
-def foreign(out: Path, whole: Tree) -> None:
-    (out / "mine.txt").write_text("?")
-
-
-def foreign_link(out: Path, whole: Tree) -> None:
-    (out / "mine").symlink_to(out.parent)
-
-
-def no_manifest(out: Path, whole: Tree) -> None:
-    (out / manifest.NAME).unlink()
-
-
-def results_tree(out: Path, whole: Tree) -> None:
-    shutil.rmtree(out)
-    shutil.copytree(whole.root, out)
-
-
-def link(out: Path, whole: Tree) -> None:
-    out.rename(out.parent / "elsewhere")
-    out.symlink_to("elsewhere")
-
-
-def test_it_replaces_nothing_else(whole: Tree, made: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for change in (foreign, foreign_link, no_manifest, results_tree, link):
-        with subtests.test(change.__name__):
-            out = Path(shutil.copytree(made, tmp_path / change.__name__ / "quick"))
+def test_it_replaces_an_earlier_reference_and_nothing_else(
+    whole: Tree, made: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for case, change in NOT_REPLACED.items():
+        with subtests.test(case):
+            out = Path(shutil.copytree(made, tmp_path / case / "quick"))
             change(out, whole)
             before = sorted(out.parent.rglob("*"))
             with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
                 reference.make(whole, out)
             assert "\n" not in str(error.value)
             assert sorted(out.parent.rglob("*")) == before
+    out = Path(shutil.copytree(made, tmp_path / "quick"))
+    (out / "scores.csv").write_text("old")
+    reference.make(whole, out)
+    assert (out / "scores.csv").read_text() == whole.layout.scores.read_text()
 
 
 def test_git_takes_it_and_no_other_results() -> None:
