@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import written_by
-from core.files import cells_of, read_csv, read_text
+from core.files import read_text
 from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries
@@ -27,7 +27,7 @@ from paper.claims.entries import (
 )
 from report.site import assets, links
 from report.site.tables import axis, place
-from report.site.training import picture
+from report.site.training import measures, picture
 
 DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "equal within the margin")
 WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
@@ -165,12 +165,8 @@ def _picture(entry: Entry) -> dict[str, float] | None:
 
 def effects(tree: Tree) -> list[dict[str, Any]]:
     """Methods that take another reading, each against the method that takes the default."""
-    path = tree.layout.figures / "convergence_readings.csv"
-    with written_by(f"python -m report.convergence --results {tree.root}"):
-        tree.check_written("figures/convergence", "figures/convergence_readings.csv")
-        columns = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
-        rows = read_csv(path, "what other readings changed", columns, allow_empty=True)
-    with cells_of(path):
+    columns = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
+    with measures(tree, {"convergence_readings.csv": ("what other readings changed", columns)}) as (rows,):
         return [_effect(row, tree) for row in rows]
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import CorruptInputError, written_by
-from core.files import cells_of, read_csv, stored
+from core.errors import CorruptInputError
+from core.files import stored
 from core.layout import Checkpoint, Run
 from core.results_tree import Score, Tree
 from report.figures.drawing import number
-from report.site import links, samples
+from report.site import links, samples, training
 from report.tables.tidy import percent
 
 UNKNOWN = "unknown"
@@ -59,21 +59,15 @@ class Summary:
 def summaries(tree: Tree) -> list[Summary]:
     """One per planned run, in the matrix's order, from the files that `report.convergence` writes."""
     by_run: dict[Run, dict[str, str]] = {}
-    with written_by(f"python -m report.convergence --results {tree.root}"):
-        tree.check_written("figures/convergence", *(f"figures/{name}" for name in FILES))
-        for name, (what, columns) in FILES.items():
-            path = tree.layout.figures / name
-            with cells_of(path):
-                rows = {
-                    Run(row["model"], row["method"], int(row["seed"])): row for row in read_csv(path, what, columns)
-                }
-            missing = [run.path.as_posix() for run in tree.runs if run not in rows]
-            if missing:
+    with training.measures(tree, FILES) as files:
+        for name, rows in zip(FILES, files, strict=True):
+            found = {Run(row["model"], row["method"], int(row["seed"])): row for row in rows}
+            if missing := [run.path.as_posix() for run in tree.runs if run not in found]:
+                path = tree.layout.figures / name
                 raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
-            for run, row in rows.items():
+            for run, row in found.items():
                 by_run.setdefault(run, {}).update(row)
-        with cells_of(*(tree.layout.figures / name for name in FILES)):
-            return [_summary(run, by_run[run], tree) for run in tree.runs]
+        return [_summary(run, by_run[run], tree) for run in tree.runs]
 
 
 def _summary(run: Run, row: Mapping[str, str], tree: Tree) -> Summary:

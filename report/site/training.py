@@ -6,7 +6,8 @@ from convergence_curves.csv. Figures are the files of `report.figure`, as images
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,7 @@ from report.site import assets, links
 
 DATA = ("docs/notebook/sampler.svg",)
 SAMPLER = ROOT / DATA[0]
-MEANS = "figures/convergence_dynamics.csv"
-COLUMNS = ("model", "method", "quantity", "value", "low", "high")
+MEANS = "convergence_dynamics.csv"
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
 START = 6  # methods shown at first; more can be told apart, but not read at a glance
@@ -64,7 +64,9 @@ def view(tree: Tree) -> dict[str, Any]:
             seeds.setdefault((run.model, run.method), {})[run] = curve
     lost = [key for key in seeds if key not in means]
     if lost:
-        raise CorruptInputError(f"{tree.root / MEANS}: no row for {lost[0][1]} of {lost[0][0]}, which has curves")
+        raise CorruptInputError(
+            f"{tree.layout.figures / MEANS}: no row for {lost[0][1]} of {lost[0][0]}, which has curves"
+        )
     planned = dict.fromkeys((run.model, run.method) for run in tree.runs)
     lines = [_line(*key, seeds[key], means[key], tree) for key in planned if key in seeds]
     return {
@@ -93,35 +95,41 @@ def _rounded(value: float | None, scale: float) -> float | None:
     return None if value is None else float(f"{value * scale:.{DIGITS}g}")
 
 
+@contextmanager
+def measures(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iterator[list[list[dict[str, str]]]]:
+    """The rows of each file of `report.convergence`; files: its name -> what it has, and the columns needed.
+
+    An error in the block names the command, and one about a cell the files.
+    """
+    paths = {name: tree.layout.figures / name for name in files}
+    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
+        tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
+        yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
+
+
 def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     """Of each run that has a curve: column -> value by rollout."""
-    path = tree.layout.figures / "convergence_curves.csv"
     needed = ("model", "method", "seed", *(panel.column for panel in PANELS))
     found: dict[Run, dict[str, Series]] = {}
-    with written_by(f"python -m report.convergence --results {tree.root}"):
-        tree.check_written("figures/convergence", "figures/convergence_curves.csv")
-        rows = read_csv(path, "the curves by rollout", needed, allow_empty=True)
-        with cells_of(path):
-            for row in rows:
-                run = Run(row["model"], row["method"], int(row["seed"]))
-                curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
-                for column, values in curve.items():
-                    values.append(number(row[column]))
+    with measures(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
+        for row in rows:
+            run = Run(row["model"], row["method"], int(row["seed"]))
+            curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
+            for column, values in curve.items():
+                values.append(number(row[column]))
     return found
 
 
 def _means(tree: Tree) -> dict[tuple[str, str], dict[str, dict[str, Series]]]:
     """(model, method) -> column -> value, low, high by rollout."""
+    needed = ("model", "method", "quantity", "value", "low", "high")
     found: dict[tuple[str, str], dict[str, dict[str, Series]]] = {}
-    with written_by(f"python -m report.convergence --results {tree.root}"):
-        tree.check_written("figures/convergence", MEANS)
-        rows = read_csv(tree.root / MEANS, "the curves of each method", COLUMNS, allow_empty=True)
-        with cells_of(tree.root / MEANS):
-            for row in rows:
-                columns = found.setdefault((row["model"], row["method"]), {})
-                series = columns.setdefault(row["quantity"], {"value": [], "low": [], "high": []})
-                for key, values in series.items():
-                    values.append(number(row[key]))
+    with measures(tree, {MEANS: ("the curves of each method", needed)}) as (rows,):
+        for row in rows:
+            columns = found.setdefault((row["model"], row["method"]), {})
+            series = columns.setdefault(row["quantity"], {"value": [], "low": [], "high": []})
+            for key, values in series.items():
+                values.append(number(row[key]))
     return found
 
 
