@@ -239,26 +239,3 @@ def test_the_canonical_key_parses_to_itself() -> None:
         key = catalog.parse(text).key
         assert catalog.parse(key).key == key, text
         assert not {"/", " "} & set(key), text
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        ("tepo+beta=1", "tepo+beta=1.0"),
-        ("tepo+beta=1e-2", "tepo+beta=0.01"),
-        ("tepo+beta=0.001", "tepo"),
-        ("tepo+kl-estimator=k1+beta=1", "tepo+beta=1+kl-estimator=k1"),
-        ("tepo+seq-eps=gspo", "tepo+low=3e-4+high=4e-4"),
-        ("tepo+seq-eps=clip-higher", "tepo"),
-        ("tepo_line21", "tepo+gradient=alg1_line21"),
-        ("dapo", "grpo"),
-        ("tepo+correction=none", "tepo"),
-        ("tepo+correction=tis+correction-cap=2.0", "tepo+correction-floor=none+correction=tis"),
-        ("grpo+correction=icepop", "grpo+correction=icepop+correction-cap=5+correction-floor=0.5"),
-        ("grpo+correction=seq-mis", "grpo+correction=seq-mis+correction-cap=3+correction-floor=none"),
-        ("grpo+correction=geo-rs", "grpo+correction-cap=1.001+correction-floor=0.999+correction=geo-rs"),
-        ("grpo+correction=tis+rejection=none", "grpo+correction=tis"),
-    ],
-)
-def test_two_spellings_of_one_method_have_one_key(a: str, b: str) -> None:
-    assert catalog.parse(a).key == catalog.parse(b).key
