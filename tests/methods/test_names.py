@@ -99,6 +99,18 @@ def verl_metrics(name: str, *, low: float = 0.2, high: float = 0.28) -> dict[str
     return metrics
 
 
+def verl_default(name: str) -> Any:
+    from verl.workers.config import ActorConfig
+
+    return getattr(ActorConfig(strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1), name)
+
+
+def trl_default(name: str) -> Any:
+    from trl import GRPOConfig
+
+    return GRPOConfig.__dataclass_fields__[name].default
+
+
 def diagnostics(key: str) -> dict[str, float | None]:
     return catalog.parse(key).diagnostics(batch_for(key, BATCHES["ragged"]))
 
@@ -107,6 +119,7 @@ GIVEN: dict[str, Any] = {
     f.__name__: f
     for f in (ours, verl, trl, trl_rloo, apart, near, advantage, verl_advantage, verl_metrics, diagnostics)
 }
+GIVEN |= {f.__name__: f for f in (verl_default, trl_default)}
 GIVEN |= {"SAME": SAME, "TOTALS": TOTALS}
 GIVEN |= {"MAX_TOKENS": oracles.MAX_TOKENS, "WIDTH": BATCHES["ragged"]["mask"].shape[1]}
 
