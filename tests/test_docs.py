@@ -1,7 +1,8 @@
 """The how-to pages are run: their files are written into a copy of the repository, their commands are typed there.
 
 In `docs/add-a-*.md` a fenced block with info string `<language> file=<path>` is a file, `<language> append=<path>` is
-added to one, and lines of a `console` block that start with `$ ` are commands. A page that cannot run is not wanted.
+added to one, and lines of a `console` block that start with `$ ` are commands; one may copy a file to its place.
+A page that cannot run is not wanted.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def _dead_names(page: Path) -> list[str]:
     made = {
         Path(match[2]).stem for info, _ in BLOCK.findall(text) if (match := re.search(r"\b(file|append)=(\S+)", info))
     }
+    made |= {Path(name).stem for name in re.findall(r"^\$ cp \S+ (\S+)$", text, re.MULTILINE)}
     text = LINK.sub("", text)  # links are tested above
     commands = [name for name in COMMAND.findall(text) if re.match(ROOMS, name)]
     names = [name for name in NAME.findall(text) if name.rpartition(".")[2] not in ("csv", "html", "md", "json")]

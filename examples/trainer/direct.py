@@ -1,0 +1,184 @@
+"""A bare loop on transformers: no trainer around it. One process, one micro-batch per minibatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import ConfigError
+from methods import catalog
+from methods.adapters import Outcome, Plan
+from methods.batch import Batch
+from methods.diagnostics import NAMES
+from methods.training import rollouts
+from methods.training.rollouts import RolloutFigures, choose, collapsed, deal, derive, informative, order, stream_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from methods.method import Method
+    from methods.training.run_folder import RunFolder
+    from methods.training.spec import Spec, Training
+
+
+def plan(training: Training, method: Method) -> Plan:
+    t = training
+    for name, refused, allowed in (
+        ("filter", t.filter == "refill", "oversample"),
+        ("micro_batches", t.micro_batches > 1, 1),
+    ):
+        if refused:
+            raise ConfigError(
+                f"spec: training.{name}: {getattr(t, name)!r}: not done by trainer direct; allowed: {allowed}"
+            )
+    if method.needs & {"ref_logp", "full_logp"}:
+        raise ConfigError(
+            f"spec: method: {method.key} needs {', '.join(sorted(method.needs))}: not done by trainer direct"
+        )
+    drawn = t.prompts_drawn, t.prompts_drawn * t.samples_per_prompt
+    return Plan(*drawn, t.rows_per_minibatch, t.updates_per_rollout, t.updates, trainer={})
+
+
+def preflight(spec: Spec) -> Plan:
+    if spec.placebo is not None:
+        raise ConfigError(f"spec: placebo: {spec.placebo!r}: not done by trainer direct")
+    sizes = plan(spec.training, catalog.parse(spec.method))
+    rollouts.check_inputs(spec, sizes.prompts_drawn)
+    return sizes
+
+
+def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
+    import torch
+
+    loop = _Loop(spec, run)
+    t, rollout, collapsed_at = spec.training, run.mark.rollout, None
+    stopped = stop()
+    while rollout < t.rollouts and not stopped and collapsed_at is None:
+        rollout += 1
+        loop.rollout(rollout)
+        if collapsed(run.curve.rewards, rollout):
+            collapsed_at = rollout
+        for step in spec.checkpoints:
+            if step == rollout or (collapsed_at and step > rollout):
+                run.publish(step, loop.write)
+        stopped = stop() and rollout < t.rollouts
+        if stopped or rollout == t.rollouts or rollout % t.save_every == 0:
+            state = run.state / f"checkpoint-{rollout * t.updates_per_rollout}"
+            state.mkdir(parents=True, exist_ok=True)
+            torch.save((loop.model.state_dict(), loop.optimizer.state_dict()), state / "weights.pt")
+            run.save_mark(state, update=rollout * t.updates_per_rollout, rollout=rollout, refill_position=0)
+    run.curve.close()
+    return Outcome(rollout * t.updates_per_rollout, not stopped, collapsed_at)
+
+
+class _Loop:
+    def __init__(self, spec: Spec, run: RunFolder):
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.spec, self.run, self.method = spec, run, catalog.parse(spec.method)
+        self.prompts = rollouts.prompts(spec)
+        module, _, name = spec.reward.partition(":")
+        self.reward = getattr(import_module(module), name)
+        self.model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32)
+        self.tokenizer = AutoTokenizer.from_pretrained(spec.base, padding_side="left")
+        t = spec.training
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), t.learning_rate, weight_decay=t.weight_decay)
+        start = run.open()
+        if start is not None:
+            weights, optimizer = torch.load(start / "weights.pt")
+            self.model.load_state_dict(weights)
+            self.optimizer.load_state_dict(optimizer)
+
+    def rollout(self, number: int) -> None:
+        import torch
+
+        t, n = self.spec.training, self.spec.training.samples_per_prompt
+        drawn = order(len(self.prompts), number * t.prompts_drawn, self.spec.seed)[-t.prompts_drawn :]
+        rows = [self.prompts[index] for index in drawn for _ in range(n)]
+        asked = self.tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
+        width = asked["input_ids"].shape[1]
+        torch.manual_seed(derive(stream_seed(self.spec), "rollout", number))  # nothing else decides what is sampled
+        ids = self.model.generate(
+            **asked, do_sample=True, temperature=t.temperature, top_k=0, max_new_tokens=t.max_completion_tokens,
+            pad_token_id=self.tokenizer.pad_token_id,
+        )  # fmt: skip
+        ends = torch.tensor(self.model.generation_config.eos_token_id).flatten()
+        ended = torch.isin(ids[:, width:], ends)
+        mask = ended.long().cumsum(1) - ended.long() == 0  # up to and with the end token
+        texts = [
+            self.tokenizer.decode(row[keep], skip_special_tokens=True)
+            for row, keep in zip(ids[:, width:], mask, strict=True)
+        ]
+        scores = self.reward([row["prompt"] for row in rows], texts, [row["answer"] for row in rows])
+        if len(scores) != len(rows) or not all(isinstance(score, float) for score in scores):
+            raise ConfigError(f"reward {self.spec.reward}: is not one number per response")
+        reward = torch.tensor(scores)
+        kept = choose(informative(reward, n), t.prompts_per_rollout, t.filter)
+        at = (torch.tensor(kept, dtype=torch.long).unsqueeze(1) * n + torch.arange(n)).flatten()
+        advantage = torch.zeros(len(rows))
+        if kept:
+            advantage[at] = self.method.advantage(reward[at], at // n, mask[at].sum(1))
+        figures = RolloutFigures(
+            rollout=number, reward=float(reward.mean()), reward_kept=float(reward[at].mean()) if kept else None,
+            reward_given=float(reward.mean()),
+            groups_sampled=len(drawn), groups_kept=len(kept), groups_discarded=len(drawn) - len(kept),
+            response_tokens=float(mask.sum(1).float().mean()), truncated_fraction=float((~ended.any(1)).float().mean()),
+        )  # fmt: skip
+        whole = torch.cat([asked["attention_mask"], mask.long()], 1)
+        minibatches = []
+        for groups in deal(kept, t.minibatches):
+            these = (torch.tensor(groups, dtype=torch.long).unsqueeze(1) * n + torch.arange(n)).flatten()
+            with torch.no_grad():
+                old = self._score(ids[these], whole[these], width) if groups else None
+            minibatches.append((these, old))
+        for index in range(t.updates_per_rollout):
+            these, old = minibatches[index % t.minibatches]
+            row: dict[str, Any] = dict.fromkeys(("loss", "grad_norm", *NAMES)) | {"tokens": 0, "sequences": 0}
+            update = (number - 1) * t.updates_per_rollout + index
+            if old is not None:
+                logp, entropy = self._score(ids[these], whole[these], width)
+                batch = Batch(
+                    logp=logp, entropy=entropy, old_logp=old[0], old_entropy=old[1], advantage=advantage[these],
+                    mask=mask[these], group=these // n, max_tokens=t.max_completion_tokens, label=self.method.key,
+                )  # fmt: skip
+                row |= self._update(batch, update)
+            self.run.curve.append(
+                asdict(figures) | row | {
+                    "update": update, "minibatch": index, "learning_rate": t.learning_rate,
+                    "seconds_update": None, "seconds_rollout": None,
+                }
+            )  # fmt: skip
+
+    def _score(self, ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """(B, T) log-probs at the sampling temperature and entropies of the responses."""
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        logits = self.model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
+        full = (logits[:, width - 1 : -1] / self.spec.training.temperature).log_softmax(-1)
+        return full.gather(2, ids[:, width:].unsqueeze(2)).squeeze(2), -(full.exp() * full).sum(2)
+
+    def _update(self, batch: Batch, update: int) -> dict[str, Any]:
+        import torch
+
+        value = loss_of(self.method, batch, self.spec.seed, update)
+        self.optimizer.zero_grad()
+        value.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.spec.training.gradient_clip)
+        figures = self.method.diagnostics(batch)
+        self.optimizer.step()
+        sizes = {"tokens": batch.tokens, "sequences": batch.sequences}
+        return {"loss": float(value.detach()), "grad_norm": float(norm), **figures, **sizes}
+
+    def write(self, folder: Path) -> None:
+        self.model.save_pretrained(str(folder))
+        self.tokenizer.save_pretrained(str(folder))
+
+
+def loss_of(method: Method, batch: Batch, seed: int, update: int) -> Tensor:
+    """What `train` minimises. The random numbers of a selection depend on run and update only."""
+    import torch
+
+    return method.loss(batch, generator=torch.Generator().manual_seed(derive(seed, "selection", update)))
