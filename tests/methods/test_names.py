@@ -230,6 +230,19 @@ def test_bounds_are_those_of_verls_presets() -> None:
     assert apart(ours("grpo+correction=tis"), ours(ours_)) > 0.1
 
 
+def test_where_corrections_differ() -> None:
+    tis, given = "correction=tis+correction-cap=1.5", {"rollout_is": "token", "rollout_is_threshold": 1.5}
+    theirs = trl(loss_type="dapo", level="sequence", mode="token_truncate", clip_max=1.5)
+    assert apart(theirs, ours(f"tepo_nokl+{tis}")) < SAME
+    assert apart(verl("gspo", correction=given), ours(f"tepo_nokl+{tis}")) > 0.1
+    assert apart(verl("geo_mean", low=0.4, high=0.4, correction=given), ours(f"gmpo+{tis}")) > 1e-3
+    assert apart(trl(loss_type="vespo", mode="token_truncate", clip_max=1.5), ours(f"vespo+{tis}")) > 1e-3
+    kl_cov: dict[str, Any] = {"kl_cov_ratio": 2e-3, "ppo_kl_coef": 1.0, "correction": given}
+    assert apart(verl("kl_cov", **kl_cov), ours(f"kl_cov+{tis}+correction-on=objective")) < SAME
+    rejected = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2"}
+    assert apart(verl("vanilla", correction=rejected), ours("grpo+correction=token-rs+correction-floor=0.5")) > 0.01
+
+
 def test_steer_as_its_authors_run_it() -> None:
     for change in ("omega=ratio", "map=min-max"):
         assert apart(ours(f"tepo_steer+{change}"), ours("tepo_steer")) > 0.01
