@@ -62,7 +62,7 @@ def _run_page(page: Path, root: Path) -> list[str]:
                 if line.startswith("$ "):
                     done = subprocess.run(
                         ["bash", "-euo", "pipefail", "-c", line[2:]],
-                        cwd=root, env=environment, capture_output=True, text=True, timeout=600, check=False,
+                        cwd=root, env=environment, capture_output=True, text=True, timeout=1800, check=False,
                     )  # fmt: skip
                     assert done.returncode == 0, (
                         f"{page.name}: $ {line[2:]}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"

@@ -50,7 +50,7 @@ def both(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("replays")
     replays("trl", records, out)
     command = [sys.executable, "-m", "tests.adapters.replay_faults", str(records), str(out)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, encoding="utf-8", timeout=600)
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, encoding="utf-8", timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     return out
 

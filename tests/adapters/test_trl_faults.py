@@ -57,7 +57,7 @@ def start(world: Path, out: Path) -> int:
         os._exit(code)
 
 
-def wait(pid: int, seconds: float = 120) -> int:
+def wait(pid: int, seconds: float = 1800) -> int:
     """Its exit code; negative: the signal that ended it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -51,7 +51,7 @@ def command(world: Path, out: Path) -> subprocess.Popen[str]:
 def wait_for_rows(out: Path, process: subprocess.Popen[str], rows: int) -> None:
     """Until the curve has so many rows."""
     curve = out / "state" / "curve.csv"
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 1800
     while not curve.exists() or len(curve.read_bytes().splitlines()) <= rows:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -65,10 +65,10 @@ def test_a_command_saves_at_a_signal_goes_on_and_then_does_nothing(world: Path, 
     process = command(world, out)
     wait_for_rows(out, process, 2)
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(timeout=600) == STOPPED
+    assert process.wait(timeout=1800) == STOPPED
     assert events(out)[-2:] == ["save", "stopped"]
     again = command(world, out)
-    assert (again.wait(timeout=600), events(out)[-1]) == (0, "end")
+    assert (again.wait(timeout=1800), events(out)[-1]) == (0, "end")
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(16))
     assert all((float(row["ratio_spread"]) == 0) == (row["minibatch"] == "0") for row in rows)

@@ -195,7 +195,7 @@ def test_stopped_killed_damaged_and_resumed(
     no_stray_processes.append(stopped)
     until(stopped, out, 4)
     stopped.terminate()
-    assert stopped.wait(timeout=600) == STOPPED, said(out)[-3000:]
+    assert stopped.wait(timeout=1800) == STOPPED, said(out)[-3000:]
     assert events(out)[-2:] == ["save", "stopped"]
 
     first = command(spec, out)
@@ -292,7 +292,7 @@ def test_a_worker_that_dies_ends_the_job(
     assert len(killed) == 1
     assert killed[0].nice() == psutil.Process(process.pid).nice(), "it would stand still beside any busy process"
     killed[0].kill()
-    assert process.wait(timeout=120) not in (0, STOPPED)
+    assert process.wait(timeout=1800) not in (0, STOPPED)
     assert re.search(r"^error: verl: a worker died \(", said(out), re.MULTILINE), said(out)[-3000:]
     assert told(out) == set()
     assert left_over(own, 90) == []

@@ -101,7 +101,7 @@ class Project:
         return found
 
     def close(self) -> None:
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=1800)
 
 
 @pytest.fixture(scope="module")

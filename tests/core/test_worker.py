@@ -26,7 +26,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "FOR": "a test"}
 
 
-def until(true: Callable[[], object], seconds: float = 120.0) -> None:
+def until(true: Callable[[], object], seconds: float = 1800.0) -> None:
     """Wait for `true()`; generous, because it is only waited out where the test fails."""
     end = time.monotonic() + seconds
     while not true():
@@ -91,7 +91,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=1800)
     return process.returncode, out, err
 
 

@@ -82,5 +82,5 @@ def environment(address: str, home: Path) -> dict[str, str]:
 def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", *words], cwd=ROOT, env=os.environ | variables,
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=1800, check=False,
     )  # fmt: skip

@@ -167,7 +167,7 @@ def compile_latex(pdflatex: str, folder: Path, text: str) -> str:
     for _ in range(2):  # the second time the reference to the table is known
         done = subprocess.run(
             [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex"],
-            cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False,
+            cwd=folder, capture_output=True, text=True, errors="replace", timeout=1800, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-3000:]
     assert (folder / "document.pdf").stat().st_size > 5000

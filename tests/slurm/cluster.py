@@ -87,7 +87,7 @@ class Cluster:
     def run(self, *words: str, check: bool = True, **options: object) -> str:
         """Run a command as a user of the cluster; its standard output."""
         done = subprocess.run(
-            words, env=self.environment, capture_output=True, text=True, check=False, timeout=600, **options
+            words, env=self.environment, capture_output=True, text=True, check=False, timeout=1800, **options
         )  # type: ignore[call-overload]
         if check and done.returncode != 0:
             raise RuntimeError(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
@@ -131,14 +131,14 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         made.run(f"{SBIN}/slurmctld", "-f", str(made.conf), "-c")
         for node in NODES:
             made.start_node(node)
-        wait_for(lambda: made.run("sinfo", "-h", "-o", "%T", check=False).split() == ["idle"], "nodes to be idle", 60)
+        wait_for(lambda: made.run("sinfo", "-h", "-o", "%T", check=False).split() == ["idle"], "nodes to be idle")
         yield made
     finally:
         _stop(made)
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float) -> None:
-    """Return as soon as `condition()` is true; an error after `seconds`."""
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 1800) -> None:
+    """Return as soon as `condition()` is true; an error after `seconds`, which only a test that fails waits out."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

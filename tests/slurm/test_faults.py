@@ -126,18 +126,18 @@ def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight:
     """Trainers stand still until their fault comes, so that none is over before, however fast the machine."""
     folder = prepared(tmp_path / "clone")
     with running(slurm, folder) as process:
-        wait_for(lambda: sum(frozen(folder, method) for method in METHODS) == 3, "a state of every run", 400)
+        wait_for(lambda: sum(frozen(folder, method) for method in METHODS) == 3, "a state of every run")
         slurm.run("scancel", *jobs_of(slurm, "tepo"))
         os.kill(trainer(folder, "tepo"), signal.SIGCONT)
         near_its_limit(slurm, "grpo")
-        wait_for(lambda: told(trainer(folder, "grpo"), signal.SIGUSR1), "grpo to be told of its time limit", 120)
+        wait_for(lambda: told(trainer(folder, "grpo"), signal.SIGUSR1), "grpo to be told of its time limit")
         with suppress(ProcessLookupError):
             os.kill(trainer(folder, "grpo"), signal.SIGCONT)
-        wait_for(lambda: "stopped" in said(folder, "grpo"), "grpo to stop", 60)
+        wait_for(lambda: "stopped" in said(folder, "grpo"), "grpo to stop")
         node = re.search(r"BatchHost=(\S+)", slurm.run("scontrol", "show", "job", *jobs_of(slurm, "gspo")))
         assert node is not None
         slurm.kill_node(node[1])
-        wait_for(lambda: "down" in slurm.run("sinfo", "-h", "-n", node[1], "-o", "%T"), "the node to be down", 400)
+        wait_for(lambda: "down" in slurm.run("sinfo", "-h", "-n", node[1], "-o", "%T"), "the node to be down")
         slurm.start_node(node[1])
 
         def over() -> bool:
@@ -145,7 +145,7 @@ def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight:
                 slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
             return process.poll() is not None
 
-        wait_for(over, "Snakemake to end", 1200)
+        wait_for(over, "Snakemake to end")
         assert process.returncode == 0, (folder / "log").read_text()[-6000:]
     stopped = [event["signal"] for event in events(folder, "grpo") if event["event"] == "stopped"]
     assert "SIGUSR1" in stopped
@@ -165,7 +165,7 @@ def test_snakemake_killed_started_again_and_started_twice(slurm: Cluster, straig
     """
     folder = prepared(tmp_path / "clone")
     with running(slurm, folder) as first:
-        wait_for(lambda: sum(frozen(folder, method) for method in METHODS) == 3, "a state of every run", 400)
+        wait_for(lambda: sum(frozen(folder, method) for method in METHODS) == 3, "a state of every run")
         second = snakemake(slurm, folder, *TARGETS, *WORDS)
         assert second.returncode != 0
         assert "cannot be locked" in second.stdout + second.stderr
@@ -175,10 +175,10 @@ def test_snakemake_killed_started_again_and_started_twice(slurm: Cluster, straig
     assert [len(jobs_of(slurm, method)) for method in METHODS] == [1, 1, 1]
     assert snakemake(slurm, folder, "--unlock", *WORDS).returncode == 0
     with running(slurm, folder, "log of the next") as again:
-        wait_for(lambda: all(len(jobs_of(slurm, method)) == 2 for method in METHODS), "the jobs' duplicates", 400)
+        wait_for(lambda: all(len(jobs_of(slurm, method)) == 2 for method in METHODS), "the jobs' duplicates")
         for method in METHODS:
             os.kill(trainer(folder, method), signal.SIGCONT)
-        wait_for(lambda: again.poll() is not None, "Snakemake to end", 1200)
+        wait_for(lambda: again.poll() is not None, "Snakemake to end")
     assert again.returncode == 0, (folder / "log of the next").read_text()[-6000:]
     for method in METHODS:
         assert (said(folder, method).count("start"), said(folder, method).count("end")) == (1, 1)

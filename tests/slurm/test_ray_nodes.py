@@ -90,7 +90,7 @@ def test_snakemake_starts_ray_on_both_nodes_and_nothing_of_it_is_left(slurm: Clu
     assert "reached [('n1', 4), ('n2', 4)]" in said
     job = re.search(r"SLURM jobid (\d+)", done.stdout + done.stderr)
     assert job is not None
-    wait_for(lambda: not left_of(slurm, job[1]), "Ray's processes to end", 30)
+    wait_for(lambda: not left_of(slurm, job[1]), "Ray's processes to end")
     assert folders(job[1]) == []
 
 
@@ -98,15 +98,15 @@ def test_a_lost_node_ends_the_job_with_one_line(slurm: Cluster, tmp_path: Path) 
     """Not a training that waits for it until the time limit."""
     output = tmp_path / "out"
     job = submit(slurm, output, f"{launch(NEED)} python -m tests.slurm.ray_driver wait")
-    wait_for(lambda: output.exists() and "reached" in output.read_text(), "the driver to run", 400)
+    wait_for(lambda: output.exists() and "reached" in output.read_text(), "the driver to run")
     lost = [pid for pid in slurm.processes(SLURMD_NODENAME="n2") if b"raylet/raylet" in cmdline(pid)]
     assert lost
     for pid in lost:
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 200)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end")
     assert ended(slurm, job) == 2
     assert re.search(r"error: Ray on n2 ended \(exit code \d+\)", output.read_text())
-    wait_for(lambda: not left_of(slurm, job), "Ray's processes to end", 30)
+    wait_for(lambda: not left_of(slurm, job), "Ray's processes to end")
     remove_logs(job)
 
 
@@ -126,7 +126,7 @@ def test_the_jobs_exit_code_is_the_commands_or_says_what_does_not_fit(
     nodes, need, command, code, message = ENDS[case]
     output, ran = tmp_path / "out", tmp_path / "ran"
     job = submit(slurm, output, f"{launch(need)} {command.format(ran=ran)}", nodes=nodes)
-    wait_for(lambda: ended(slurm, job) is not None, "the job to end", 400)
+    wait_for(lambda: ended(slurm, job) is not None, "the job to end")
     assert ended(slurm, job) == code, output.read_text()
     assert message in output.read_text()
     assert not ran.exists(), "the command was started"

@@ -66,7 +66,7 @@ def hashes(clone: Path) -> Iterator[Callable[[], dict[str, str]]]:
         return json.loads(worker.stdout.readline())
 
     yield ask
-    worker.communicate(timeout=10)
+    worker.communicate(timeout=1800)
 
 
 # file, edit, all that is measured again, pages that are made again at least (others may read them)

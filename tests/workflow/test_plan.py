@@ -366,7 +366,7 @@ def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "workflow.summary", "--config", str(file), "--results", str(tmp_path)],
             cwd=ROOT, env=os.environ | {"PATH": str(Path(sys.executable).parent)},
-            capture_output=True, text=True, timeout=300, check=False,
+            capture_output=True, text=True, timeout=1800, check=False,
         )  # fmt: skip
         runs, evaluations = len(matrix.plan(config)), len(matrix.checkpoints(config))
         assert f"{runs} unique runs (0 done), {evaluations} evaluations" in done.stdout

@@ -174,7 +174,7 @@ def test_the_hub_client_brings_a_file(tmp_path: Path) -> None:
     with hub({"datasets/someone/set": {"test.jsonl": lines(ROWS)}}) as (address, _):
         given = os.environ | environment(address, tmp_path / "cache")
         command = [sys.executable, "-c", HUB, str(tmp_path / "got")]
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "got").read_bytes() == lines(ROWS)
 

@@ -25,7 +25,7 @@ KEYS = ("syn_mix3", "syn_as3")
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "evals.run", *arguments], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "evals.run", *arguments], capture_output=True, text=True, timeout=1800, check=False
     )
 
 

@@ -166,7 +166,7 @@ def test_the_command_grades_and_compares(samples: Path, quick_data: Path, tmp_pa
     done = subprocess.run(
         [sys.executable, "-m", "evals.grade", "--samples", samples, "--data", quick_data, "--out", out,
          "--compare", "lineage"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"{KEY}: correct 18" in done.stdout
