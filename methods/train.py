@@ -42,7 +42,8 @@ class StopRequest:
             signal.signal(number, self._set)
 
     def _set(self, number: int, _frame: object) -> None:
-        self.signal = number
+        if self.signal is None:  # the first is the reason: near a time limit SIGTERM soon follows SIGUSR1
+            self.signal = number
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:

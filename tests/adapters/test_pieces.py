@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from core.errors import CorruptInputError
 from core.files import read_growing_csv
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
+from methods.train import StopRequest
 from methods.training import rollouts
 from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import choose, deal, derive, informative
@@ -171,3 +173,19 @@ def test_the_alarm_for_a_sampler_with_another_policy(tmp_path: Path) -> None:
             assert bool(re.search(message, found)) == (alarm and check), (case, check, resumed)
             curve.close()
             assert read_growing_csv(path)[-1]["rollout"] == str(len(rows)), "the row that says so stands there"
+
+
+def test_the_first_of_two_signals_is_the_reason_of_a_stop() -> None:
+    """Near a time limit Slurm's SIGTERM may come before the update ends that SIGUSR1 is to be the last of."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    stop = StopRequest()
+    try:
+        stop.install()
+        assert not stop()
+        for number in before:
+            signal.raise_signal(number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert stop()
+    assert stop.signal == signal.SIGUSR1
