@@ -53,9 +53,10 @@
     return `#samples?${query}`;
   }
 
-  // Not for who left this view while responses were loading: the address is another view's by then.
+  // Not for who has gone on while responses were loading. The address tells first: the other view is shown later.
   function remember() {
-    if (view.classList.contains("here")) history.replaceState(null, "", hash());
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1).split("?")[0]));
+    if (view.contains(target)) history.replaceState(null, "", hash());
   }
 
   function mirror() {
