@@ -88,7 +88,7 @@ check: $(VENV)/.test
 	ruff format --check $(PACKAGES) tests studies examples setup.py
 	ruff check $(PACKAGES) tests studies examples setup.py
 	mypy
-	mypy examples/*.py
+	mypy examples/*.py examples/trainer/direct.py
 	snakefmt --line-length 120 --check Snakefile workflow/rules
 	snakemake --lint --quiet
 	snakemake --configfile $(QUICK) --lint --quiet
