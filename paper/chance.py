@@ -17,7 +17,7 @@ from paper.printed import COLUMN, HEADINGS, Paper, Row, measured
 
 # Two equally good checkpoints on the same problems, by chance of generation alone.
 
-# At this a + b the sd over problems is .25, as for AIME-like sets (`studies.intervals`). A smaller value
+# At this a + b the sd over problems is .25, as for AIME-like sets (docs/notebook/intervals.md). A smaller value
 # means problems that are always or never solved, and less noise.
 SPREAD = 0.73
 

@@ -1,7 +1,7 @@
 """The formulas: standard errors and intervals on arrays, vectorised over every leading axis.
 
 Axes: P problem, S seed, B benchmark. Everything else in this package wraps these functions; the simulations of
-`studies.intervals` call the very same ones, so what is simulated is what is printed.
+`tests/evals/stats/coverage.py` call the very same ones, so what is simulated is what is printed.
 Differences from the textbook interval (mean +- t SE): a difference's degrees of freedom shrink when few problems carry
 the variance, and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where
 it says 95 %.
@@ -142,7 +142,7 @@ def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
 # w (p(1-p))^1.5 + p(1-p)/m: w is the spread between seeds, and p(1-p)/m is what m right-or-wrong answers a seed add.
 # The exponent is 1 in Williams' model II of extra-binomial variation (beta-binomial) and 2 in his model III (normal on
 # the logit), Applied Statistics 31, 1982. 1.5 stands between: with 1 the intervals of scores below 5 % and above 95 %
-# are too wide, with 2 too narrow (studies/intervals.py).
+# are too wide, with 2 too narrow (docs/notebook/intervals.md).
 LEVEL = 1.5
 # What all rows together say about w weighs as much as so many more seeds of each row: prior degrees of freedom of the
 # moderated t (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004). Fixed, and not

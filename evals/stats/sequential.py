@@ -1,7 +1,7 @@
 """Looking after every seed: intervals of a paired difference that hold at all numbers of seeds at once.
 
 A t interval holds at a number of seeds fixed in advance. Who looks, adds seeds while nothing is decided and stops when
-something is, errs more often (`python -m studies.intervals alarms`). These intervals are wider and hold whenever one
+something is, errs more often (docs/notebook/intervals.md). These intervals are wider and hold whenever one
 stops, because they come from an e-process: a factor that has mean at most 1 under no difference however long one
 watches it, so that it ever reaches 1/alpha with probability at most alpha (Ville 1939).
 """

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from studies import intervals
-from studies.intervals import ProblemRow, agreement, problem_markdown, problem_rows, tree_markdown
+from tests.evals.stats import coverage
+from tests.evals.stats.coverage import ProblemRow, problem_markdown, problem_rows
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "notebook" / "intervals.md"
 
@@ -81,13 +80,13 @@ def test_the_page_prints_these_tables(rows: list[ProblemRow]) -> None:
 
 
 @pytest.fixture(scope="module")
-def over_seeds() -> list[intervals.SeedRow]:
+def over_seeds() -> list[coverage.SeedRow]:
     """With 400 repeats: a tenth of the page's, which takes half a minute."""
-    return [*intervals.scores(400), *intervals.limits(400)]
+    return [*coverage.scores(400), *coverage.limits(400)]
 
 
 @pytest.mark.slow
-def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[intervals.SeedRow]) -> None:
+def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[coverage.SeedRow]) -> None:
     """Mean over levels; a single cell has a standard error of 1.3 points at 92 %."""
     shared = [row for row in over_seeds if row.what == "Wilson-t, spread shared" and len(row.spread) <= 4]
     assert len(shared) == 9
@@ -101,27 +100,27 @@ def test_intervals_over_seeds_cover_92_to_99_percent(over_seeds: list[intervals.
 
 
 @pytest.mark.slow
-def test_the_page_prints_the_tables_of_seeds(over_seeds: list[intervals.SeedRow]) -> None:
+def test_the_page_prints_the_tables_of_seeds(over_seeds: list[coverage.SeedRow]) -> None:
     """Within four standard errors, of 3 % at least: coverage near 100 % is skewed, and the page rounds to a percent."""
     page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
     for row in over_seeds:
         found = [cells for cells in page if cells[:3] == [row.what, str(row.seeds), row.spread]]
         assert found, f"docs/notebook/intervals.md lacks the row {row[:3]}"
-        for cell, coverage in zip(found[0][3:], row.coverage, strict=True):
+        for cell, covered in zip(found[0][3:], row.coverage, strict=True):
             printed = float(cell.split()[0])
             share = min(max(printed, 3), 97) / 100
-            assert abs(printed - coverage) <= 400 * math.sqrt(share * (1 - share) / 400) + 0.5, row
+            assert abs(printed - covered) <= 400 * math.sqrt(share * (1 - share) / 400) + 0.5, row
 
 
 @pytest.fixture(scope="module")
-def kept() -> list[intervals.Cells]:
+def kept() -> list[coverage.Cells]:
     """With 400 repeats: a single cell then has a standard error of 1.1 points."""
-    return intervals.kept(400)
+    return coverage.kept(400)
 
 
 @pytest.mark.slow
 def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_four_seeds_and_with_eight(
-    kept: list[intervals.Cells],
+    kept: list[coverage.Cells],
 ) -> None:
     for what in ("score", "difference"):
         for seeds in (4, 8):
@@ -133,40 +132,13 @@ def test_intervals_of_the_kept_reference_cover_93_to_97_percent_with_four_seeds_
 
 
 @pytest.mark.slow
-def test_the_page_prints_the_table_of_kept_cells(kept: list[intervals.Cells]) -> None:
+def test_the_page_prints_the_table_of_kept_cells(kept: list[coverage.Cells]) -> None:
     page = [_cells(line) for line in PAGE.read_text(encoding="utf-8").splitlines() if line.endswith("|")]
     for line in kept:
         found = [cells for cells in page if cells[:3] == [line.what, str(line.seeds), line.level]]
         assert found, f"docs/notebook/intervals.md lacks the row {line[:3]}"
         assert int(found[0][3]) == line.cells
         assert abs(_number(found[0][4]) - line.coverage) <= 4 * 1.1, line
-
-
-@pytest.mark.slow
-def test_the_page_prints_how_kept_trees_agree() -> None:
-    """Of two means drawn alike 83 % lie in the other's interval: so do the differences, and the main model's scores."""
-    reference = PAGE.parents[2] / "results" / "reference"
-    lines = agreement(reference / "embedded_xeon", reference / "embedded_amd")
-    page = PAGE.read_text(encoding="utf-8")
-    assert all(line in page for line in tree_markdown(lines).splitlines())
-    assert all(line.inside > 0.8 for line in lines if line.what == "difference" or line.model == "tiny_qwen2")
-    # The other four models with other clean models: 83 % are expected, of few and dependent cells.
-    again = agreement(reference / "embedded", reference / "embedded_models")
-    assert all(line in page for line in tree_markdown(again).splitlines())
-    assert all(line.inside > 0.7 and line.apart < 1.5 for line in again)
-
-
-@pytest.mark.slow
-def test_a_tree_agrees_with_itself_and_not_with_one_that_is_20_points_lower(tmp_path: Path) -> None:
-    kept = PAGE.parents[2] / "results" / "reference" / "embedded"
-    same = agreement(kept, kept)
-    assert all((line.inside, line.apart, line.beyond) == (1.0, 0.0, 0.0) for line in same)
-    scores = pd.read_csv(kept / "scores.csv.gz")
-    scores["score"] = (scores["score"] - 0.2).clip(lower=0)
-    scores.to_csv(tmp_path / "scores.csv", index=False)
-    lower = {(line.what, line.model): line for line in agreement(kept, tmp_path)}
-    assert lower["score", "tiny_qwen2"].inside < 0.05
-    assert lower["difference", "tiny_qwen2"].inside > 0.95  # not all: a score does not fall below 0
 
 
 def _cells(line: str) -> list[str]:
