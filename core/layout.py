@@ -108,6 +108,11 @@ class Results:
         return self.root / "grades" / checkpoint.path
 
     @property
+    def data(self) -> Path:
+        """Items of the benchmarks, where a tree has its own: `python -m evals.run` and `evals.adopt`."""
+        return self.root / "data"
+
+    @property
     def responses(self) -> Path:
         """Of a reference, which keeps a sample of all checkpoints instead of `samples` and `grades`."""
         return self.root / "responses.parquet"

@@ -93,7 +93,17 @@ class Generated:
         return self.by
 
 
-Source = RepositoryFile | HubFile | Generated
+@dataclass(frozen=True)
+class Adopted:
+    """Items as the sample logs of another tool hold them (`python -m evals.adopt`)."""
+
+    tool: str
+
+    def __str__(self) -> str:
+        return f"logs of {self.tool}"
+
+
+Source = RepositoryFile | HubFile | Generated | Adopted
 
 
 @dataclass(frozen=True)
@@ -184,13 +194,24 @@ def keys() -> tuple[str, ...]:
     return (*PAPER, *(key for key in found if key not in PAPER))
 
 
+def _candidates(key: str) -> tuple[str, ...]:
+    """The files that may define a benchmark."""
+    import evals.tasks
+
+    return registries.declaring("evals.tasks", evals.tasks.__path__, key)
+
+
+@cache
+def registered(key: str) -> bool:
+    """Whether a file of `evals/tasks/` defines the benchmark; no more are imported than to find one."""
+    return any(key in _entries(module) for module in _candidates(key))
+
+
 @cache
 def modules_of(key: str, where: str = "evals/tasks", name: str = "benchmark") -> tuple[str, ...]:
     """The files that are imported to find a benchmark; the last one defines it. ConfigError for an unknown key, with
     the place and the name of what was given."""
-    import evals.tasks
-
-    candidates = registries.declaring("evals.tasks", evals.tasks.__path__, key)
+    candidates = _candidates(key)
     for number, module in enumerate(candidates, 1):
         if key in _entries(module):
             return candidates[:number]
@@ -203,8 +224,8 @@ def benchmark(key: str) -> Benchmark:
 
 
 def code(module: str, keys: Iterable[str]) -> code_hashes.Code:
-    """The code of the command `module` on these benchmarks."""
-    files = sorted({file for key in keys for file in modules_of(key)})
+    """The code of the command `module` on these benchmarks; for those of adopted logs, the files that lack them."""
+    files = sorted({file for key in keys for file in (modules_of(key) if registered(key) else _candidates(key))})
     return code_hashes.command(module, *files, unhashed=NO_GRADER.get(module, ()))
 
 

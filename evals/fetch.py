@@ -11,7 +11,6 @@ No source is trusted: the content's sha256 and the row count must be the registe
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import urllib.error
@@ -55,7 +54,7 @@ def fetch(
     else:
         items, where = _download(benchmark)
     data.verify(benchmark, items, where)
-    digests.write(target, "".join(json.dumps(data.row(item), ensure_ascii=False) + "\n" for item in items))
+    digests.write(target, data.text(items))
     return target
 
 
@@ -72,7 +71,7 @@ def _is_right(benchmark: Benchmark, path: Path) -> bool:
 
 def _read(benchmark: Benchmark, path: Path, source: Source) -> list[Item]:
     """Items of a file with rows as `source` stores them, or already in the project's format ({problem, answer})."""
-    assert not isinstance(source, Generated)
+    assert isinstance(source, RepositoryFile | HubFile)
     rows: list[Row] = []
     for number, row in enumerate(read_jsonl(path, f"data of {benchmark.key}"), 1):
         if "problem" in row and "answer" in row:
@@ -102,7 +101,7 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
     """Items from the source, or from the first alternative that holds the same content; and the source's name."""
     failures: list[BenchError] = []
     for source in (benchmark.source, *benchmark.alternatives):
-        assert not isinstance(source, Generated)
+        assert isinstance(source, RepositoryFile | HubFile)
         try:
             with download(source, benchmark.revision) as path:
                 items = _read(benchmark, path, source)

@@ -25,7 +25,7 @@ from core.files import write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from core.scores import read_scores, write_scores
 from evals import data, generate, grade, score
-from evals.benchmark import Benchmark, benchmark, select
+from evals.benchmark import Benchmark, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
 
@@ -44,7 +44,16 @@ def checkpoint(model: Path | str) -> Checkpoint:
             return Checkpoint.parse(Path(*parts[-5:-2], parts[-1]))
         except ConfigError:
             pass  # an ordinary folder that happens to be called so
-    return Checkpoint.base(re.sub(r"[^A-Za-z0-9_.+=-]", "-", parts[-1]) if parts else "model")
+    return Checkpoint.base(folder_name(parts[-1]) if parts else "model")
+
+
+def folder_name(text: str) -> str:
+    """A name of a model or benchmark as a folder may have it.
+
+    >>> folder_name("minerva_math:algebra v2")
+    'minerva_math-algebra-v2'
+    """
+    return re.sub(r"[^A-Za-z0-9_.+=-]", "-", text)
 
 
 def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | None, download: bool) -> None:
@@ -77,9 +86,9 @@ def evaluate(
     Returns the path of the scores. options: further arguments of `generate.generate`. Raises ConfigError when `out`
     holds responses of another model of this name, or drawn by other settings: they could not stand in one table.
     """
-    results, items = Results(out), out / "data"
-    if results.matrix.is_file() and read_record(results.matrix, "the list of planned runs").get("runs"):
-        raise ConfigError(f"--out: {out}: holds results that Snakemake made; choose another folder")
+    results = Results(out)
+    items = results.data
+    check_out(results)
     at = checkpoint(settings.model)
     model = model or generate.engine(backend, settings)
     record = results.samples(at) / "samples.json"
@@ -93,7 +102,19 @@ def evaluate(
         # What was drawn earlier is still there; the record lists what this call drew.
         after = read_record(record, "record of samples")
         write_json(record, digests.with_own(after | {"benchmarks": before["benchmarks"] | after["benchmarks"]}))
-    grade.grade(results.samples(at), items, results.grades(at))
+    return grade_and_score(results, [at])
+
+
+def check_out(results: Results) -> None:
+    """ConfigError for a tree that Snakemake made: its matrix plans runs."""
+    if results.matrix.is_file() and read_record(results.matrix, "the list of planned runs").get("runs"):
+        raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
+
+
+def grade_and_score(results: Results, models: Sequence[Checkpoint]) -> Path:
+    """Grade the samples of these models and write scores and matrix.json of all; the path of the scores."""
+    for at in models:
+        grade.grade(results.samples(at), results.data, results.grades(at))
     write_scores(results.scores, score_all(results))
     write_json(results.matrix, digests.with_own(matrix(results)))
     return results.scores
@@ -107,11 +128,11 @@ def matrix(results: Results) -> dict[str, Any]:
         "schema": 1,
         "scale": results.root.name,
         "title": "Evaluation",
-        "note": "Models evaluated by python -m evals.run.",
+        "note": "Models evaluated by python -m evals.run, or responses of other tools (evals.adopt).",
         "table_step": 0,
         "models": [{"key": name, "title": name} for name in sorted({at.run.model for at in graded})],
         "methods": [{"key": key, "row": key, "title": key} for key in methods],
-        "benchmarks": [{"key": entry.key, "title": entry.title} for entry in map(benchmark, keys)],
+        "benchmarks": [{"key": key, "title": data.defined(key, results.data).title} for key in keys],
         "runs": [],
         "checkpoints": [
             {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step} for at in graded

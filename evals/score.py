@@ -39,11 +39,11 @@ def rows(
 
     missing: benchmarks that a model or checkpoint was not run on, on purpose; any other missing file is an error.
     duplicates: policy per benchmark for problems that occur more than once (`evals.stats.responses.POLICIES`); default:
-    the registry's.
+    as the benchmark defines.
     """
     results = results if isinstance(results, Results) else Results(Path(results))
     _check_request(checkpoints, benchmarks, missing)
-    policy = duplicates if duplicates is not None else registry_policies(benchmarks)
+    policy = duplicates if duplicates is not None else policies(results, benchmarks)
     graded = {c: _read(results, c, benchmarks, missing, policy) for c in checkpoints}
     responses = _responses(graded, policy)
     table: list[dict[str, Any]] = []
@@ -74,7 +74,7 @@ def paired(
 
     results = results if isinstance(results, Results) else Results(Path(results))
     _check_request((a, b) if versus is None else tuple({a, b}), benchmarks, missing)
-    policy = duplicates if duplicates is not None else registry_policies(benchmarks)
+    policy = duplicates if duplicates is not None else policies(results, benchmarks)
     graded_a = _read(results, a, benchmarks, missing, policy)
     graded_b = _read(versus or results, b, benchmarks, missing, policy)
     both = [key for key in benchmarks if key in graded_a and key in graded_b]
@@ -128,11 +128,11 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     return comparison
 
 
-def registry_policies(benchmarks: Sequence[str]) -> dict[str, str]:
-    """What the registry says about copies of a problem, per benchmark."""
-    from evals.benchmark import benchmark
+def policies(results: Results, benchmarks: Sequence[str]) -> dict[str, str]:
+    """What the registry, or the tree's own data folder, defines for copies of a problem, per benchmark."""
+    from evals.data import defined
 
-    return {key: benchmark(key).duplicates for key in benchmarks}
+    return {key: defined(key, results.data).duplicates for key in benchmarks}
 
 
 def _check_request(

@@ -69,14 +69,21 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def sample_schema() -> pa.Schema:
+    """The columns of a samples file."""
+    import pyarrow as pa
+
+    # Named types: a column of nothing but None (tokens of an endpoint) would otherwise have no type.
+    types = {"str": pa.string(), "int": pa.int64(), "int | None": pa.int64()}
+    return pa.schema([(field.name, types[str(field.type)]) for field in fields(Response)])
+
+
 def write_samples(path: Path, responses: Sequence[Response]) -> str:
     """Write a samples file atomically and return its sha256. Equal rows give an equal file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Named types: a column of nothing but None (tokens of an endpoint) would otherwise have no type.
-    types = {"str": pa.string(), "int": pa.int64(), "int | None": pa.int64()}
-    schema = pa.schema([(field.name, types[str(field.type)]) for field in fields(Response)])
+    schema = sample_schema()
     columns = {name: [getattr(response, name) for response in responses] for name in schema.names}
     with atomic(path) as temporary:
         pq.write_table(pa.table(columns, schema=schema), temporary, compression="zstd")
@@ -169,7 +176,7 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 
 
 _VALUES = {"stop": STOPS, "verdict": VERDICTS}
-_MAY_BE_EMPTY = frozenset(("tokens", "extracted", "normalised"))
+_MAY_BE_EMPTY = frozenset(("tokens", "extracted", "normalised", "tool_correct"))
 _WHOLE = frozenset(("sample", "tokens", "seed"))  # columns of whole numbers; all others are text
 _WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold what is no UTF-8
 
@@ -201,6 +208,8 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
         raise CorruptInputError(f"{path}: {table.num_rows} rows, recorded are {entry.get('rows')!r}")
     for name in columns:
         of, kind = table[name].type, "whole numbers" if name in _WHOLE else "text"
+        if name == "tool_correct" and pa.types.is_boolean(of):  # of adopted logs: `evals.adopt`
+            continue
         if pa.types.is_dictionary(of):  # each text once and numbers for it, as pandas writes categories
             of = of.value_type
         if not (pa.types.is_integer(of) if name in _WHOLE else pa.types.is_string(of) or pa.types.is_large_string(of)):

@@ -53,12 +53,13 @@ def _interval(row: Row) -> str:
 def datasets_of(tree: Tree, given: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """Benchmark -> data set on the hub and its commit: those that `--dataset KEY=ORG/NAME` names, and those whose own
     source is one."""
-    from evals.benchmark import HubFile, benchmark
+    from evals.benchmark import HubFile
+    from evals.data import defined
 
     keys = [str(entry["key"]) for entry in tree.benchmarks]
     found: dict[str, tuple[str, str | None]] = {}
     for key in keys:
-        source = benchmark(key).source
+        source = defined(key, tree.layout.data).source
         if isinstance(source, HubFile):
             found[key] = (source.dataset, source.revision)
     for text in given:
@@ -76,8 +77,6 @@ def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Lines:
     import yaml
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-    from evals.benchmark import benchmark
-
     datasets = datasets_of(tree, given)
     left_out = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) not in datasets]
     if not datasets:
@@ -89,21 +88,32 @@ def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Lines:
         record = (tree.record(checkpoint.run) if checkpoint.run.method != BASE else None) or {}
         for row in (row for row in rows if row["benchmark"] in datasets):
             dataset, revision = datasets[row["benchmark"]]
-            drawn = benchmark(row["benchmark"]).decoding
             entry = EvalResultEntry(
                 dataset_id=dataset,
                 task_id=row["benchmark"],
                 value=round(100 * row["score"], 6),
                 dataset_revision=revision,
                 date=record.get("finished_at") or None,
-                notes=f"avg@{row['samples']}, {row['items']} problems, {_interval(row)}; temperature "
-                f"{drawn.temperature}, top_p {drawn.top_p}, max_tokens {drawn.max_tokens}; {REPOSITORY}",
+                notes=f"avg@{row['samples']}, {row['items']} problems, {_interval(row)}; "
+                f"{_drawn(tree, checkpoint, row['benchmark'])}; {REPOSITORY}",
             )
             path = out / checkpoint.path / ".eval_results" / f"{row['benchmark']}.yaml"
             write_text(path, yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True))
             yield str(path)
     if left_out:
         yield f"left out, no data set on the hub: {', '.join(left_out)} (--dataset KEY=ORGANISATION/NAME)"
+
+
+def _drawn(tree: Tree, checkpoint: Checkpoint, key: str) -> str:
+    """How the responses were drawn; of another tool's it is not known."""
+    from evals.benchmark import benchmark
+    from evals.store import read_folder
+
+    record = tree.layout.samples(checkpoint) / "samples.json"
+    if record.is_file() and (adopted := read_folder(record).get("adopted")):
+        return f"responses of a log of {adopted['from']}"
+    drawn = benchmark(key).decoding
+    return f"temperature {drawn.temperature}, top_p {drawn.top_p}, max_tokens {drawn.max_tokens}"
 
 
 # TensorBoard: as `--config log=tensorboard` writes it while a run trains.

@@ -134,7 +134,7 @@ def test_same_bytes_whatever_the_order(results: Results, tmp_path: Path) -> None
 def test_the_command_writes_what_the_function_returns(
     results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(score, "registry_policies", lambda keys: dict.fromkeys(keys, "keep"))
+    monkeypatch.setattr(score, "policies", lambda _, keys: dict.fromkeys(keys, "keep"))
     out = tmp_path / "out" / "scores.csv"
     paths = [c.path.as_posix() for c in (TEPO, GRPO)]
     (tmp_path / "asked").write_text("\n".join(paths))

@@ -1,0 +1,330 @@
+"""Adopt responses that another tool drew: a results tree as `python -m evals.run` leaves it, graded and scored here.
+
+    python -m evals.adopt --from lm-eval out/my-model/samples_aime24_*.jsonl --out TREE
+    python -m evals.adopt --from jsonl a.jsonl b.jsonl --fields response=text,gold=answer --benchmark mine --out TREE
+
+Formats: lm-eval (--log_samples), lighteval (details), verl (validation_data_dir), inspect (.eval or .json), jsonl. One
+FILE is one model on one benchmark; another call adds to TREE. Each response keeps the tool's verdict (`tool_correct`).
+
+A benchmark is called as the log calls it. With the problems and golds of a registered one in --data, it is that one;
+else TREE/data defines it by the golds of the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core import digests, errors, used_code
+from core.errors import ConfigError, CorruptInputError, Parser, unknown
+from core.files import write_json
+from core.layout import Checkpoint, Results
+from core.provenance import environment, sha256_file
+from core.scores import AVERAGES
+from evals import data, run, store
+from evals.benchmark import Item, benchmark, code, registered
+from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
+
+BATCH = 2**24  # characters of responses in memory until they are written
+
+
+@dataclass
+class Asked:
+    """One problem of a log; of its responses only their numbers."""
+
+    item: Item
+    where: str  # file and line of its first response
+    prompt_sha256: str
+    samples: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Survey:
+    """One log, read once: all but its responses."""
+
+    log: Log
+    model: Checkpoint
+    key: str
+    asked: dict[str, Asked]  # by the log's id
+    first: int  # number of the first sample: 0 or 1
+    verdicts: Counter[bool | None]  # of the tool
+
+    @property
+    def items(self) -> dict[str, Item]:
+        """By item_id, in the order of the log."""
+        return {asked.item.item_id: asked.item for asked in self.asked.values()}
+
+    @property
+    def rows(self) -> int:
+        return sum(self.verdicts.values())
+
+    @property
+    def tool_verdicts(self) -> dict[str, int]:
+        """Responses by the tool's own verdict."""
+        return {"correct": self.verdicts[True], "wrong": self.verdicts[False], "unknown": self.verdicts[None]}
+
+
+def survey(log: Log, model: str, key: str, rows: Iterator[Record], given: Mapping[str, str]) -> Survey:
+    """Read a log through. Raises ConfigError for what is ambiguous, CorruptInputError for rows that contradict."""
+    asked: dict[str, Asked] = {}
+    copies: Counter[str] = Counter()
+    texts: dict[str, Asked] = {}
+    verdicts: Counter[bool | None] = Counter()
+    for row in rows:
+        prompt = store.prompt_sha256(row.prompt)
+        known = asked.get(row.id)
+        if known is None:
+            digest = data.item_id(row.problem)
+            copies[digest] += 1
+            if log.strict and "id" not in given and digest in texts:
+                raise ConfigError(
+                    f"{row.where}: the problem of {texts[digest].where} under another id; set --fields id=problem,"
+                    f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
+                )
+            name = digest if copies[digest] == 1 else f"{digest}-{copies[digest]}"
+            item = Item(name, row.problem.strip(), row.gold.strip())
+            known = asked[row.id] = texts[digest] = Asked(item, row.where, prompt)
+        for what, here, there in (
+            ("problem", row.problem.strip(), known.item.problem),
+            ("gold", row.gold.strip(), known.item.answer),
+            ("prompt", prompt, known.prompt_sha256),
+        ):
+            if here != there:
+                raise CorruptInputError(
+                    f"{row.where}: {what} of id {row.id[:80]!r} is another than at {known.where}; set --fields id=FIELD"
+                )
+        known.samples.append(row.sample)
+        verdicts[row.correct] += 1
+    first = min(min(one.samples) for one in asked.values())
+    count = max(len(one.samples) for one in asked.values())
+    for id, one in asked.items():
+        numbers = Counter(one.samples)
+        if len(numbers) < len(one.samples):
+            raise ConfigError(
+                f"{one.where}: id {id[:80]!r} occurs {len(one.samples)} times, sample {numbers.most_common(1)[0][0]} "
+                f"more than once; set --fields sample=FIELD, or sample={ORDER} to number them as they follow"
+            )
+        if first > 1 or sorted(numbers) != list(range(first, first + count)):
+            raise CorruptInputError(
+                f"{one.where}: id {id[:80]!r}: {len(one.samples)} samples, numbered {min(numbers)} to {max(numbers)}; "
+                f"each id needs {count}, numbered from 0 or 1"
+            )
+    at = Checkpoint.base(_name(model, log, "--model"))
+    return Survey(log, at, _name(key, log, "--benchmark"), asked, first, verdicts)
+
+
+def _name(text: str, log: Log, option: str) -> str:
+    name = run.folder_name(text.rstrip("/").rpartition("/")[2] or text).lstrip(".-")[:150]
+    if not name or name in AVERAGES:
+        raise ConfigError(f"{log.path}: {text[:80]!r} cannot be a name; set {option}")
+    return name
+
+
+def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, source: Path | None) -> Path:
+    """Write the tree and grade it; the path of its scores.
+
+    rows: a function from a log to its records. source: folder with the items of registered benchmarks. All is written
+    beside the tree and moved there at the end, so that an error leaves the tree as it was.
+    """
+    run.check_out(results)
+    keys = sorted({one.key for one in surveys})
+    used = used_code.start(code("evals.adopt", keys), inputs=[one.log.path for one in surveys])
+    before = {at: _record(results, at, surveys) for at in dict.fromkeys(one.model for one in surveys)}
+    _check_together(surveys, results)
+    results.root.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Results(Path(tempfile.mkdtemp(dir=results.root.parent, prefix=f".{results.root.name}.")))
+    fresh.root.chmod(0o755)
+    try:
+        for key in keys:
+            _write_items(key, next(one for one in surveys if one.key == key), results, fresh, tool, source)
+        for at, record in before.items():
+            for one in (one for one in surveys if one.model == at):
+                entry = _write_samples(fresh.samples(at) / f"{one.key}.parquet", one, rows(one.log))
+                name = f"{one.key}.jsonl"
+                file = next(path for tree in (fresh, results) if (path := tree.data / name).is_file())
+                entry["data"] = {"file": str(results.data / name), "sha256": digests.check(file)}
+                record["benchmarks"][one.key] = entry
+                record["adopted"]["from"] = tool
+                record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
+            used.check()
+            write_json(fresh.samples(at) / "samples.json", digests.with_own(record | {"code": used.hash}))
+        # Records last: their presence means finished.
+        for path in sorted(digests.files(fresh.root), key=lambda path: path.name == "samples.json"):
+            target = results.root / path.relative_to(fresh.root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    finally:
+        shutil.rmtree(fresh.root, ignore_errors=True)
+    return run.grade_and_score(results, list(before))
+
+
+def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict[str, Any]:
+    """samples.json of one model as it is, or a new one. ConfigError for responses that are there already."""
+    path = results.samples(at) / "samples.json"
+    if not path.is_file():
+        name = next(one.log.model for one in surveys if one.model == at)
+        return {
+            "schema": 1, "model": name, "weights_sha256": None, "files_sha256": None, "seed": 0, "benchmarks": {},
+            "engine": {"backend": "adopted"}, "adopted": {"files": {}}, "environment": environment(),
+        }  # fmt: skip
+    record = store.read_folder(path)
+    if "adopted" not in record:
+        raise ConfigError(f"{path}: responses of a model of this name that were drawn here; set --model or --out")
+    for one in surveys:
+        digest = record["adopted"]["files"].get(one.log.path.name)
+        if one.model == at and one.key in record["benchmarks"] and digest != sha256_file(one.log.path):
+            raise ConfigError(f"{path}: has other responses on {one.key}; set --model, --benchmark or --out")
+    return record
+
+
+def _check_together(surveys: Sequence[Survey], results: Results) -> None:
+    """ConfigError unless the logs of one benchmark, and what the tree has of it, can stand in one table."""
+    rows: dict[str, tuple[int, str]] = {}
+    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
+        for key, entry in store.read_record(path).items():
+            rows[key] = entry["rows"], str(path)
+    seen: dict[tuple[Checkpoint, str], Survey] = {}
+    items: dict[str, Survey] = {}
+    for one in surveys:
+        if other := seen.get((one.model, one.key)):
+            raise ConfigError(
+                f"{one.log.path}: {one.model.run.model} on {one.key}, as {other.log.path}; set --model or --benchmark, "
+                "or adopt them in two calls"
+            )
+        seen[one.model, one.key] = one
+        count, where = rows.setdefault(one.key, (one.rows, str(one.log.path)))
+        if count != one.rows:
+            raise ConfigError(
+                f"{one.log.path}: {one.rows} responses on {one.key}, {where} has {count}; set --benchmark or --out"
+            )
+        first = items.setdefault(one.key, one)
+        if one.items != first.items and (other_id := _different(one.items, first.items)):
+            raise ConfigError(
+                f"{one.log.path}: {one.key}: problems or golds are others than in {first.log.path} ({other_id}); set "
+                "--benchmark"
+            )
+
+
+def _different(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
+    """The first item that is not on both sides with the same gold; empty: there is none."""
+    for id in [*ours, *theirs]:
+        if id not in ours or id not in theirs:
+            return f"{(ours.get(id) or theirs[id]).problem[:60]!r} is in one only"
+        if ours[id].answer != theirs[id].answer:
+            return f"{ours[id].problem[:60]!r}: {ours[id].answer[:40]!r} and {theirs[id].answer[:40]!r}"
+    return ""
+
+
+def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: str, source: Path | None) -> None:
+    """The benchmark's items in `fresh`, unless the tree has them: the registered set, or the log's own golds."""
+    path = fresh.data / f"{key}.jsonl"
+    if (results.data / path.name).is_file():
+        there = {item.item_id: item for item in data.load(data.defined(key, results.data), results.data)}
+        if problem := _unknown(one.items, there):
+            raise ConfigError(f"{one.log.path}: {key}: {problem}, which {results.data} has otherwise; set --benchmark")
+        return
+    if source is not None and registered(key):
+        entry = benchmark(key)
+        there = {item.item_id: item for item in data.load(entry, source)}
+        if not (problem := _unknown(one.items, there)):
+            found = data.found_in(source, entry)
+            digests.write(path, found.read_text(encoding="utf-8"))
+            return
+        print(f"{key}: {problem}, which the registered {entry.title} has otherwise: a benchmark of the log's golds")
+    items = list(one.items.values())
+    digests.write(path, data.text(items))
+    facts = {"title": key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
+    write_json(data.definition(fresh.data, key), digests.with_own(facts))
+
+
+def _unknown(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
+    return _different(ours, {id: theirs[id] for id in ours if id in theirs})
+
+
+def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str, Any]:
+    """Write the responses of a log, some at a time, and return their entry for samples.json."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    batch: list[tuple[Any, ...]] = []
+    size = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+
+        def flush() -> None:
+            columns = [pa.array(column, of.type) for column, of in zip(zip(*batch, strict=True), schema, strict=True)]
+            writer.write_table(pa.table(columns, schema=schema))
+            batch.clear()
+
+        for row in rows:
+            asked = one.asked[row.id]
+            batch.append((
+                asked.item.item_id, row.sample - one.first, row.prompt, asked.prompt_sha256, row.response, "unknown",
+                None, 0, row.correct,
+            ))  # fmt: skip
+            size += len(row.response) + len(row.prompt)
+            if size >= BATCH or len(batch) >= 4096:
+                flush()
+                size = 0
+        if batch:
+            flush()
+    return {
+        "sha256": sha256_file(path), "rows": one.rows, "items": len(one.items), "seed": 0, "cut_at_limit": None,
+        "tool_verdicts": one.tool_verdicts,
+    }  # fmt: skip
+
+
+def fields_of(text: str | None) -> dict[str, str]:
+    """`response=text,gold=doc.answer` as a mapping; ConfigError for another form or an unknown role."""
+    found: dict[str, str] = {}
+    for part in filter(None, (text or "").split(",")):
+        role, equals, name = part.partition("=")
+        if not equals:
+            raise ConfigError(f"command line: --fields: {part!r} is not of the form ROLE=FIELD")
+        if role not in ROLES:
+            raise unknown("command line", "--fields", role, ROLES)
+        found[role] = name
+    return found
+
+
+def main() -> int:
+    parser = Parser()
+    add = parser.add_argument
+    add("--from", dest="tool", required=True, metavar="FORMAT", help=", ".join(FORMATS))
+    add("files", nargs="+", type=Path, metavar="FILE", help="sample logs: one model on one benchmark each")
+    add("--out", required=True, type=Path, metavar="TREE", help="a new tree, or one to add to")
+    add("--model", metavar="NAME", help="default: as the log or its file name has it")
+    add("--benchmark", metavar="KEY", help="a registered one, or any name; default: the log's task")
+    add("--fields", metavar="ROLE=FIELD,...", help=f"roles: {', '.join(ROLES)}; sample={ORDER}; correct= for none")
+    add("--filter", metavar="NAME", help="lm-eval: rows of this filter")
+    add("--data", type=Path, metavar="DIR", help="items of registered benchmarks (python -m evals.fetch)")
+    args: argparse.Namespace = parser.parse_args()
+    if args.tool not in FORMATS:
+        raise unknown("command line", "--from", args.tool, FORMATS)
+    given = fields_of(args.fields)
+    logs = [FORMATS[args.tool](path) for path in args.files]
+
+    def rows(log: Log) -> Iterator[Record]:
+        return records(log, given, args.filter)
+
+    surveys = [survey(log, args.model or log.model, args.benchmark or log.benchmark, rows(log), given) for log in logs]
+    path = adopt(surveys, Results(args.out), tool=args.tool, rows=rows, source=args.data)
+    print(run.table(path))
+    for one in surveys:
+        counts = ", ".join(f"{name} {count}" for name, count in one.tool_verdicts.items())
+        print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
+    print(f"scores: {path}")
+    print(f"a page of the responses: python -m report.build --results {args.out} --data {args.out / 'data'}")
+    return 0
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,302 @@
+"""Read the sample logs of other tools as one kind of record; `python -m evals.adopt` makes a results tree of them.
+
+A format names the fields that its tool writes for each role (`ROLES`); `--fields` replaces a name, also by a path such
+as `doc.answer`. Files are read as streams, one sample at a time. Whatever is wrong is one line with file and line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from core.files import parse_json, read_json
+
+ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
+ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered as they follow in the file
+MOST_BYTES = 64 * 2**20  # of one line or sample; of a log that is one JSON document four times as much
+
+Row = Mapping[str, Any]
+Rows = Callable[[], Iterator[tuple[str, Row]]]  # (file and line, row); each call reads the file again
+Names = Mapping[str, Sequence[str]]
+
+# A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is no verdict.
+VERDICTS: Mapping[Any, bool] = {1: True, 0: False, -1: False, "C": True, "I": False, "N": False}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One response of a log."""
+
+    where: str  # file and line
+    id: str
+    sample: int  # as the log numbers them, from 0 or 1
+    problem: str
+    prompt: str
+    gold: str
+    response: str
+    correct: bool | None  # the tool's own verdict; None: unknown
+
+
+@dataclass(frozen=True)
+class Log:
+    """One file of a tool: the responses of one model on one benchmark."""
+
+    path: Path
+    model: str  # as the tool or the file's name has it
+    benchmark: str
+    rows: Rows
+    names: Names  # usual field names by role, the likeliest first
+    verdicts: Callable[[Row], Sequence[str]]  # fields of a row that hold a verdict
+    strict: bool = False  # several usual names in one row are ambiguous
+
+
+def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None) -> Iterator[Record]:
+    """The responses of a log in file order. given: field by role, from `--fields`.
+
+    Raises ConfigError, naming the option to set, for what is ambiguous; CorruptInputError for a bad row.
+    """
+    rows = _one_filter(log.rows(), chosen_filter, log.path)
+    counts: Counter[str] = Counter()
+    names: dict[str, str] | None = None
+    for where, row in rows:
+        names = names or _names(log, row, given, where)
+        found = {role: _value(row, name) for role, name in names.items() if name != ORDER}
+        for role, value in found.items():
+            if value is None and role not in ("correct", "prompt"):
+                raise CorruptInputError(f"{where}: {role}: {names[role]} is missing; set --fields {role}=FIELD")
+        problem = _text(found["problem"], where, "problem")
+        id = _text(found["id"], where, "id") if "id" in found else problem
+        prompt = _text(found["prompt"], where, "prompt") if found.get("prompt") else problem
+        gold = _gold(_text(found["gold"], where, "gold"), where)
+        responses = found["response"] if isinstance(found["response"], list) else [found["response"]]
+        correct = _verdict(found.get("correct"), where, names, given) if len(responses) == 1 else None
+        for place, response in enumerate(responses):
+            if not isinstance(response, str):
+                raise CorruptInputError(f"{where}: response: {names['response']} must be text, got {_short(response)}")
+            sample = counts[id] if names.get("sample") == ORDER else _number(found.get("sample", place), where, names)
+            counts[id] += 1
+            yield Record(where, id, sample, problem, prompt, gold, response, correct)
+    if names is None:
+        raise CorruptInputError(f"{log.path}: holds no responses")
+
+
+def _one_filter(rows: Iterator[tuple[str, Row]], chosen: str | None, path: Path) -> Iterator[tuple[str, Row]]:
+    """The rows of one filter of lm-eval, which writes each document once for each filter."""
+    first: tuple[str, Any] | None = None
+    others: set[str] = set()
+    for where, row in rows:
+        name = row.get("filter") if "filtered_resps" in row else None
+        if chosen is not None and name != chosen:
+            others.add(str(name))
+            continue
+        first = first or (where, name)
+        if name != first[1]:
+            raise ConfigError(
+                f"{where}: filter {name!r}, before {first[1]!r}; set --filter {name} or --filter {first[1]}"
+            )
+        yield where, row
+    if first is None and others:
+        raise unknown(str(path), "--filter", chosen, others)
+
+
+def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str, str]:
+    """The field of each role, decided by the first row."""
+    chosen: dict[str, str] = {}
+    for role in ROLES:
+        present = [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
+        if role == "correct" and log.verdicts(row):
+            present = list(log.verdicts(row))
+        if role in given:
+            name = given[role]
+            if name and name != ORDER and _value(row, name, absent=...) is ...:
+                raise unknown(where, f"--fields {role}", name, row)
+            present = [name] if name else []
+        elif len(present) > 1 and (log.strict or role == "correct"):
+            none = ", or correct= for none" if role == "correct" else ""
+            raise ConfigError(
+                f"{where}: {role}: {' and '.join(present)} are there; set --fields {role}={present[0]} or "
+                f"{role}={present[1]}{none}"
+            )
+        if present:
+            chosen[role] = present[0]
+    if "sample" not in given and ORDER in log.names.get("sample", ()):
+        chosen["sample"] = ORDER
+    if "problem" not in chosen and "prompt" in chosen:
+        chosen["problem"] = chosen["prompt"]
+    for role in ("response", "gold", "problem"):
+        if role not in chosen:
+            usual = ", ".join(log.names[role])
+            raise ConfigError(
+                f"{where}: {role}: none of {usual} is there; set --fields {role}=FIELD; fields: {', '.join(row)[:300]}"
+            )
+    return chosen
+
+
+def _value(row: Row, path: str, absent: Any = None) -> Any:
+    if path in row:
+        return row[path]
+    value: Any = row
+    for part in path.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part[:9]) < len(value):
+            value = value[int(part[:9])]
+        else:
+            return absent
+    return value
+
+
+def _text(value: Any, where: str, role: str) -> str:
+    """A text, a number as text, a list of one, or the messages of a chat, one after the other."""
+    if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], Mapping):
+        value = value[0]
+    if isinstance(value, list) and value and all(isinstance(message, Mapping) for message in value):
+        parts = [message.get("content", message.get("text")) for message in value]
+        return "\n\n".join(_text(part, where, role) for part in parts)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        advice = f"; --fields {role}=FIELD names another" if role != "response" else ""
+        raise CorruptInputError(f"{where}: {role}: expected one text, got {_short(value)}{advice}")
+    if not (text := str(value)).strip():
+        raise CorruptInputError(f"{where}: {role}: is empty")
+    return text
+
+
+def _gold(text: str, where: str) -> str:
+    """The answer in a gold: what follows `####`, as GSM8K writes its solutions; else the whole text."""
+    if re.match(r"\[\s*['\"]", text):  # lm-eval writes a list of targets as Python shows it
+        raise CorruptInputError(f"{where}: gold: {_short(text)} lists several; --fields gold=FIELD names one answer")
+    answer = text.rpartition("####")[2].strip()
+    if not answer:
+        raise CorruptInputError(f"{where}: gold: {_short(text)} has no answer after ####")
+    return answer
+
+
+def _number(value: Any, where: str, names: Mapping[str, str]) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
+        raise CorruptInputError(f"{where}: sample: {names['sample']} expected a whole number, got {_short(value)}")
+    return value
+
+
+def _verdict(value: Any, where: str, names: Mapping[str, str], given: Mapping[str, str]) -> bool | None:
+    known = VERDICTS.get(value) if isinstance(value, bool | int | float | str) else None
+    if known is None and value is not None and "correct" in given:
+        raise CorruptInputError(
+            f"{where}: correct: {names['correct']} is {_short(value)}, no verdict; allowed: true, false, 1, 0, "
+            "-1, C, I, N; --fields correct= leaves it out"
+        )
+    return known
+
+
+def _short(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=True, default=str)[:80]
+    except (ValueError, RecursionError):
+        return type(value).__name__
+
+
+# --- JSON lines -------------------------------------------------------------------------------------------------------
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    """The objects of a file of JSON lines, of which one is in memory at a time."""
+    with _opened(path) as stream:
+        number = 0
+        while line := stream.readline(MOST_BYTES + 1):
+            number += 1
+            where = f"{path}: line {number}"
+            if len(line) > MOST_BYTES:
+                raise CorruptInputError(f"{where}: longer than {MOST_BYTES // 2**20} MiB")
+            try:
+                text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise CorruptInputError(
+                    f"{where}: not UTF-8 text (byte {line[error.start]:#04x} at {error.start}); convert it first: "
+                    "iconv -f ENCODING -t UTF-8"
+                ) from error
+            if not text.strip():
+                continue
+            row = parse_json(text, where)
+            if not isinstance(row, dict):
+                raise CorruptInputError(f"{where}: must be an object, got {_short(row)}")
+            yield where, row
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if not path.exists():
+        raise MissingInputError(f"{path}: no log there")
+    if not path.is_file():
+        raise CorruptInputError(f"{path}: is no file")
+    return path.open("rb")
+
+
+def jsonl(path: Path) -> Log:
+    """A file of JSON lines by whichever tool; model and benchmark are called as the file."""
+    names = {
+        "response": ("response", "output", "completion", "generation"),
+        "gold": ("gold", "answer", "target", "ground_truth"),
+        "id": ("id", "item_id", "doc_id", "problem_id"),
+        "sample": ("sample", "epoch"),
+        "problem": ("problem", "question", "input"),
+        "prompt": ("prompt",),
+        "correct": ("correct", "is_correct", "tool_correct", "label"),
+    }
+    return Log(path, path.stem, path.stem, lambda: json_lines(path), names, _no_verdicts, strict=True)
+
+
+def _no_verdicts(_row: Row) -> Sequence[str]:
+    return ()
+
+
+# --- lm-eval: `--log_samples`, written by lm_eval/loggers/evaluation_tracker.py ---------------------------------------
+
+
+def lm_eval(path: Path) -> Log:
+    """`<model>/samples_<task>_<date>.jsonl`; the responses are those before lm-eval's filters."""
+    name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
+    results = path.with_name(f"results_{name[2]}.json") if name else path
+    told = read_json(results, "results of lm-eval") if name and results.is_file() else {}
+    told = told.get("model_name") if isinstance(told, dict) else None
+    prompt = "arguments.gen_args_0.arg_0"
+    names = {
+        "response": ("resps.0",),
+        "gold": ("target",),
+        "id": ("doc_id",),
+        "problem": ("doc.problem", "doc.question", "doc.Problem", "doc.Question", prompt),
+        "prompt": (prompt,),
+    }
+    model = told if isinstance(told, str) and told else path.absolute().parent.name
+    return Log(path, model, name[1] if name else path.stem, lambda: json_lines(path), names, _metrics)
+
+
+def _metrics(row: Row) -> Sequence[str]:
+    metrics = row.get("metrics")
+    return [name for name in metrics if isinstance(name, str) and name in row] if isinstance(metrics, list) else ()
+
+
+# --- verl: `trainer.validation_data_dir`, written by RayPPOTrainer._write_generations ---------------------------------
+
+
+def verl(path: Path) -> Log:
+    """`<folder>/<step>.jsonl`. verl repeats a prompt for its samples and numbers none: their order does."""
+    names = {
+        "response": ("output",),
+        "gold": ("gts",),
+        "sample": (ORDER,),
+        "problem": ("input",),
+        "prompt": ("input",),
+        "correct": ("acc",),
+    }
+    folder = path.absolute().parent.name
+    return Log(path, f"{folder}-step{path.stem}", folder, lambda: json_lines(path), names, _no_verdicts)
+
+
+FORMATS: Mapping[str, Callable[[Path], Log]] = {"lm-eval": lm_eval, "verl": verl, "jsonl": jsonl}

@@ -1,0 +1,195 @@
+"""Logs of other tools, written by the tools themselves, become trees that grade, score, page and export read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from core.errors import BenchError, ConfigError
+from core.layout import Checkpoint, Results
+from core.provenance import ROOT
+from core.results_tree import open_tree
+from core.scores import read_scores
+from evals import adopt, sample_logs
+from report import export
+from report.build import of_evaluation
+
+ROWS = [
+    {"id": n, "sample": k, "problem": f"What is {n} + {n}?", "gold": str(2 * n), "response": text, "correct": right}
+    for n, (text, right) in enumerate(
+        [("\\boxed{2}", True), ("\\boxed{5}", False), ("So <b>6</b> is \\boxed{6}.", None)], 1
+    )
+    for k in (0, 1)
+]
+
+
+def written(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    monkeypatch.setattr("sys.argv", ["adopt", *map(str, words)])
+    adopt.main()
+
+
+def cells(tree: Path, model: str, key: str) -> list[dict[str, Any]]:
+    return list(pq.read_table(Results(tree).samples(Checkpoint.base(model)) / f"{key}.parquet").to_pylist())
+
+
+def scores(tree: Path) -> dict[tuple[str, str], float]:
+    rows = read_scores(tree / "scores.csv").to_dict("records")
+    return {(row["model"], row["benchmark"]): row["score"] for row in rows if row["how"] != "not run"}
+
+
+def test_json_lines_become_a_tree_with_page_and_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tmp_path / "tree"
+    first, second = (written(tmp_path / f"{name}.jsonl", ROWS) for name in ("a", "b"))
+    command(monkeypatch, "--from", "jsonl", first, second, "--benchmark", "sums", "--out", tree)
+    assert scores(tree)["a", "sums"] == scores(tree)["b", "sums"] == pytest.approx(2 / 3)
+    rows = cells(tree, "a", "sums")
+    assert [(row["sample"], row["tool_correct"]) for row in rows] == [
+        (k, r["correct"]) for r in ROWS for k in [r["sample"]]
+    ]
+    assert [row["response"] for row in rows] == [row["response"] for row in ROWS]
+    assert {row["prompt"] for row in rows} == {row["problem"] for row in ROWS}
+    record = json.loads((Results(tree).samples(Checkpoint.base("a")) / "samples.json").read_text())
+    assert record["adopted"]["from"] == "jsonl"
+    assert list(record["adopted"]["files"]) == ["a.jsonl"]
+
+    # Another call adds; the same one changes nothing.
+    other = written(tmp_path / "c.jsonl", [row | {"problem": f"{row['problem']}!"} for row in ROWS])
+    command(monkeypatch, "--from", "jsonl", other, "--model", "a", "--benchmark", "more", "--out", tree)
+    before = (tree / "scores.csv").read_bytes()
+    command(monkeypatch, "--from", "jsonl", other, "--model", "a", "--benchmark", "more", "--out", tree)
+    assert (tree / "scores.csv").read_bytes() == before
+    assert {("a", "sums"), ("b", "sums"), ("a", "more")} <= set(scores(tree))
+    assert ("b", "more") not in scores(tree)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "a temporary folder stayed"
+
+    assert all(text in of_evaluation(open_tree(tree)) for text in ("sums", "more", 'id="samples"'))
+    list(export.eval_results(open_tree(tree), tmp_path / "yaml", ["sums=me/sums"]))
+    (entry,) = (tmp_path / "yaml/a").rglob("sums.yaml")
+    assert "value: 66.6" in entry.read_text()
+    assert "responses of a log of jsonl" in entry.read_text()
+
+
+AMBIGUOUS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "two golds": ([row | {"answer": "1"} for row in ROWS], "gold and answer are there; set --fields gold="),
+    "no sample number": (
+        [{k: v for k, v in row.items() if k != "sample"} for row in ROWS],
+        "line 1: id '1' occurs 2 times, sample 0 more than once; set --fields sample=FIELD, or sample=@order",
+    ),
+    "an id for each sample": (
+        [row | {"id": n, "sample": 0} for n, row in enumerate(ROWS)],
+        "line 2: the problem of .*line 1 under another id; set --fields id=problem,sample=@order",
+    ),
+    "no gold": ([row | {"gold": None} for row in ROWS], "line 1: gold: gold is missing; set --fields gold=FIELD"),
+    "two golds of one id": ([*ROWS[:1], ROWS[1] | {"gold": "7"}], "line 2: gold of id '1' is another than at .*line 1"),
+    "a missing sample": (ROWS[:-1], "line 5: id '3': 1 samples, numbered 0 to 0; each id needs 2"),
+    "a foreign file": ([{"a": 1}], "line 1: response: none of response, output, .*set --fields response=FIELD"),
+    "an array": ([[1]], "line 1: must be an object"),  # type: ignore[list-item]
+    "a name that leaves the tree": (ROWS, "'..' cannot be a name; set --model"),
+}  # fmt: skip
+BYTES = {
+    "cut off": (json.dumps(ROWS[0]).encode() + b"\n" + json.dumps(ROWS[1]).encode()[:-9], "line 2 is not valid JSON"),
+    "NaN": (json.dumps(ROWS[0] | {"correct": float("nan")}).encode(), r"line 1 is not valid JSON \(NaN is no number"),
+    "UTF-16": (
+        json.dumps(ROWS[0]).encode("utf-16"),
+        "line 1: not UTF-8 text .byte 0xff at 0.; convert it first: iconv",
+    ),
+    "latin-1": (json.dumps(ROWS[0] | {"gold": "é"}, ensure_ascii=False).encode("latin-1"), "line 1: not UTF-8 text"),
+    "empty": (b"", "holds no responses"),
+    "no line end": (b'{"response": "' + b"x" * 2000, "line 1: longer than 0 MiB"),
+    "nested": (b'{"response": ' + b"[" * 900 + b"]" * 900 + b"}", "line 1 .*nesting"),
+}
+
+
+def test_what_is_ambiguous_or_broken_is_one_line_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_logs, "MOST_BYTES", 1900)
+    cases = {
+        name: (written(tmp_path / f"{n}.jsonl", rows), said) for n, (name, (rows, said)) in enumerate(AMBIGUOUS.items())
+    }
+    for number, (name, (content, said)) in enumerate(BYTES.items()):
+        cases[name] = tmp_path / f"bytes{number}.jsonl", said
+        cases[name][0].write_bytes(content)
+    for name, (file, said) in cases.items():
+        words = ["--model", ".."] if "leaves" in name else []
+        with pytest.raises(BenchError, match=said) as caught:
+            command(monkeypatch, "--from", "jsonl", file, *words, "--out", tmp_path / "tree")
+        assert "\n" not in str(caught.value), name
+        assert str(file) in str(caught.value), name
+        assert not [path for path in tmp_path.iterdir() if "tree" in path.name], name
+
+
+def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tmp_path / "tree"
+    file = written(tmp_path / "a.jsonl", ROWS)
+    command(monkeypatch, "--from", "jsonl", file, "--benchmark", "sums", "--out", tree)
+    state = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    for name, rows, said in (
+        ("a", ROWS[:4], "has other responses on sums; set --model, --benchmark or --out"),
+        ("b", ROWS[:4], "4 responses on sums, .* has 6"),
+        ("b", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*'7' and '2', which .*; set --benchmark"),
+    ):
+        other = written(tmp_path / name / f"{name}.jsonl", rows)
+        with pytest.raises(ConfigError, match=said):
+            command(monkeypatch, "--from", "jsonl", other, "--benchmark", "sums", "--out", tree)
+        assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == state
+
+
+@pytest.mark.slow
+def test_lm_evals_own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two repeats and two filters, by `--log_samples`; the verdict counts where a filter sees one response."""
+    docs = [{"problem": f"What is {n} + {n}, é?", "answer": str(2 * n)} for n in range(3)]
+    for key, repeats in (("one", 1), ("two", 2)):
+        task = {
+            "task": f"sums_{key}", "dataset_path": "json", "test_split": "test", "output_type": "generate_until",
+            "dataset_kwargs": {"data_files": {"test": str(written(tmp_path / "docs.jsonl", docs))}},
+            "doc_to_text": "Q: {{problem}}", "doc_to_target": "{{answer}}", "repeats": repeats,
+            "generation_kwargs": {"until": ["\n"], "do_sample": repeats > 1},
+            "filter_list": [
+                {"name": name, "filter": [{"function": "regex", "regex_pattern": text}, {"function": "take_first"}]}
+                for name, text in (("strict", "(x)"), ("loose", "(\\w+)"))
+            ],
+            "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+        }  # fmt: skip
+        (tmp_path / "tasks").mkdir(exist_ok=True)
+        (tmp_path / f"tasks/{key}.yaml").write_text(json.dumps(task))
+    done = subprocess.run(
+        [sys.executable, "-c", LM_EVAL, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    logs = sorted((tmp_path / "out").rglob("samples_*.jsonl"))
+    with pytest.raises(ConfigError, match=r"filter 'loose', before 'strict'; set --filter"):
+        command(monkeypatch, "--from", "lm-eval", *logs, "--out", tmp_path / "tree")
+    words = "--filter", "strict", "--model", "dummy", "--out", tmp_path / "tree"
+    command(monkeypatch, "--from", "lm-eval", *logs, *words)
+    one, two = (cells(tmp_path / "tree", "dummy", f"sums_{key}") for key in ("one", "two"))
+    assert [row["tool_correct"] for row in one] == [False] * 3
+    assert [row["tool_correct"] for row in two] == [None] * 6
+    assert [row["sample"] for row in two] == [0, 1] * 3
+    assert {row["response"] for row in two} == {"lol"}
+    assert [row["prompt"] for row in one] == [f"Q: {doc['problem']}" for doc in docs]
+    items = [json.loads(line) for line in (tmp_path / "tree/data/sums_one.jsonl").read_text().splitlines()]
+    assert [(item["problem"], item["answer"]) for item in items] == [(doc["problem"], doc["answer"]) for doc in docs]
+
+
+LM_EVAL = """
+import os, sys
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_DATASETS_CACHE": sys.argv[1] + "/cache"}
+from lm_eval.__main__ import cli_evaluate
+sys.argv = ["lm_eval", "--model", "dummy", "--tasks", "sums_one,sums_two", "--include_path", sys.argv[1] + "/tasks",
+            "--log_samples", "--output_path", sys.argv[1] + "/out"]
+cli_evaluate()
+"""
