@@ -29,7 +29,7 @@ from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_file
 from core.scores import AVERAGES
 from evals import data, run, store
-from evals.benchmark import Item, benchmark, code, registered
+from evals.benchmark import Item, benchmark, code, defined, definition, registered
 from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
 
 BATCH = 2**24  # characters of responses in memory until they are written
@@ -226,7 +226,7 @@ def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: 
     """The benchmark's items in `fresh`, unless the tree has them: the registered set, or the log's own golds."""
     path = fresh.data / f"{key}.jsonl"
     if (results.data / path.name).is_file():
-        there = {item.item_id: item for item in data.load(data.defined(key, results.data), results.data)}
+        there = {item.item_id: item for item in data.load(defined(key, results.data), results.data)}
         if problem := _unknown(one.items, there):
             raise ConfigError(f"{one.log.path}: {key}: {problem}, which {results.data} has otherwise; set --benchmark")
         return
@@ -241,7 +241,7 @@ def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: 
     items = list(one.items.values())
     digests.write(path, data.text(items))
     facts = {"title": key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
-    write_json(data.definition(fresh.data, key), digests.with_own(facts))
+    write_json(definition(fresh.data, key), digests.with_own(facts))
 
 
 def _unknown(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:

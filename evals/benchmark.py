@@ -6,10 +6,12 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from core import code_hashes, registries
-from core.errors import ConfigError, unknown
+from core import code_hashes, digests, registries
+from core.declared import Recorded, validated
+from core.errors import ConfigError, CorruptInputError, unknown
 
 Row = Mapping[str, Any]
 
@@ -227,6 +229,37 @@ def code(module: str, keys: Iterable[str]) -> code_hashes.Code:
     """The code of the command `module` on these benchmarks; for those of adopted logs, the files that lack them."""
     files = sorted({file for key in keys for file in (modules_of(key) if registered(key) else _candidates(key))})
     return code_hashes.command(module, *files, unhashed=NO_GRADER.get(module, ()))
+
+
+# A benchmark that no file of `evals/tasks/` defines: items of another tool's logs. Its definition lies beside them.
+
+
+class Definition(Recorded):
+    """<key>.benchmark.json in a data folder, as `python -m evals.adopt` writes it."""
+
+    title: str
+    tool: str
+    sha256: str
+    n: int
+
+
+def definition(folder: Path, key: str) -> Path:
+    """Where a data folder defines the benchmark `key`, if it does."""
+    return folder / f"{key}.benchmark.json"
+
+
+def defined(key: str, folder: Path) -> Benchmark:
+    """The benchmark that the data folder defines, else the registry's; ConfigError when neither does."""
+    path = definition(folder, key)
+    if not path.is_file():
+        return benchmark(key)
+    own = validated(
+        Definition, digests.read_record(path, "definition of a benchmark"), str(path), error=CorruptInputError
+    )
+    return Benchmark(
+        key, own.title, Adopted(own.tool), "", own.sha256, own.n, "unknown", "none", "mixed",
+        Decoding(1, 0.0, 1.0, 1), duplicates="keep", notes="How its responses were drawn is not known.",
+    )  # fmt: skip
 
 
 def select(names: Iterable[str]) -> tuple[Benchmark, ...]:

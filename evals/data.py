@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from core import digests
-from core.declared import Recorded, validated
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
-from evals.benchmark import Adopted, Benchmark, Decoding, Item, Row, benchmark
+from evals.benchmark import Adopted, Benchmark, Item, Row
 
 # Names that mirrors written by other evaluation code use, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
@@ -135,34 +134,3 @@ def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> 
     loaded = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
     verify(benchmark, loaded, str(path))
     return loaded[:limit]
-
-
-# A benchmark that no file of `evals/tasks/` defines: items of another tool's logs. Its definition lies beside them.
-
-
-class Definition(Recorded):
-    """<key>.benchmark.json in a data folder, as `python -m evals.adopt` writes it."""
-
-    title: str
-    tool: str
-    sha256: str
-    n: int
-
-
-def definition(folder: Path, key: str) -> Path:
-    """Where a data folder defines the benchmark `key`, if it does."""
-    return folder / f"{key}.benchmark.json"
-
-
-def defined(key: str, folder: Path) -> Benchmark:
-    """The benchmark that the data folder defines, else the registry's; ConfigError when neither does."""
-    path = definition(folder, key)
-    if not path.is_file():
-        return benchmark(key)
-    own = validated(
-        Definition, digests.read_record(path, "definition of a benchmark"), str(path), error=CorruptInputError
-    )
-    return Benchmark(
-        key, own.title, Adopted(own.tool), "", own.sha256, own.n, "unknown", "none", "mixed",
-        Decoding(1, 0.0, 1.0, 1), duplicates="keep", notes="How its responses were drawn is not known.",
-    )  # fmt: skip

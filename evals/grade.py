@@ -27,7 +27,7 @@ from core.files import to_csv, write_json, write_text
 from core.progress import Progress
 from core.provenance import sha256_file
 from evals import data
-from evals.benchmark import Item, code
+from evals.benchmark import Item, code, defined
 from evals.grading import Grade, Verdict
 from evals.grading.decide import Gold, gold
 from evals.grading.grader import Grader, Question, grader_version, versions
@@ -65,7 +65,7 @@ def grade(
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
             file = read_samples(samples, key, sample_entries[key])
-            items = {item.item_id: item for item in data.load(data.defined(key, folder), folder)}
+            items = {item.item_id: item for item in data.load(defined(key, folder), folder)}
             _check_items(file, items, folder)
             # each gold is read once, not once per sample
             golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(file.item_ids)}

@@ -25,7 +25,7 @@ from core.files import write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from core.scores import read_scores, write_scores
 from evals import data, generate, grade, score
-from evals.benchmark import Benchmark, select
+from evals.benchmark import Benchmark, defined, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
 
@@ -132,7 +132,7 @@ def matrix(results: Results) -> dict[str, Any]:
         "table_step": 0,
         "models": [{"key": name, "title": name} for name in sorted({at.run.model for at in graded})],
         "methods": [{"key": key, "row": key, "title": key} for key in methods],
-        "benchmarks": [{"key": key, "title": data.defined(key, results.data).title} for key in keys],
+        "benchmarks": [{"key": key, "title": defined(key, results.data).title} for key in keys],
         "runs": [],
         "checkpoints": [
             {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step} for at in graded

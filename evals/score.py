@@ -130,7 +130,7 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
 
 def policies(results: Results, benchmarks: Sequence[str]) -> dict[str, str]:
     """What the registry, or the tree's own data folder, defines for copies of a problem, per benchmark."""
-    from evals.data import defined
+    from evals.benchmark import defined
 
     return {key: defined(key, results.data).duplicates for key in benchmarks}
 

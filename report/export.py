@@ -53,8 +53,7 @@ def _interval(row: Row) -> str:
 def datasets_of(tree: Tree, given: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """Benchmark -> data set on the hub and its commit: those that `--dataset KEY=ORG/NAME` names, and those whose own
     source is one."""
-    from evals.benchmark import HubFile
-    from evals.data import defined
+    from evals.benchmark import HubFile, defined
 
     keys = [str(entry["key"]) for entry in tree.benchmarks]
     found: dict[str, tuple[str, str | None]] = {}
