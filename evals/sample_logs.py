@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +28,12 @@ Row = Mapping[str, Any]
 Rows = Callable[[], Iterator[tuple[str, Row]]]  # (file and line, row); each call reads the file again
 Names = Mapping[str, Sequence[str]]
 
-# A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is no verdict.
-VERDICTS: Mapping[Any, bool] = {1: True, 0: False, -1: False, "C": True, "I": False, "N": False}
+# A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is no verdict. verl writes
+# NumPy's numbers as text.
+VERDICTS: Mapping[Any, bool] = {
+    1: True, 0: False, -1: False, "C": True, "I": False, "N": False, "True": True, "False": False, "1.0": True,
+    "0.0": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,10 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
         prompt = _text(found["prompt"], where, "prompt") if found.get("prompt") else problem
         gold = _gold(_text(found["gold"], where, "gold"), where)
         responses = found["response"] if isinstance(found["response"], list) else [found["response"]]
+        if not responses:
+            raise CorruptInputError(
+                f"{where}: response: {names['response']} is empty; only generated text can be graded"
+            )
         correct = _verdict(found.get("correct"), where, names, given) if len(responses) == 1 else None
         for place, response in enumerate(responses):
             if not isinstance(response, str):
@@ -118,7 +128,7 @@ def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str
             if name and name != ORDER and _value(row, name, absent=...) is ...:
                 raise unknown(where, f"--fields {role}", name, row)
             present = [name] if name else []
-        elif len(present) > 1 and (log.strict or role == "correct"):
+        elif len(present) > 1 and (log.strict or (role == "correct" and log.verdicts(row))):
             none = ", or correct= for none" if role == "correct" else ""
             raise ConfigError(
                 f"{where}: {role}: {' and '.join(present)} are there; set --fields {role}={present[0]} or "
@@ -293,10 +303,158 @@ def verl(path: Path) -> Log:
         "sample": (ORDER,),
         "problem": ("input",),
         "prompt": ("input",),
-        "correct": ("acc",),
+        "correct": ("acc", "score"),
     }
     folder = path.absolute().parent.name
     return Log(path, f"{folder}-step{path.stem}", folder, lambda: json_lines(path), names, _no_verdicts)
 
 
-FORMATS: Mapping[str, Callable[[Path], Log]] = {"lm-eval": lm_eval, "verl": verl, "jsonl": jsonl}
+# --- inspect: .eval (a zip archive) or .json, written by inspect_ai/log/_recorders ------------------------------------
+
+
+def inspect(path: Path) -> Log:
+    """A log of one task and model. Raises CorruptInputError for a run that did not end in success."""
+    head = _json_log(path) if path.suffix == ".json" else next(_archived(path, "header.json"), (path, None))[1]
+    run = head.get("eval") if isinstance(head, dict) else None
+    if not isinstance(head, dict) or not isinstance(run, dict):
+        raise CorruptInputError(f"{path}: header: no finished log of inspect")
+    if head.get("status") != "success":
+        raise CorruptInputError(
+            f"{path}: status: {_short(head.get('status'))}, only a run that ended in success is whole"
+        )
+
+    def rows() -> Iterator[tuple[str, Row]]:
+        if path.suffix != ".json":
+            yield from _archived(path, "samples/")
+            return
+        samples = _json_log(path).get("samples")
+        for number, sample in enumerate(samples if isinstance(samples, list) else [], 1):
+            if not isinstance(sample, dict):
+                raise CorruptInputError(f"{path}: sample {number}: must be an object, got {_short(sample)}")
+            yield f"{path}: sample {number}", sample
+
+    names = {
+        "response": ("output.completion",),
+        "gold": ("target",),
+        "id": ("id",),
+        "sample": ("epoch",),
+        "problem": ("input",),
+        "prompt": ("input",),
+    }
+    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, _scorers)
+
+
+def _scorers(row: Row) -> Sequence[str]:
+    scores = row.get("scores")
+    return [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
+
+
+def _json_log(path: Path) -> dict[str, Any]:
+    with _opened(path) as stream:
+        if path.stat().st_size > 4 * MOST_BYTES:
+            raise CorruptInputError(f"{path}: larger than {4 * MOST_BYTES // 2**20} MiB; inspect log convert --to eval")
+        try:
+            value = parse_json(stream.read().decode("utf-8-sig"), str(path))
+        except UnicodeDecodeError as error:
+            raise CorruptInputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    if not isinstance(value, dict):
+        raise CorruptInputError(f"{path}: must be an object, got {_short(value)}")
+    return value
+
+
+def _archived(path: Path, begin: str) -> Iterator[tuple[str, Row]]:
+    """The JSON objects of an archive's entries whose names begin so."""
+    with _opened(path) as stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                for entry in archive.infolist():
+                    if entry.filename.startswith(begin) and entry.filename.endswith(".json"):
+                        where = f"{path}: {entry.filename[:100]!r}"
+                        row = parse_json(_unpacked(archive, entry, stream, where).decode("utf-8"), where)
+                        if not isinstance(row, dict):
+                            raise CorruptInputError(f"{where}: must be an object, got {_short(row)}")
+                        yield where, row
+        except (
+            zipfile.BadZipFile,
+            NotImplementedError,
+            RuntimeError,
+            OSError,
+            EOFError,
+            zlib.error,
+            UnicodeDecodeError,
+        ) as error:
+            raise CorruptInputError(f"{path}: not a whole archive ({' '.join(str(error).split())[:200]})") from error
+
+
+ZSTANDARD = 93  # inspect's, which zipfile of Python 3.11 lacks
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, stream: IO[bytes], where: str) -> bytes:
+    if entry.compress_type == ZSTANDARD:
+        import pyarrow as pa
+
+        stream.seek(entry.header_offset + 26)
+        name, extra = (int.from_bytes(stream.read(2), "little") for _ in range(2))
+        stream.seek(name + extra, 1)
+        packed = pa.BufferReader(stream.read(min(entry.compress_size, MOST_BYTES)))
+        data = bytes(pa.input_stream(packed, compression="zstd").read(MOST_BYTES + 1))
+    else:
+        with archive.open(entry) as file:
+            data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise CorruptInputError(f"{where}: larger than {MOST_BYTES // 2**20} MiB")
+    if zlib.crc32(data) != entry.CRC:
+        raise zipfile.BadZipFile(f"{entry.filename}: damaged")
+    return data
+
+
+# --- lighteval: details, written by lighteval/logging/evaluation_tracker.py -------------------------------------------
+
+
+def lighteval(path: Path) -> Log:
+    """`details/<model>/<date>/details_<task>|<shots>_<date>.parquet`; gold: the choice of `gold_index`."""
+    task = re.sub(r"^details_|_\d{4}-\d\d-\d\dT[\d.-]+$", "", path.stem)
+    task = re.sub(r"\|\d+$", "", task).rpartition("|")[2]
+    names = {
+        "response": ("model_response.text",),
+        "gold": ("gold",),
+        "id": ("doc.id",),
+        "problem": ("doc.query",),
+        "prompt": ("model_response.input", "doc.query"),
+    }
+    return Log(path, path.absolute().parent.parent.name, task, lambda: _details(path), names, _details_metrics)
+
+
+def _details(path: Path) -> Iterator[tuple[str, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    with _opened(path) as stream:
+        try:
+            for batch in pq.ParquetFile(stream).iter_batches(batch_size=64, use_threads=False):
+                for row in batch.to_pylist():
+                    number += 1
+                    choices, index = (_value(row, name) for name in ("doc.choices", "doc.gold_index"))
+                    index = index[0] if isinstance(index, list) and len(index) == 1 else index
+                    if isinstance(choices, list) and isinstance(index, int) and 0 <= index < len(choices):
+                        row = row | {"gold": choices[index]}
+                    yield f"{path}: row {number}", row
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise CorruptInputError(f"{path}: row {number + 1}: {' '.join(str(error).split())[:200]}") from error
+
+
+def _details_metrics(row: Row) -> Sequence[str]:
+    metric = row.get("metric")
+    if not isinstance(metric, dict):
+        return ()
+    return [f"metric.{name}" for name, value in metric.items() if value is not None]
+
+
+FORMATS: Mapping[str, Callable[[Path], Log]] = {
+    "lm-eval": lm_eval,
+    "lighteval": lighteval,
+    "verl": verl,
+    "inspect": inspect,
+    "jsonl": jsonl,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from core.layout import Checkpoint, Results
 from core.provenance import ROOT
 from core.results_tree import open_tree
 from core.scores import read_scores
-from evals import adopt, sample_logs
+from evals import adopt, data, sample_logs
+from evals.benchmark import benchmark
+from evals.fetch import fetch
 from report import export
 from report.build import of_evaluation
 
@@ -193,3 +196,121 @@ sys.argv = ["lm_eval", "--model", "dummy", "--tasks", "sums_one,sums_two", "--in
             "--log_samples", "--output_path", sys.argv[1] + "/out"]
 cli_evaluate()
 """
+
+
+LOGS = Path(__file__).parent / "logs"
+
+
+def test_inspects_own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive packed with Zstandard and a JSON document; cut or of another kind, each is one line."""
+    command(monkeypatch, "--from", "inspect", LOGS / "sums.eval", "--out", tmp_path / "tree")
+    rows = cells(tmp_path / "tree", "model", "sums")
+    assert len(rows) == 6
+    assert {(row["response"], row["sample"], row["tool_correct"]) for row in rows} >= {
+        ("It is \\boxed{2}", 0, True), ("ANSWER: 7", 1, False), ("no idea \U0001f600", 1, False)
+    }  # fmt: skip
+    assert "inspect moves long texts" in next(row["prompt"] for row in rows if "3 + 3" in row["prompt"])
+    command(monkeypatch, "--from", "inspect", LOGS / "pair.json", "--out", tmp_path / "pair")
+    pair = {row["prompt"]: row["tool_correct"] for row in cells(tmp_path / "pair", "model", "sums")}
+    assert pair == {"What is 1 + 1?": True, "What is 2^10? é\U0001f600": False}
+
+    whole, document = (LOGS / "sums.eval").read_bytes(), json.loads((LOGS / "pair.json").read_text())
+    for name, content, said in (
+        ("cut.eval", whole[: len(whole) // 2], "not a whole archive"),
+        ("flipped.eval", whole[:1500] + bytes([whole[1500] ^ 1]) + whole[1501:], "not a whole archive"),
+        ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
+        ("stopped.json", json.dumps(document | {"status": "cancelled"}).encode(), 'status: "cancelled"'),
+        ("other.json", b'{"samples": []}', "no finished log of inspect"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(BenchError, match=said):
+            command(monkeypatch, "--from", "inspect", tmp_path / name, "--out", tmp_path / "no")
+    monkeypatch.setattr(sample_logs, "MOST_BYTES", 5000)
+    with pytest.raises(BenchError, match="larger than 0 MiB"):  # an entry is not unpacked beyond the limit
+        command(monkeypatch, "--from", "inspect", LOGS / "sums.eval", "--out", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_lightevals_own_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    date = "2026-11-26T01-00-25.208204"
+    folder = tmp_path / "details/me/my-model" / date
+    folder.mkdir(parents=True)
+    for key in ("sums", "sums2"):
+        (folder / f"details_{key}|0_{date}.parquet").write_bytes((LOGS / f"details_{key}.parquet").read_bytes())
+    command(monkeypatch, "--from", "lighteval", *sorted(folder.iterdir()), "--out", tmp_path / "tree")
+    one, two = (cells(tmp_path / "tree", "my-model", key) for key in ("sums", "sums2"))
+    assert [(row["response"], row["tool_correct"]) for row in one] == [("so \\boxed{2}", False), ("\\boxed{5}", True)]
+    assert [(row["sample"], row["tool_correct"]) for row in two] == [(0, None), (1, None)] * 2
+    assert scores(tmp_path / "tree")["my-model", "sums2"] == 3 / 4
+    (cut := folder / "cut.parquet").write_bytes((LOGS / "details_sums.parquet").read_bytes()[:-99])
+    with pytest.raises(BenchError, match=r"cut\.parquet: row 1: "):
+        command(monkeypatch, "--from", "lighteval", cut, "--out", tmp_path / "no")
+
+
+@pytest.mark.slow
+def test_verls_own_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two samples for each prompt, as validation repeats them; NumPy's verdicts stand there as text."""
+    numpy = pytest.importorskip("numpy")
+    trainer = pytest.importorskip("verl.trainer.ppo.ray_trainer").RayPPOTrainer
+    folder = tmp_path / "validation"
+    texts = ["\\boxed{2}", "\\boxed{3}", "é", "\\boxed{4}"]
+    acc = numpy.array([True, False, False, True])
+    prompts = ["1 + 1?", "1 + 1?", "2 + 2?", "2 + 2?"]
+    trainer._write_generations(prompts, texts, ["2", "2", "4", "4"], [1.0, -1.0, -1.0, 1.0], {"acc": acc}, folder, 20)
+    command(monkeypatch, "--from", "verl", folder / "20.jsonl", "--benchmark", "sums", "--out", tmp_path / "tree")
+    rows = cells(tmp_path / "tree", "validation-step20", "sums")
+    assert [(row["sample"], row["response"], row["tool_correct"]) for row in rows] == [
+        (number % 2, text, bool(right)) for number, (text, right) in enumerate(zip(texts, acc, strict=True))
+    ]
+    assert scores(tmp_path / "tree")["validation-step20", "sums"] == 0.5
+
+
+def test_a_registered_benchmark_needs_its_golds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same problems and golds it has the registry's title; with another gold it is the log's own."""
+    fetch(benchmark("syn_as3"), tmp_path / "data")
+    items = data.load(benchmark("syn_as3"), tmp_path / "data")[:4]
+    rows = [{"problem": item.problem, "gold": item.answer, "response": f"\\boxed{{{item.answer}}}"} for item in items]
+    for name, changed, title in (
+        ("same", rows, benchmark("syn_as3").title),
+        ("other", [*rows[1:], rows[0] | {"gold": "x"}], "syn_as3"),
+    ):
+        file = written(tmp_path / f"{name}.jsonl", changed)
+        command(
+            monkeypatch,
+            "--from",
+            "jsonl",
+            file,
+            "--benchmark",
+            "syn_as3",
+            "--data",
+            tmp_path / "data",
+            "--out",
+            tmp_path / name,
+        )
+        (planned,) = json.loads((tmp_path / name / "matrix.json").read_text())["benchmarks"]
+        assert planned == {"key": "syn_as3", "title": title}
+        assert {row["item_id"] for row in cells(tmp_path / name, name, "syn_as3")} == {item.item_id for item in items}
+
+
+def test_a_long_log_is_read_a_row_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with the file: 24 MB of responses in less than 12 MB."""
+    path = tmp_path / "long.jsonl"
+    with path.open("w") as stream:
+        for number in range(24):
+            row = {
+                "id": number % 8,
+                "sample": number // 8,
+                "problem": f"p{number % 8}",
+                "gold": "1",
+                "response": f"{number:09}" * 111_000,
+            }
+            stream.write(json.dumps(row) + "\n")
+    log = sample_logs.jsonl(path)
+    monkeypatch.setattr(adopt, "BATCH", 2**21)
+    tracemalloc.start()
+    seen = adopt.survey(log, "m", "k", sample_logs.records(log, {}), {})
+    adopt._write_samples(tmp_path / "k.parquet", seen, sample_logs.records(log, {}))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12e6
+    assert pq.read_metadata(tmp_path / "k.parquet").num_rows == 24
