@@ -129,6 +129,7 @@ class Listed(Recorded):
     files: dict[str, ListedFile]
     weights: dict[str, ListedWeights]
     checkpoints: dict[str, EvaluatedCheckpoint] = Field(default_factory=dict)
+    inputs: dict[str, ListedFile]
     left_out: Tuple[str]
 
 

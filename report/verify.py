@@ -13,7 +13,6 @@ from typing import Any
 
 from core import digests, errors
 from core.errors import BenchError, Parser
-from core.provenance import sha256_file
 from core.results_tree import Tree, open_tree, read_manifest
 from report.provenance import manifest
 
@@ -25,39 +24,36 @@ def problems(tree: Tree, *, sizes_only: bool = False) -> list[str]:
     sizes_only: of checkpoints and inputs compare number and size of the files, and do not read them.
     """
     content = read_manifest(tree.root)
-    lines = list(_files(tree.root, content["files"]))
+    paths = {path.relative_to(tree.root).as_posix(): path for path in manifest.walk(tree.root)}
+    lines = [*_files(content["files"], paths), *(f"extra: {name}" for name in paths if name not in content["files"])]
     if "weights" not in content["left_out"]:
         for name, entry in content["weights"].items():
             lines += _weights(tree, name, entry, content["checkpoints"], sizes_only=sizes_only)
         checkpoints = {path.relative_to(tree.root).as_posix() for path in tree.root.glob("runs/*/*/*/checkpoints/*")}
         lines += [f"extra: {name}" for name in sorted(checkpoints - set(content["weights"]))]
-    not_kept = unchecked(content)
     try:
-        if "inputs" not in not_kept:
+        if "inputs" not in content["left_out"]:
             lines += list(_inputs(tree, content["inputs"], sizes_only=sizes_only))
-        lines += [f"chain: {line}" for line in manifest.broken_links(tree, not_kept)]
+        lines += [f"chain: {line}" for line in manifest.broken_links(tree, content["left_out"])]
         return lines + [f"mixed: {line}" for line in tree.mixtures()]
     except BenchError as error:  # a record that cannot be read: the chain ends here
         return [*lines, f"chain: {error}"]
 
 
-def unchecked(content: Mapping[str, Any]) -> list[str]:
-    """Kinds of files that cannot be checked: left out of a reference, or not in an earlier version's manifest."""
-    return sorted({*content["left_out"], *(() if "inputs" in content else ("inputs",))})
-
-
-def _files(root: Path, recorded: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    paths = {path.relative_to(root).as_posix(): path for path in manifest.walk(root)}
+def _files(
+    recorded: Mapping[str, Mapping[str, Any]], paths: Mapping[str, Path], *, kinds: bool = False, read: bool = True
+) -> Iterator[str]:
+    """Recorded files that are missing or differ. kinds: name what each is; read: hash them, else compare sizes."""
+    there = {name: paths[name] for name in recorded if name in paths}
+    found = digests.of(there.values()) if read else {}
     for name, entry in recorded.items():
-        if name not in paths:
-            yield f"missing: {name}"
-        elif (size := paths[name].stat().st_size) != entry["bytes"]:
-            yield f"differs: {name}: {size} bytes, the manifest has {entry['bytes']}"
-        elif (digest := sha256_file(paths[name])) != entry["sha256"]:
-            yield f"differs: {name}: sha256 {digest[:12]}, the manifest has {entry['sha256'][:12]}"
-    for name in paths:
-        if name not in recorded:
-            yield f"extra: {name}"
+        title = f"{name} ({entry['kind']})" if kinds else name
+        if name not in there:
+            yield f"missing: {title}"
+        elif (size := there[name].stat().st_size) != entry["bytes"]:
+            yield f"differs: {title}: {size} bytes, the manifest has {entry['bytes']}"
+        elif (digest := found.get(there[name], entry["sha256"])) != entry["sha256"]:
+            yield f"differs: {title}: sha256 {digest[:12]}, the manifest has {entry['sha256'][:12]}"
 
 
 def _weights(
@@ -83,16 +79,8 @@ def _weights(
 
 
 def _inputs(tree: Tree, recorded: Mapping[str, Mapping[str, Any]], *, sizes_only: bool) -> Iterator[str]:
-    paths = {name: manifest.located(tree, name) for name in recorded}
-    there = {name: path for name, path in paths.items() if path.is_file()}
-    found = {} if sizes_only else digests.of(there.values())
-    for name, entry in recorded.items():
-        if name not in there:
-            yield f"missing: {name} ({entry['kind']})"
-        elif (size := paths[name].stat().st_size) != entry["bytes"]:
-            yield f"differs: {name} ({entry['kind']}): {size} bytes, the manifest has {entry['bytes']}"
-        elif (digest := found.get(paths[name], entry["sha256"])) != entry["sha256"]:
-            yield (f"differs: {name} ({entry['kind']}): sha256 {digest[:12]}, the manifest has {entry['sha256'][:12]}")
+    paths = {name: path for name in recorded if (path := manifest.located(tree, name)).is_file()}
+    yield from _files(recorded, paths, kinds=True, read=not sizes_only)
     for base in manifest.bases(tree):
         folder = manifest.located(tree, base)
         for path in (*digests.files(folder), *(p for p in [folder / digests.SUMS] if p.is_file())):
@@ -109,8 +97,8 @@ def main() -> int:
     for line in lines:
         print(line)
     content = read_manifest(args.results)
-    if missing := unchecked(content):
-        print(f"{args.results}: not kept here or not listed in the manifest, so not checked: {', '.join(missing)}")
+    if content["left_out"]:
+        print(f"{args.results}: not kept here, so not checked: {', '.join(sorted(content['left_out']))}")
     counts = (f"{len(content.get(part, ()))} {what}" for part, what in manifest.PARTS.items())
     listed = ", ".join(counts)
     print(f"{args.results}: {f'{len(lines)} problems' if lines else 'everything stands'} ({listed} listed)")

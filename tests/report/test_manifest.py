@@ -177,16 +177,6 @@ def test_a_file_added_to_a_base_model_is_named(broken: Path) -> None:
     assert verify.problems(Tree(broken)) == ["extra: results/cache/models/invented/chat_template.jinja"]
 
 
-def test_a_manifest_without_inputs_says_that_they_are_not_checked(broken: Path, command: Command) -> None:
-    content = read_manifest(broken)
-    del content["inputs"]
-    write_json(broken / manifest.NAME, content | {"schema": 1})
-    flip(broken.parent / "cache/models/invented/config.json", 0.5)
-    code, out, _ = command(verify.main, "--results", broken)
-    assert (code, out.count("\n")) == (0, 2)
-    assert "so not checked: inputs" in out
-
-
 UNCHAINED = {
     "an average edited": (edit_a_score, r"tepo/seed1/step12 avg_macro: score is 0\.\d+, the grades give 0\.\d+"),
     "an interval edited": (edit_an_interval, r"tepo/seed1/step12 syn_as3: low is 0\.0001, the grades give 0\.\d+"),
