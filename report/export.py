@@ -1,53 +1,29 @@
-"""`python -m report.export --results results/quick --to eval-results --out OUT`: results in forms that others read.
+"""`python -m report.export --results results/quick --to eval-results --out OUT`: scores in a form that others read.
 
-eval-results       .eval_results/<benchmark>.yaml for a model's repository on the Hugging Face hub, per checkpoint
-tensorboard        the curves of all finished runs as event files
-
-Nothing is computed: scores come from scores.csv, curves from curve.csv. What a form cannot express is left out and
-named on stdout.
+eval-results: .eval_results/<benchmark>.yaml for a model's repository on the Hugging Face hub, per checkpoint. Nothing
+is computed: scores come from scores.csv. What the form cannot express is left out and named on stdout.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from core import errors
 from core.errors import ConfigError, Parser, unknown
-from core.files import read_csv, write_text
-from core.layout import BASE, Checkpoint, Run
-from core.results_tree import Tree, open_tree
-from core.scores import AVERAGES, NOT_RUN, read_rows
+from core.files import write_text
+from core.layout import BASE, Checkpoint
+from core.results_tree import Score, Tree, open_tree
 
 REPOSITORY = "tepo-bench"
-EXTRAS = {"tensorboard": "tensorboard"}  # forms that need a package beside the harness's own
-
-Row = Mapping[str, Any]
-Lines = Iterator[str]  # printed by an export: files written, things left out
+FORMS = ("eval-results",)
 
 
-def scores(tree: Tree) -> dict[Checkpoint, list[Row]]:
-    """The rows of benchmarks that were run, by checkpoint; averages over benchmarks belong to no benchmark."""
-    with errors.written_by("python -m evals.score, or snakemake"):
-        tree.check_written(tree.layout.scores.name, tree.layout.scores.name)
-    found: dict[Checkpoint, list[Row]] = {}
-    for row in read_rows(tree.layout.scores):
-        if row["benchmark"] in AVERAGES or row["how"] == NOT_RUN or row["score"] is None:
-            continue
-        checkpoint = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
-        found.setdefault(checkpoint, []).append(row)
-    return found
-
-
-def _interval(row: Row) -> str:
-    if row["low"] is None:
-        return f"no interval ({row['how']})"
-    return f"95 % interval {100 * row['low']:.2f} to {100 * row['high']:.2f} ({row['level']} level: {row['how']})"
-
-
-# Hugging Face: one YAML per benchmark, read by the hub from a model's repository.
+def _interval(score: Score) -> str:
+    if score.low is None or score.high is None:
+        return f"no interval ({score.how})"
+    return f"95 % interval {100 * score.low:.2f} to {100 * score.high:.2f} ({score.level} level: {score.how})"
 
 
 def datasets_of(tree: Tree, given: Sequence[str]) -> dict[str, tuple[str, str | None]]:
@@ -71,8 +47,9 @@ def datasets_of(tree: Tree, given: Sequence[str]) -> dict[str, tuple[str, str | 
     return found
 
 
-def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Lines:
-    """<out>/<checkpoint>/.eval_results/<benchmark>.yaml, in percent, as the hub's leaderboards are."""
+def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Iterator[str]:
+    """Write <out>/<checkpoint>/.eval_results/<benchmark>.yaml, in percent, as the hub's leaderboards are; yields the
+    files written and what is left out."""
     import yaml
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
@@ -83,22 +60,24 @@ def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Lines:
             f"{tree.root}: none of its benchmarks is a data set on the hub ({', '.join(left_out)}); "
             "--dataset KEY=ORGANISATION/NAME says which one is"
         )
-    for checkpoint, rows in scores(tree).items():
+    for (checkpoint, key), score in tree.scores.items():
+        if key not in datasets or score.value is None or not score.items:
+            continue
         record = (tree.record(checkpoint.run) if checkpoint.run.method != BASE else None) or {}
-        for row in (row for row in rows if row["benchmark"] in datasets):
-            dataset, revision = datasets[row["benchmark"]]
-            entry = EvalResultEntry(
-                dataset_id=dataset,
-                task_id=row["benchmark"],
-                value=round(100 * row["score"], 6),
-                dataset_revision=revision,
-                date=record.get("finished_at") or None,
-                notes=f"avg@{row['samples']}, {row['items']} problems, {_interval(row)}; "
-                f"{_drawn(tree, checkpoint, row['benchmark'])}; {REPOSITORY}",
-            )
-            path = out / checkpoint.path / ".eval_results" / f"{row['benchmark']}.yaml"
-            write_text(path, yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True))
-            yield str(path)
+        dataset, revision = datasets[key]
+        samples = (score.responses or 0) // score.items
+        entry = EvalResultEntry(
+            dataset_id=dataset,
+            task_id=key,
+            value=round(100 * score.value, 6),
+            dataset_revision=revision,
+            date=record.get("finished_at") or None,
+            notes=f"avg@{samples}, {score.items} problems, {_interval(score)}; "
+            f"{_drawn(tree, checkpoint, key)}; {REPOSITORY}",
+        )
+        path = out / checkpoint.path / ".eval_results" / f"{key}.yaml"
+        write_text(path, yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True))
+        yield str(path)
     if left_out:
         yield f"left out, no data set on the hub: {', '.join(left_out)} (--dataset KEY=ORGANISATION/NAME)"
 
@@ -115,38 +94,12 @@ def _drawn(tree: Tree, checkpoint: Checkpoint, key: str) -> str:
     return f"temperature {drawn.temperature}, top_p {drawn.top_p}, max_tokens {drawn.max_tokens}"
 
 
-# TensorBoard: as `--config log=tensorboard` writes it while a run trains.
-
-
-def tensorboard(tree: Tree, out: Path, _given: Sequence[str]) -> Lines:
-    from methods.training import log
-
-    for run in tree.runs:
-        if tree.record(run) is None:
-            yield f"left out, not finished: {run.path.as_posix()}"
-            continue
-        folder = out / run.path
-        copy = log.Log({"tensorboard": folder}, run.path.as_posix())
-        for row in read_csv(tree.layout.run(run) / "curve.csv", "the learning curve", log.INDEX):
-            copy.add(row)
-        copy.close()
-        yield str(folder)
-
-
-FORMS: Mapping[str, Callable[[Tree, Path, Sequence[str]], Lines]] = {
-    "eval-results": eval_results,
-    "tensorboard": tensorboard,
-}
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(description="Write results in a form that other tools read.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--to", required=True, help=", ".join(FORMS))
     parser.add_argument("--out", required=True, type=Path, help="a new folder")
-    parser.add_argument(
-        "--dataset", action="append", default=[], metavar="KEY=ORG/NAME", help="eval-results: a benchmark on the hub"
-    )
+    parser.add_argument("--dataset", action="append", default=[], metavar="KEY=ORG/NAME", help="a benchmark on the hub")
     args = parser.parse_args(arguments)
     if args.to not in FORMS:
         raise unknown("command line", "--to", args.to, FORMS)
@@ -154,13 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise ConfigError(f"command line: --out: {args.out} is there already and not an empty folder")
     there = args.out.exists()
     try:
-        lines = list(FORMS[args.to](open_tree(args.results), args.out, args.dataset))
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != EXTRAS.get(args.to):
-            raise
-        raise ConfigError(
-            f"--to {args.to} needs the package {error.name}, which is not installed: pip install {error.name}"
-        ) from error
+        lines = list(eval_results(open_tree(args.results), args.out, args.dataset))
     except BaseException:
         # What is written is complete: a half export would look like one.
         if args.out.exists() and not there:

@@ -53,19 +53,6 @@ def test_eval_results_come_back_from_huggingface_hub(tree: Tree, exported: Calla
     assert "left out, no data set on the hub: syn_inv2, syn_add2q, syn_mix2, syn_mul4, syn_seq1" in said
 
 
-def test_tensorboard_reads_every_curve(tree: Tree, exported: Callable[..., tuple[Path, str]]) -> None:
-    pytest.importorskip("tensorboard")
-    from evals.learning_curves import read_curve
-    from tests.methods.test_log import scalars
-
-    folder, _ = exported("tensorboard")
-    for run in tree.runs:
-        found = scalars(folder / run.path)
-        curve = read_curve(tree.layout.run(run) / "curve.csv")
-        assert [value for _, value in found["rollout/reward"]] == pytest.approx(curve.series(["reward"], "first"))
-        assert len(found["update/loss"]) == sum(len(rows) for rows in curve.rollouts)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -90,18 +77,3 @@ def test_a_folder_with_something_in_it_is_left_alone(tree: Tree, tmp_path: Path,
     code, _, err = command(export.main, "--results", tree.root, "--to", "eval-results", "--out", tmp_path)
     assert (code, err.startswith("error: command line: --out: ")) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_missing_package_is_one_line(
-    tree: Tree, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def without(*_: object) -> None:
-        raise ModuleNotFoundError("No module named 'tensorboard'", name="tensorboard")
-
-    monkeypatch.setitem(export.FORMS, "tensorboard", without)  # type: ignore[index]
-    code, _, err = command(export.main, "--results", tree.root, "--to", "tensorboard", "--out", tmp_path / "out")
-    assert code == 2
-    assert (
-        err
-        == "error: --to tensorboard needs the package tensorboard, which is not installed: pip install tensorboard\n"
-    )
