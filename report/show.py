@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from core import errors, lock
 from core.errors import Parser, unknown
@@ -84,122 +82,63 @@ def _line(texts: list[str], widths: list[int]) -> str:
     return " ".join(aligned).rstrip()
 
 
-# `report.show runs`: which runs are done, running, stopped or waiting, and how long they may take. Read from the run
-# folders while they are being written: run.json (done), state/lock (a process holds the run), the rows of
-# state/curve.csv (how far it is). A run that has begun, is not done and is held by nobody failed or was interrupted.
+# `report.show runs`: which runs are done, running, stopped or waiting. Read from the run folders while they are being
+# written: run.json (done), state/lock (a process holds the run), the last row of state/curve.csv (how far it is). A run
+# that has begun, is not done and is held by nobody failed or was interrupted.
 
-State = Literal["done", "running", "stopped", "waiting"]
+STATES = {
+    "done": "",
+    "running": "",
+    "stopped": "; failed or interrupted: nobody holds it, the next start goes on from its last state",
+    "waiting": "",
+}
 
 
-@dataclass(frozen=True)
-class Status:
-    """One planned run."""
+class Status(NamedTuple):
+    """One planned run. rollout: that it is in; 0 before the first has ended, None where it is not known."""
 
     run: Run
-    state: State
-    rollouts: float | None  # trained, in parts of one
-    planned: int | None
-    seconds: float | None  # of a running one the wall time left (None: cannot be said yet), of a done one what it took
+    state: str  # a key of STATES
+    rollout: int | None
 
 
-@dataclass(frozen=True)
-class Progress:
-    runs: tuple[Status, ...]
-    evaluated: int | None  # how many of the planned evaluations have their grades; None without a plan
-    checkpoints: int | None  # how many are planned
-
-    def count(self, state: State) -> int:
-        return sum(one.state == state for one in self.runs)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of training, with as many runs at once as now; None before any run has ended or while none runs."""
-        took = [one.seconds for one in self.runs if one.state == "done" and one.seconds is not None]
-        left = [one.seconds for one in self.runs if one.state == "running"]
-        if not took or not left:
-            return None
-        # A running run without a pace yet counts as a whole one.
-        each = sum(took) / len(took)
-        return (sum(each if s is None else s for s in left) + each * self.count("waiting")) / len(left)
-
-
-def progress(tree: Tree) -> Progress:
+def statuses(tree: Tree) -> list[Status]:
     """Of everything that matrix.json plans; before Snakemake has written it, of the run folders that are there."""
     if tree.layout.matrix.exists():
-        grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
-        statuses = tuple(_status(tree, run, _planned_rollouts(tree, run)) for run in tree.runs)
-        return Progress(statuses, sum(grades), len(grades))
+        return [_status(tree, run) for run in tree.runs]
     folders = sorted((tree.root / "runs").glob("*/*/seed*"))
     runs = [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders if p.parent.name != BASE]
-    return Progress(tuple(_status(tree, run, None) for run in runs), None, None)
+    return [_status(tree, run) for run in runs]
 
 
-def progress_text(scale: str, now: Progress) -> str:
-    """A summary, then one line for each run that is running or stopped."""
-    counts = ", ".join(f"{now.count(state)} {state}" for state in ("done", "running", "stopped", "waiting"))
-    lines = [f"{scale}: {len(now.runs)} runs: {counts}"]
-    if now.checkpoints is None:
-        lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
-    else:
-        lines.append(f"{now.evaluated} of {now.checkpoints} checkpoints evaluated")
-    shown = [one for state in ("running", "stopped") for one in now.runs if one.state == state]
-    width = max((len(one.run.path.as_posix()) for one in shown), default=0)
-    lines += [f"{one.state:<8} {one.run.path.as_posix():<{width}}  {_how_far(one)}" for one in shown]
-    if now.seconds_left is not None:
-        lines.append(f"about {_time(now.seconds_left)} of training left, {now.count('running')} at once")
-    return "\n".join(lines)
-
-
-def _status(tree: Tree, run: Run, planned: int | None) -> Status:
-    record = tree.record(run)
-    if record is not None:
-        return Status(run, "done", planned, planned, record.get("wall_seconds"))
+def _status(tree: Tree, run: Run) -> Status:
+    if tree.record(run) is not None:
+        return Status(run, "done", None)
     state = tree.layout.run(run) / "state"
     if not (state / "events.jsonl").is_file():
-        return Status(run, "waiting", None, planned, None)
+        return Status(run, "waiting", None)
     with cells_of(state / "curve.csv"):
-        rollouts, seconds_each = _pace(read_growing_csv(state / "curve.csv"))
-    if not lock.is_held(state / "lock"):
-        return Status(run, "stopped", rollouts, planned, None)
-    left = None
-    if planned is not None and seconds_each is not None:
-        left = max(0.0, planned - rollouts) * seconds_each
-    return Status(run, "running", rollouts, planned, left)
+        rows = read_growing_csv(state / "curve.csv")
+        rollout = int(rows[-1]["rollout"]) if rows else 0
+    return Status(run, "running" if lock.is_held(state / "lock") else "stopped", rollout)
 
 
-def _planned_rollouts(tree: Tree, run: Run) -> int:
-    """As `workflow.matrix.training` resolves them."""
-    variant = (tree.matrix.get("variants") or {}).get(run.variant) or {}
-    rollouts = variant.get("changes", {}).get("training.rollouts")
-    rollouts = rollouts or (tree.matrix.get("training") or {}).get("rollouts")
-    return int(rollouts or max(tree.runs[run]["steps"]))
-
-
-def _pace(rows: Sequence[dict[str, str]]) -> tuple[float, float | None]:
-    """Rollouts trained, in parts of one, and wall seconds of each; None before the first is complete."""
-    first = [row for row in rows if row["rollout"] == "1"]
-    if not rows:
-        return 0.0, None
-    if len(first) == len(rows):  # how many updates a rollout has is known when the second begins
-        return 1.0, None
-    rollouts = len(rows) / len(first)
-    seconds = sum(float(row[name] or 0) for row in rows for name in ("seconds_rollout", "seconds_update"))
-    return rollouts, seconds / rollouts
-
-
-def _how_far(one: Status) -> str:
-    of = "" if one.planned is None else f" of {one.planned}"
-    where = f"rollout {one.rollouts:.0f}{of}" if one.rollouts else "not one rollout yet"
-    if one.state == "stopped":
-        return f"{where}; failed or interrupted: nobody holds it, the next start goes on from its last state"
-    return where if one.seconds is None else f"{where}; about {_time(one.seconds)} left"
-
-
-def _time(seconds: float) -> str:
-    # Seconds up to 90, minutes up to 90, then hours: about two digits each time.
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def progress(tree: Tree) -> str:
+    """A summary, then one line for each run that is running or stopped."""
+    found = statuses(tree)
+    counts = ", ".join(f"{sum(one.state == state for one in found)} {state}" for state in STATES)
+    lines = [f"{tree.root.name}: {len(found)} runs: {counts}"]
+    if tree.layout.matrix.exists():
+        grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
+        lines.append(f"{sum(grades)} of {len(grades)} checkpoints evaluated")
+    else:
+        lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
+    shown = [one for state in ("running", "stopped") for one in found if one.state == state]
+    width = max((len(one.run.path.as_posix()) for one in shown), default=0)
+    for one in shown:
+        where = f"rollout {one.rollout}" if one.rollout else "not one rollout yet"
+        lines.append(f"{one.state:<8} {one.run.path.as_posix():<{width}}  {where}{STATES[one.state]}")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -215,7 +154,7 @@ def main() -> None:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.what == RUNS:
-        print(progress_text(tree.root.name, progress(tree)))
+        print(progress(tree))
         if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
             return
         print()

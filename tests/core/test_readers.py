@@ -105,7 +105,7 @@ def page_of_runs(path: Path) -> None:
 
 def plan_shown(path: Path) -> None:
     found = Tree(path.parent)
-    show.progress_text("quick", show.progress(found))
+    show.progress(found)
     overview.benchmarks(found, [])
     overview._training(found.matrix.get("training") or {})
 
@@ -138,7 +138,6 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_curves.csv": lambda path: training.view(Tree(path.parents[1])),
-    "figures/convergence_dynamics.csv": lambda path: training.view(Tree(path.parents[1])),
     "tables/table1.tidy.csv": lambda path: read_table(Tree(path.parents[1]), "1"),
 }
 
