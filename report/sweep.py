@@ -4,7 +4,7 @@ sweep/sweep.csv   a row for each model, point of the grid and method: score and 
                   among the methods there, probability of being best there, regret against the method's own best point,
                   runs that failed
 sweep/fresh.csv   on fresh seeds: every method at its chosen value, and at the scale's own (`report.sweep_points`)
-sweep/sweep.md    both to read, sweep.tex to set; sweep.svg, .png, .pdf: the figures against the swept value
+sweep/sweep.md    both to read; sweep.svg, .png, .pdf: the figures against the swept value
 sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
 """
 
@@ -21,7 +21,7 @@ from core.files import atomic, to_csv, write_text
 from core.results_tree import Tree, open_tree
 from report.figures.sweep import draw
 from report.sweep_points import CHOICE, COMPARED, FRESH, SELECTION, choice, fresh, of_sweep, selecting, selection
-from report.tables.render import escape_latex, escape_markdown, markdown_table
+from report.tables.render import escape_markdown, markdown_table
 from report.tables.tidy import percent
 
 FOLDER = "sweep"
@@ -30,7 +30,7 @@ MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
 
 @dataclass(frozen=True)
 class Section:
-    """A table in words, for Markdown and for LaTeX."""
+    """A table in words."""
 
     title: str
     heads: Sequence[str]
@@ -118,23 +118,8 @@ def markdown(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]
     return "\n".join(lines)
 
 
-def latex(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]]) -> str:
-    """Fragments for `\\input`; the preamble needs booktabs and graphicx, as for the other tables."""
-    lines = [f"% Sweep of {escape_latex(_axes(tree))}. Needs booktabs and graphicx."]
-    for model, parts in tables:
-        for part in parts:
-            title = f"{part.title}: {model['title']} ({tree.scale} scale)"
-            lines += ["\\begin{table}[p]", f"\\caption{{{escape_latex(title)}}}", "\\centering"]
-            lines += ["\\resizebox{\\textwidth}{!}{%", f"\\begin{{tabular}}{{{'l' * len(part.heads)}}}", "\\toprule"]
-            lines += [" & ".join(map(escape_latex, part.heads)) + " \\\\", "\\midrule"]
-            lines += [" & ".join(map(escape_latex, cells)) + " \\\\" for cells in part.lines]
-            lines += ["\\bottomrule", "\\end{tabular}}", "\\end{table}"]
-            lines += [f"{{\\footnotesize \\noindent {escape_latex(part.note)}\\par}}"]
-    return "\n".join(lines) + "\n"
-
-
 def write(tree: Tree) -> list[Path]:
-    """Write sweep.csv, fresh.csv, sweep.md, .tex, .svg, .png, .pdf and their hashes; returns the paths."""
+    """Write sweep.csv, fresh.csv, sweep.md, .svg, .png, .pdf and their hashes; returns the paths."""
     folder, sweep, found = tree.root / FOLDER, of_sweep(tree), selecting(tree)
     rows, compared = selection(tree, found), fresh(tree, found)
     tables = list(sections(tree, rows, compared))
@@ -142,7 +127,6 @@ def write(tree: Tree) -> list[Path]:
         "sweep.csv": to_csv(SELECTION, rows),
         "fresh.csv": to_csv(FRESH, compared),
         "sweep.md": markdown(tree, tables),
-        "sweep.tex": latex(tree, tables),
     }
     for name, text in texts.items():
         write_text(folder / name, text)

@@ -88,10 +88,8 @@ def _origin(drawing: Drawing) -> str:
     """A figure taken out of its page still says where it comes from and what its bands are."""
     counts = sorted({len(line.by_seed) for line in drawing.lines})
     seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
-    bands = [block.block.bands for block in drawing.blocks]
     if counts[-1] > 1:
-        how = "mean and range of " if all(bands) else "each of " if not any(bands) else "of "
-        seeds = how + seeds
+        seeds = f"mean and range of {seeds}"
     marks = ["×: collapsed"] if any(line.ended for line in drawing.lines) else []
     models = [drawing.models[0]] if len(drawing.models) == 1 else []
     return "; ".join([seeds, *marks, ", ".join([f"{drawing.scale} scale", *models])])
@@ -161,7 +159,7 @@ def _panel(axis: Axes, cell: DrawnPanel, drawn: DrawnBlock, title: str) -> None:
 
     narrow = drawn.across > 2  # three panels or more in a row: fewer ticks, smaller titles
     for line in cell.lines:
-        _line(axis, line, bands=drawn.block.bands and not line.ended)
+        _line(axis, line)
     if cell.panel.quantity.log:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:g}")  # powers would be set smaller than the rest
@@ -178,10 +176,10 @@ def _panel(axis: Axes, cell: DrawnPanel, drawn: DrawnBlock, title: str) -> None:
     axis.margins(x=0.02)
 
 
-def _line(axis: Axes, line: Line, *, bands: bool) -> None:
-    """Mean and band, or every seed for itself; always so where a run collapsed: its mean would end there too."""
+def _line(axis: Axes, line: Line) -> None:
+    """Mean and band; every seed for itself where a run collapsed, since its mean would end there too."""
     style = _style(line.place)
-    if bands:
+    if not line.ended:
         x = [point.rollout for point in line.points]
         axis.plot(x, _floats(p.value for p in line.points), **style)
         if any(point.low is not None for point in line.points):

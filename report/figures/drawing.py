@@ -1,15 +1,15 @@
 """What a figure shows: `report.figures.fill` makes it from curves, `report.figures.draw` draws it.
 
-<key>.csv         means and bands, one row per point of a line
-<key>.seeds.csv   the same for each seed alone, as far as its run goes
-<key>.json        the words: titles of panels, scale, models, what is left out
+<key>.csv    means and bands, one row per point of a line
+<key>.json   the words: titles of panels, scale, models, what is left out
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from core.files import to_csv, write_json, write_text
@@ -18,10 +18,6 @@ from report.figures.spec import ALONE, Block, Figure, LineSpec, Panel
 HEADER = (
     "figure", "panel", "quantity", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band",
     "unit", "line",
-)  # fmt: skip
-SEED_HEADER = (
-    "figure", "panel", "quantity", "model", "method", "title", "seed", "rollout", "value", "unit", "line",
-    "collapsed_at",
 )  # fmt: skip
 
 
@@ -34,6 +30,22 @@ class Point:
     low: float | None  # smallest and largest seed; None for a single seed
     high: float | None
     seeds: int  # that have a value here
+
+
+def points(seeds: Iterable[Sequence[float | None]]) -> tuple[Point, ...]:
+    """Mean and range over seeds, each with a value by rollout.
+
+    No mean where a seed has no value or has ended: it would be a mean over other seeds than the point before.
+    """
+    found = []
+    for rollout, values in enumerate(zip_longest(*seeds), 1):
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            found.append(Point(rollout, None, None, None, len(known)))
+            continue
+        low, high = (min(known), max(known)) if len(known) > 1 else (None, None)
+        found.append(Point(rollout, math.fsum(known) / len(known), low, high, len(known)))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -120,25 +132,18 @@ def _arranged(block: Block, panels: Sequence[DrawnPanel]) -> DrawnBlock:
 
 
 def write(drawing: Drawing, folder: Path) -> list[Path]:
-    """Write the three files of a figure; returns their paths."""
+    """Write the two files of a figure; returns their paths."""
     key = drawing.figure.key
-    points, seeds, words = (folder / f"{key}{suffix}" for suffix in (".csv", ".seeds.csv", ".json"))
+    points, words = (folder / f"{key}{suffix}" for suffix in (".csv", ".json"))
     point_rows = (
         _names(drawing, line) | asdict(point) | {"band": "smallest to largest seed" if point.low is not None else ""}
         for line in drawing.lines
         for point in line.points
     )
-    seed_rows = (
-        _names(drawing, line) | {"seed": seed, "rollout": rollout, "value": value, "collapsed_at": line.ended.get(seed)}
-        for line in drawing.lines
-        for seed, values in line.by_seed.items()
-        for rollout, value in enumerate(values, 1)
-    )
     panels = [{"id": drawn.panel.id, "title": drawn.title, "setting": drawn.setting} for drawn in drawing.panels]
     write_text(points, to_csv(HEADER, point_rows))
-    write_text(seeds, to_csv(SEED_HEADER, seed_rows))
     write_json(words, {"scale": drawing.scale, "models": drawing.models, "notes": drawing.notes, "panels": panels})
-    return [points, seeds, words]
+    return [points, words]
 
 
 def _names(drawing: Drawing, line: Line) -> dict[str, object]:

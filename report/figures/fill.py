@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import zip_longest
 
 from core.errors import BenchError, ConfigError, MissingInputError
 from core.layout import Run
 from core.results_tree import Tree
 from evals.learning_curves import Curve, read_curve
-from report.figures.drawing import Drawing, DrawnPanel, Line, Point, arranged
+from report.figures.drawing import Drawing, DrawnPanel, Line, arranged, points
 from report.figures.spec import Figure, LineSpec, Panel, planned, runs, under
 from report.tables.tidy import with_options
 
@@ -84,10 +82,9 @@ class _Filling:
                 self.note("Collapsed, training stopped there", f"{run.path.as_posix()} at rollout {collapsed_at}")
         # The panel names the setting already, so the line's title does not repeat it.
         method_title = str(self.tree.methods[finished[0].method]["title"]).removesuffix(f", {setting}")
-        points = tuple(point(rollout, values) for rollout, values in enumerate(zip_longest(*by_seed.values()), 1))
         first = finished[0]
         label = _label(spec, panel, first.method) or method_title
-        return Line(panel, spec, first.model, first.method, label, points, by_seed, ended)
+        return Line(panel, spec, first.model, first.method, label, points(by_seed.values()), by_seed, ended)
 
 
 def _label(spec: LineSpec, panel: Panel, method: str) -> str | None:
@@ -95,21 +92,6 @@ def _label(spec: LineSpec, panel: Panel, method: str) -> str | None:
     if spec.label is None:
         return None
     return min((with_options(spec.label, one, method) for one in spec.with_model(panel.model)), key=len)
-
-
-def point(rollout: int, values: Sequence[float | None]) -> Point:
-    """No mean where a seed has no value or has ended: it would be a mean over other seeds than the point before."""
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return Point(rollout, None, None, None, len(known))
-    several = len(known) > 1
-    return Point(
-        rollout=rollout,
-        value=math.fsum(known) / len(known),
-        low=min(known) if several else None,
-        high=max(known) if several else None,
-        seeds=len(known),
-    )
 
 
 def _nothing(figure: Figure, tree: Tree) -> BenchError:

@@ -76,7 +76,8 @@ def css_colours() -> dict[str, str]:
 # The file as it is written.
 
 
-class QuantityEntry(Declared):
+class Quantity(Declared):
+    key: str  # its name in the file
     title: str
     columns: Tuple[str]  # of curve.csv, made one value by `aggregate`
     aggregate: Literal["first", "mean", "sum"]  # as `evals.learning_curves` has them
@@ -85,11 +86,16 @@ class QuantityEntry(Declared):
     log: bool = False  # a logarithmic axis
 
 
-class LineEntry(Declared):
+class LineSpec(Declared):
+    name: str  # its name in the file
     style: int | None = None  # position in STYLES; None: the line only ever stands alone in its panel
     methods: Tuple[str] = ()  # the first that a model is trained with is drawn; none given: the line's own name
     of_model: dict[str, str] = Field(default_factory=dict)  # model slot -> the method of the same row with that model
     label: str | None = None  # None: the method's title
+
+    def with_model(self, slot: str) -> tuple[str, ...]:
+        """The methods that the line may stand for with a model."""
+        return (self.of_model[slot],) if slot in self.of_model else self.methods or (self.name,)
 
 
 class PanelEntry(Declared):
@@ -110,7 +116,6 @@ class BlockEntry(Declared):
     each: Each = Each()
     lines: Tuple[str]
     across: int
-    bands: bool
     panels: Tuple[PanelEntry]
 
 
@@ -129,24 +134,12 @@ class FigureEntry(Declared):
 
 
 class Specification(Declared):
-    quantities: dict[str, QuantityEntry]
-    lines: dict[str, LineEntry]
+    quantities: dict[str, Quantity]
+    lines: dict[str, LineSpec]
     figures: dict[str, FigureEntry]
 
 
 # The same with every name replaced by what it names.
-
-
-class Quantity(QuantityEntry):
-    key: str
-
-
-class LineSpec(LineEntry):
-    name: str
-
-    def with_model(self, slot: str) -> tuple[str, ...]:
-        """The methods that the line may stand for with a model."""
-        return (self.of_model[slot],) if slot in self.of_model else self.methods
 
 
 @dataclass(frozen=True)
@@ -169,7 +162,6 @@ class Block:
     title: str | None
     panels: tuple[Panel, ...]
     across: int
-    bands: bool
     repeated: bool  # for every model or line
 
 
@@ -198,17 +190,18 @@ def figure(key: str, path: Path | str = FIGURES) -> Figure:
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Every figure of a specification file, in its order."""
-    where, models = str(path), read_yaml(TABLES)["models"]
-    declared = validated(Specification, read_yaml(path, "specification"), where)
-    lines = {}
-    for name, entry in declared.lines.items():
-        if entry.style is not None and entry.style not in range(len(STYLES)):
-            raise unknown(where, f"lines.{name}.style", str(entry.style), map(str, range(len(STYLES))))
-        for slot in entry.of_model:
+    where, models, content = str(path), read_yaml(TABLES)["models"], read_yaml(path, "specification")
+    for part, key in (("quantities", "key"), ("lines", "name")):
+        if isinstance(content.get(part), dict):
+            named = content[part].items()
+            content[part] = {name: body | {key: name} if isinstance(body, dict) else body for name, body in named}
+    declared = validated(Specification, content, where)
+    for name, line in declared.lines.items():
+        if line.style is not None and line.style not in range(len(STYLES)):
+            raise unknown(where, f"lines.{name}.style", str(line.style), map(str, range(len(STYLES))))
+        for slot in line.of_model:
             _known(models, slot, where, f"lines.{name}.of_model")
-        lines[name] = LineSpec(name=name, **entry.model_dump() | {"methods": entry.methods or (name,)})
-    quantities = {key: Quantity(key=key, **entry.model_dump()) for key, entry in declared.quantities.items()}
-    names = _Names(where, quantities, lines, models)
+    names = _Names(where, declared.quantities, declared.lines, models)
     return [_figure(key, entry, names) for key, entry in declared.figures.items()]
 
 
@@ -269,7 +262,7 @@ def _block(entry: BlockEntry, names: _Names, at: str) -> Block:
                     alone=line,
                 )
             )
-    return Block(entry.title, tuple(panels), entry.across, entry.bands, repeated)
+    return Block(entry.title, tuple(panels), entry.across, repeated)
 
 
 def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:

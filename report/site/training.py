@@ -1,7 +1,7 @@
 """Training on one screen: the curves of every method of every model, for the reader to choose from, and the figures.
 
-The numbers are those of `report.convergence`: mean and range over seeds from convergence_dynamics.csv, single seeds
-from convergence_curves.csv. Figures are the files of `report.figure`, as images: nothing in an image runs or loads.
+The numbers of each seed are those of `report.convergence` in convergence_curves.csv. Figures are the files of
+`report.figure`, as images: nothing in an image runs or loads.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import CorruptInputError, written_by
+from core.errors import written_by
 from core.files import cells_of, read_csv, read_json
 from core.layout import Run, split
 from core.provenance import ROOT
 from core.results_tree import Tree
 from report import captions
-from report.figures.drawing import number
+from report.figures.drawing import number, points
 from report.figures.spec import css_colours, looks, offered, preferred
 from report.site import assets, links
 
 DATA = ("docs/notebook/sampler.svg",)
 SAMPLER = ROOT / DATA[0]
-MEANS = "convergence_dynamics.csv"
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
 START = 6  # methods shown at first; more can be told apart, but not read at a glance
@@ -57,18 +56,12 @@ def view(tree: Tree) -> dict[str, Any]:
 
     A line is a method (with its variant) of a model. `seeds` of a line: seed -> {column: values by rollout}.
     """
-    means = _means(tree)
     seeds: dict[tuple[str, str], dict[Run, dict[str, Series]]] = {}
     for run, curve in _curves(tree).items():
         if run in tree.runs and not tree.is_fresh(run):
             seeds.setdefault((run.model, run.method), {})[run] = curve
-    lost = [key for key in seeds if key not in means]
-    if lost:
-        raise CorruptInputError(
-            f"{tree.layout.figures / MEANS}: no row for {lost[0][1]} of {lost[0][0]}, which has curves"
-        )
     planned = dict.fromkeys((run.model, run.method) for run in tree.runs)
-    lines = [_line(*key, seeds[key], means[key], tree) for key in planned if key in seeds]
+    lines = [_line(*key, seeds[key], tree) for key in planned if key in seeds]
     return {
         "panels": [
             {"id": panel.column, "title": panel.title, "label": panel.unit}
@@ -120,40 +113,24 @@ def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     return found
 
 
-def _means(tree: Tree) -> dict[tuple[str, str], dict[str, dict[str, Series]]]:
-    """(model, method) -> column -> value, low, high by rollout."""
-    needed = ("model", "method", "quantity", "value", "low", "high")
-    found: dict[tuple[str, str], dict[str, dict[str, Series]]] = {}
-    with measures(tree, {MEANS: ("the curves of each method", needed)}) as (rows,):
-        for row in rows:
-            columns = found.setdefault((row["model"], row["method"]), {})
-            series = columns.setdefault(row["quantity"], {"value": [], "low": [], "high": []})
-            for key, values in series.items():
-                values.append(number(row[key]))
-    return found
-
-
 def _line(
     model: str,
     method: str,
     seeds: Mapping[Run, Mapping[str, Series]],
-    means: Mapping[str, Mapping[str, Series]],
     tree: Tree,
 ) -> dict[str, Any]:
     key, variant = split(method)
     values: dict[str, Any] = {}
     for panel in PANELS:
-        if panel.column not in means:
-            continue
-        mean = means[panel.column]
-        numbers: dict[str, Any] = {
-            "seeds": {
-                str(r.seed): [_rounded(v, panel.scale) for v in curve[panel.column]] for r, curve in seeds.items()
-            }
-        }
+        by_seed = {str(run.seed): curve[panel.column] for run, curve in seeds.items()}
+        if all(value is None for series in by_seed.values() for value in series):
+            continue  # the method never has it
+        lines = {seed: [_rounded(v, panel.scale) for v in series] for seed, series in by_seed.items()}
+        numbers: dict[str, Any] = {"seeds": lines}
         if len(seeds) > 1:
             words = {"mean": "value", "low": "low", "high": "high"}
-            numbers |= {word: [_rounded(v, panel.scale) for v in mean[name]] for word, name in words.items()}
+            means = points(by_seed.values())
+            numbers |= {word: [_rounded(getattr(p, name), panel.scale) for p in means] for word, name in words.items()}
         values[panel.column] = numbers
     title = str(tree.methods[method]["title"])
     setting = str(tree.matrix["variants"][variant]["title"]) if variant else ""
@@ -180,7 +157,7 @@ def figures(tree: Tree) -> list[dict[str, Any]]:
     for figure in offered(tree):
         key = figure.key
         with written_by(f"python -m report.figure --results {tree.root} --figure {key}"):
-            needed = (f"figures/{key}{suffix}" for suffix in (".csv", ".seeds.csv", ".json", ".svg"))
+            needed = (f"figures/{key}{suffix}" for suffix in (".csv", ".json", ".svg"))
             tree.check_written(f"figures/{key}", *needed)
             path = tree.layout.figures / f"{key}.csv"
             rows = read_csv(path, "the numbers of the figure", ("model", "method"), allow_empty=True)

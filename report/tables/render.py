@@ -1,4 +1,4 @@
-"""A table as files: CSV as printed here; Markdown, LaTeX and HTML by the templates beside this file.
+"""A table as files: CSV as printed here; Markdown and LaTeX by the templates beside this file.
 
 Everything is read through `report.tables.tidy`; no number is computed. All renderings and the page show the same texts:
 `context` makes them, a template only sets them.
@@ -44,7 +44,6 @@ def shown(cell: Cell, table: Table) -> dict[str, Any]:
         "mark": mark(cell),
         "best": (cell.row, cell.column) in table.best,
         "paper": _minus(percent(cell.printed)) if beside else "",
-        "how": how(cell),
     }
 
 
@@ -101,21 +100,6 @@ def arrow(difference: float | None, low: float | None, high: float | None, p_hol
     if low <= 0 <= high:
         return "?" if _wide(low, high) else "≈"
     return ("↑" if difference > 0 else "↓") + ("?" if p_holm >= ALPHA else "")
-
-
-def how(cell: Cell) -> str:
-    """How value, interval and mark were made, in one line; empty for a cell without a number."""
-    if cell.value is None:
-        return ""
-    text = f"{cell.level} level: {cell.how}"
-    if cell.versus is None:
-        return text
-    corrected = "" if cell.versus_p_holm is None else f"; corrected p {cell.versus_p_holm:.2g}"
-    if cell.versus_detectable is not None:
-        corrected += f"; would find {percent(cell.versus_detectable)} in 80 % of repetitions, also after the correction"
-    return (
-        f"{text}; {percent(cell.versus)} to {cell.baseline} ({cell.versus_level} level: {cell.versus_how}{corrected})"
-    )
 
 
 def label(row: Row) -> str:
@@ -258,14 +242,6 @@ def latex(table: Table) -> str:
     return template.render(table=_beside(table))
 
 
-def html(table: Table) -> str:
-    """A fragment with its own small style, to open as it is or to paste into any page."""
-    # The style names only what is inside the fragment, so that a page it is pasted into keeps its own.
-    style = (HERE / "table.css").read_text(encoding="utf-8")
-    template = environment(HERE, autoescape=True).get_template("table.html.j2")
-    return template.render(table=_beside(table), style=style)
-
-
 def _beside(table: Table) -> dict[str, Any]:
     """The words of a rendering that lies in `tables/`, beside the tidy CSV."""
     return context(table, f"table{table.key}.tidy.csv", "../")
@@ -319,7 +295,7 @@ def _settable(character: str) -> bool:
 
 
 # Suffix of `tables/table<key>` -> what is written there
-RENDERINGS: dict[str, Callable[[Table], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex, ".html": html}
+RENDERINGS: dict[str, Callable[[Table], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex}
 
 
 def write(table: Table, layout: Results) -> list[str]:

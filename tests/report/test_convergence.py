@@ -20,6 +20,7 @@ from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import MEASURES, first_reaching, running_mean
 from report import convergence
+from report.figures.drawing import Point, points
 from tests.report import synthetic
 from tests.report.finished import rewrite
 
@@ -218,7 +219,7 @@ def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
     assert learning_curves.reference("tepo+beta=1") == "grpo"
 
 
-ENDS = (".csv", "_methods.csv", ".md", "_runs.csv", "_readings.csv", "_curves.csv", "_dynamics.csv")
+ENDS = (".csv", "_methods.csv", "_runs.csv", "_readings.csv", "_curves.csv")
 
 
 def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
@@ -235,22 +236,13 @@ def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable
     area = {row["method"]: row for row in rows if row["measure"] == "area"}
     assert area["grpo"]["versus"] == ""
     assert (area["tepo"]["versus"], area["gspo"]["difference_how"]) == ("grpo", "no seed in common: not compared")
-    text = (folder / "convergence.md").read_text()
-    assert "| GSPO | 0 of 2 | – |" in text
-    assert "| TEPO | 2 | 0." in text
 
 
-def test_the_dynamics_of_a_method_are_mean_and_range_over_its_seeds(tree: Tree) -> None:
-    """By hand: the gradient norm of seed k is k + rollout, a rollout takes 1 + 2 x 0.25 s."""
-    convergence.write(tree)
-    rows = list(csv.DictReader((tree.layout.figures / "convergence_dynamics.csv").open(newline="")))
-    assert tuple(rows[0]) == convergence.DYNAMICS_HEADER
-    of = {(row["method"], row["quantity"], row["rollout"]): row for row in rows}
-    norm = of["grpo", "grad_norm", "3"]
-    assert [float(norm[name]) for name in ("value", "low", "high", "seeds")] == [4.5, 4.0, 5.0, 2]
-    assert float(of["grpo", "seconds", "1"]["value"]) == 1.5
-    assert float(of["tepo", "mask_fraction", "1"]["value"]) == 0.25
-    assert not [row for row in rows if row["quantity"] == "mask_fraction" and row["method"] != "tepo"]
+def test_the_points_of_a_method_are_mean_and_range_over_its_seeds() -> None:
+    first, second, third = points([[1.0, None, 3.0], [2.0, 5.0]])
+    assert first == Point(1, 1.5, 1.0, 2.0, 2)
+    assert (second, third) == (Point(2, None, None, None, 1), Point(3, None, None, None, 1))
+    assert points([[4.0]]) == (Point(1, 4.0, None, None, 1),)
 
 
 def test_writing_twice_gives_the_same_bytes(tree: Tree) -> None:

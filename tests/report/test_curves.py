@@ -414,18 +414,6 @@ def test_a_figure_says_its_seeds_scale_and_collapses(rendered: Any, full: Tree) 
         assert expected in pictures["svg"].decode()
 
 
-def test_a_figure_without_bands_says_that_each_seed_is_a_line(mine: Tree) -> None:
-    """None of `rendered` is one: so many seeds are better seen as a band."""
-    matrix = json.loads(mine.layout.matrix.read_text())
-    second = next(run for run in matrix["runs"] if run["method"] == "tepo") | {"seed": 2}
-    mine.layout.matrix.write_text(json.dumps(matrix | {"runs": [*matrix["runs"], second]}))
-    write_curve(mine.layout, Run("tiny_qwen2", "tepo", 2))
-    declared = spec.figure("2")
-    single = replace(declared, blocks=tuple(replace(block, bands=False) for block in declared.blocks))
-    pictures = draw.render(fill.fill(single, Tree(mine.root)))
-    assert b">each of 1 to 2 seeds; quick scale, tiny Qwen2<" in pictures["svg"]
-
-
 def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
     assert len({colour for colour, _, _ in spec.STYLES}) == len(spec.STYLES)
     assert len({(dashes, width) for _, dashes, width in spec.STYLES}) == len(spec.STYLES)

@@ -26,17 +26,15 @@ figures:
       - model: q7
         lines: [grpo, tepo]
         across: 2
-        bands: true
         panels: [{quantity: reward}, {id: hot, quantity: reward, variant: hot, title: Hot}]
       - each: {model: [q7, l8]}
         lines: [grpo, tepo]
         across: 2
-        bands: false
         panels: [{quantity: norm}]
   figure9:
     title: Nine
     blocks:
-      - {model: q7, each: {line: [tepo, gpg]}, lines: [grpo], across: 3, bands: true, panels: [{quantity: norm}]}
+      - {model: q7, each: {line: [tepo, gpg]}, lines: [grpo], across: 3, panels: [{quantity: norm}]}
 """
 
 
@@ -53,7 +51,7 @@ def test_blocks_become_panels_and_each_repeats_them(tmp_path: Path) -> None:
     plain, repeated = figure.blocks
     assert [(p.title, p.variant, p.model) for p in plain.panels] == [("Reward", None, "q7"), ("Hot", "hot", "q7")]
     assert [(p.title, p.column, p.model) for p in repeated.panels] == [(None, "q7", "q7"), (None, "l8", "l8")]
-    assert (plain.repeated, plain.bands, repeated.repeated, repeated.bands) == (False, True, True, False)
+    assert (plain.repeated, repeated.repeated) == (False, True)
     assert figure.about == spec.About(lines=("tepo",), variants=("hot",), models=("l8",))
 
 
@@ -119,5 +117,5 @@ def test_the_papers_figures_have_its_two_methods_and_its_panels() -> None:
 
 def test_every_line_is_a_catalog_method() -> None:
     lines = [line for figure in spec.figures() for panel in figure.panels for line in panel.lines]
-    for method in {method for line in lines for method in (*line.methods, *line.of_model.values())}:
+    for method in {method for line in lines for method in (*line.with_model(""), *line.of_model.values())}:
         canonical(method, "figures.yaml", "lines")

@@ -55,13 +55,11 @@ def test_nothing_that_computes_is_imported_to_build_the_page(copy: Tree) -> None
 READ = {
     "tables/table1.tidy.csv": "python -m report.table --results {root} --table 1",
     "figures/figure2.csv": "python -m report.figure --results {root} --figure figure2",
-    "figures/figure2.seeds.csv": "python -m report.figure --results {root} --figure figure2",
     "figures/figure2.json": "python -m report.figure --results {root} --figure figure2",
     "figures/figure2.svg": "python -m report.figure --results {root} --figure figure2",
     "figures/convergence.csv": "python -m report.convergence --results {root}",
     "figures/convergence_runs.csv": "python -m report.convergence --results {root}",
     "figures/convergence_curves.csv": "python -m report.convergence --results {root}",
-    "figures/convergence_dynamics.csv": "python -m report.convergence --results {root}",
     "figures/convergence_readings.csv": "python -m report.convergence --results {root}",
     "claims.csv": "python -m paper.claims --results {root}",
 }
@@ -72,7 +70,6 @@ OTHERS = {  # files that no view of the page shows -> the file beside them that 
     "tables/table1.tex": "tables/table1.tidy.csv",
     "figures/figure2.png": "figures/figure2.csv",
     "figures/figure2.pdf": "figures/figure2.csv",
-    "figures/convergence.md": "figures/convergence.csv",
     "figures/convergence_methods.csv": "figures/convergence.csv",
 }
 

@@ -7,9 +7,8 @@ import io
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +73,9 @@ def test_every_rendering_has_the_same_numbers_in_the_same_order(
             filled = fill(planned(key), key)
             plain = [text for line in csv_rows(filled) for text in line[2:]]
             assert [number.lstrip("+") for number in numbers(filled)] == plain
-            for text in (render.markdown(filled), render.latex(filled), render.html(filled)):
+            for text in (render.markdown(filled), render.latex(filled)):
                 text = text.replace("$-$", "-").replace("−", "-")
-                found = re.findall(r"(?:\*\*|\\textbf\{|<b>|[>|&] ?)([+-]?\d+\.\d\d)\b", text)
+                found = re.findall(r"(?:\*\*|\\textbf\{|[>|&] ?)([+-]?\d+\.\d\d)\b", text)
                 assert found == numbers(filled)
 
 
@@ -97,11 +96,10 @@ def test_best_and_mark_stand_in_every_rendering(planned: Callable[[str], Tree], 
             assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
             assert len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", body)) == marked
             assert render.latex(filled).count(r"\textbf{") == best
-            assert render.html(filled).count('<small class="mark">') == marked
 
 
 def test_the_papers_number_stands_beside_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
-    for rendering in (render.markdown, render.latex, render.html):
+    for rendering in (render.markdown, render.latex):
         assert not re.search(r"paper \d", rendering(fill(embedded, "3")))
         assert "paper 77.40" in rendering(fill(paper, "3"))
         assert "paper 2.77" not in rendering(fill(paper, "2")), "an average that counts absent benchmarks as wrong"
@@ -193,62 +191,6 @@ def test_latex_takes_any_text_as_text(embedded: Tree, pdflatex: str, tmp_path: P
 
 
 # HTML.
-
-
-class Elements(HTMLParser):
-    """Tags, attributes and text; every element that is opened must be closed."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    def attributes(self, name: str) -> Iterator[str]:
-        return (value for _, attributes in self.tags if (value := attributes.get(name)) is not None)
-
-
-def test_the_html_fragment_stands_alone(planned: Callable[[str], Tree], subtests: pytest.Subtests) -> None:
-    for key in TABLES:
-        with subtests.test(key):
-            parsed = Elements(render.html(fill(planned(key), key)))
-            assert {tag for tag, _ in parsed.tags} <= {
-                "style", "div", "section", "h2", "table", "caption", "thead", "tbody", "tr", "th", "td", "b", "small",
-                "a", "p",
-            }  # fmt: skip
-            ids = list(parsed.attributes("id"))
-            assert len(ids) == len(set(ids))
-            for link in parsed.attributes("href"):
-                there = planned(key).layout.tables / link
-                assert link == f"table{key}.tidy.csv" or there.resolve().is_file(), link
-
-
-def test_html_keeps_outside_text_as_text(embedded: Tree) -> None:
-    text = render.html(named(fill(embedded, "1"), EVIL))
-    assert "<script" not in text
-    assert EVIL in "".join(Elements(text).words)
-
-
-def test_every_cell_says_how_it_was_made(embedded: Tree) -> None:
-    titles = list(Elements(render.html(fill(embedded, "1"))).attributes("title"))
-    assert len(titles) == 19 * 9
-    assert any(
-        re.search(r"seed level: Wilson-t over \d seeds, .*; -?\d+\.\d\d to T1.2 \(seed level: paired t", t)
-        for t in titles
-    )
 
 
 @pytest.mark.parametrize("module", ["report.tables.render", "report.show"])

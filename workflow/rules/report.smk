@@ -68,16 +68,10 @@ rule table:
         runs=lambda wc: CURVES if wc.number == "runs" else [],
     output:
         report(
-            f"{RESULTS.tables}/table{{number}}.html",
-            caption="../../report/captions/native.rst",
-            category="Tables",
-            labels={"table": "{number}", "form": "to read"},
-        ),
-        report(
             f"{RESULTS.tables}/table{{number}}.csv",
             caption="../../report/captions/native.rst",
             category="Tables",
-            labels={"table": "{number}", "form": "numbers"},
+            labels={"table": "{number}"},
         ),
         multiext(
             f"{RESULTS.tables}/table{{number}}",
@@ -123,7 +117,6 @@ rule figure:
             ".pdf",
             ".json",
             ".csv",
-            ".seeds.csv",
             ".sha256",
         ),
     log:
@@ -150,7 +143,6 @@ rule sweep_table:
             f"{RESULTS.root}/sweep/sweep",
             ".csv",
             ".md",
-            ".tex",
             ".svg",
             ".png",
             ".pdf",
@@ -224,8 +216,6 @@ rule convergence:
             "_runs.csv",
             "_readings.csv",
             "_curves.csv",
-            "_dynamics.csv",
-            ".md",
             ".sha256",
         ),
     log:

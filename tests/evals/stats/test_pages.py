@@ -23,13 +23,11 @@ OWNERS = {
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
-    "seeds.csv": ("report.figures.drawing", "SEED_HEADER"),
     "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
     "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
     "convergence_runs.csv": ("report.convergence", "RUN_HEADER"),
     "convergence_readings.csv": ("report.convergence", "READING_HEADER"),
     "convergence_curves.csv": ("report.convergence", "CURVE_HEADER"),
-    "convergence_dynamics.csv": ("report.convergence", "DYNAMICS_HEADER"),
 }
 
 
