@@ -277,7 +277,7 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     convergence.write(tree)
     with open(tree.layout.figures / "convergence_methods.csv", encoding="utf-8", newline="") as stream:
         assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
-    (line,) = (line for line in training.view(tree)["lines"] if line["method"] == "tepo")
+    (line,) = (line for line in training.view(tree)["lines"] if (line["method"], line["variant"]) == ("tepo", ""))
     assert set(line["runs"]) == set(map(str, SELECT))
 
 
