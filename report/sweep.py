@@ -10,8 +10,7 @@ sweep/choice.csv  a row for each point with the values that the choice was made 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,34 +26,26 @@ from report.tables.tidy import percent
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
 
-
-@dataclass(frozen=True)
-class Section:
-    """A table in words."""
-
-    title: str
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    note: str
+Row = Mapping[str, Any]
 
 
-def sections(
-    tree: Tree, rows: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[Mapping[str, Any], list[Section]]]:
+def markdown(tree: Tree, rows: Sequence[Row], compared: Sequence[Row]) -> str:
     """The tables of each model: the comparisons on fresh seeds first, then what chose the values."""
+    lines = [f"# Sweep of {_axes(tree)}", ""]
     for model in tree.models:
         selected = [row for row in rows if row["model"] == model["key"]]
-        found = []
-        for name in COMPARED:
-            lines = [row for row in compared if (row["model"], row["compared"]) == (model["key"], name)]
-            if lines:
-                found.append(_fresh(name, lines, tree))
-        if selected:
-            found.append(_selection(selected, tree))
-            yield model, found
+        if not selected:
+            continue
+        lines += [f"## {escape_markdown(model['title'])}", ""]
+        for name, title in COMPARED.items():
+            fresh = [row for row in compared if (row["model"], row["compared"]) == (model["key"], name)]
+            if fresh:
+                lines += [f"### {title}, fresh seeds", "", *_fresh(name, fresh), ""]
+        lines += ["### What chose the values", "", *_selection(selected, tree), ""]
+    return "\n".join(lines)
 
 
-def _fresh(name: str, rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
+def _fresh(name: str, rows: Sequence[Row]) -> list[str]:
     versus = next((row["versus"] for row in rows if row["versus"]), None)  # None where nothing is compared
     baseline = next((row["title"] for row in rows if row["method"] == versus), "the baseline")
     scored = any(row["score"] is not None for row in rows)
@@ -81,10 +72,10 @@ def _fresh(name: str, rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
         note += (
             " Regret: the method's area at its chosen value minus that here, corrected likewise; 0 where they are one."
         )
-    return Section(f"{COMPARED[name]}, fresh seeds", heads, lines, note)
+    return [*markdown_table(heads, lines), "", note]
 
 
-def _selection(rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
+def _selection(rows: Sequence[Row], tree: Tree) -> list[str]:
     sweep = of_sweep(tree)
     scored = any(row["score"] is not None for row in rows)
     keys = [key for key in MEASURES if scored or key != "score"]
@@ -106,27 +97,17 @@ def _selection(rows: Sequence[Mapping[str, Any]], tree: Tree) -> Section:
         "fails that ends (last three rollouts) with no more reward than it began with (first three), or collapses: "
         "where one fails, the mean says little and is not shown."
     )
-    return Section("What chose the values", heads, lines, note)
-
-
-def markdown(tree: Tree, tables: Sequence[tuple[Mapping[str, Any], list[Section]]]) -> str:
-    lines = [f"# Sweep of {_axes(tree)}", ""]
-    for model, parts in tables:
-        lines += [f"## {escape_markdown(model['title'])}", ""]
-        for part in parts:
-            lines += [f"### {part.title}", "", *markdown_table(part.heads, part.lines), "", part.note, ""]
-    return "\n".join(lines)
+    return [*markdown_table(heads, lines), "", note]
 
 
 def write(tree: Tree) -> list[Path]:
     """Write sweep.csv, fresh.csv, sweep.md, .svg, .png, .pdf and their hashes; returns the paths."""
     folder, sweep, found = tree.root / FOLDER, of_sweep(tree), selecting(tree)
     rows, compared = selection(tree, found), fresh(tree, found)
-    tables = list(sections(tree, rows, compared))
     texts = {
         "sweep.csv": to_csv(SELECTION, rows),
         "fresh.csv": to_csv(FRESH, compared),
-        "sweep.md": markdown(tree, tables),
+        "sweep.md": markdown(tree, rows, compared),
     }
     for name, text in texts.items():
         write_text(folder / name, text)
@@ -149,14 +130,14 @@ def _plain_values(text: str) -> str:
     return ", ".join(pair.partition("=")[2] for pair in text.split()) or "–"
 
 
-def _estimate(row: Mapping[str, Any], key: str) -> str:
+def _estimate(row: Row, key: str) -> str:
     if row[key] is None:
         return "–"
     low, high = row[f"{key}_low"], row[f"{key}_high"]
     return percent(row[key]) if low is None else f"{percent(row[key])} [{percent(low)}, {percent(high)}]"
 
 
-def _difference(row: Mapping[str, Any], key: str, mark: str | None) -> str:
+def _difference(row: Row, key: str, mark: str | None) -> str:
     value, low, high = row[key], row[f"{key}_low"], row[f"{key}_high"]
     if value is None:
         return "–"
@@ -165,12 +146,12 @@ def _difference(row: Mapping[str, Any], key: str, mark: str | None) -> str:
     return f"{text} {mark}".rstrip() if mark else text
 
 
-def _rank(row: Mapping[str, Any]) -> str:
+def _rank(row: Row) -> str:
     text = f"{row['rank']} of {row['methods']}"
     return text if row["rank_low"] is None else f"{text} [{row['rank_low']:g}, {row['rank_high']:g}]"
 
 
-def _failed(row: Mapping[str, Any]) -> str:
+def _failed(row: Row) -> str:
     return f"{row['failed']} of {len(row['seeds'].split())}"
 
 

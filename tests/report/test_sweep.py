@@ -242,7 +242,7 @@ def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) ->
     points = [steady, replace(failing, method="tepo+beta=2", values={"beta": 2})]
     rows = selection(tree, points)
     assert [row["failed"] for row in rows] == [0, 1]
-    text = sweep.markdown(tree, list(sweep.sections(tree, rows, [])))
+    text = sweep.markdown(tree, rows, [])
     assert "| 1 of 2 fail |" in text
     assert "65.00 [" in text
     assert "35.00" not in text
