@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from paper.claims import entries, ledger
 from paper.claims.claims import read_claims
-from paper.claims.contrast import Contrast, Gap, over_runs, ratio_of_paired_sds
+from paper.claims.contrast import Contrast, Gap, ratio_of_paired_sds
 from paper.claims.entries import Entry
 from paper.claims.tests import Outcome
 from tests.paper.claim_trees import MODELS, ROLLOUTS, Figures, both, tree
@@ -135,30 +134,6 @@ def test_an_entry_that_is_equal_has_its_interval_inside(ends: tuple[float | None
         )  # type: ignore[arg-type]  # fmt: skip
 
 
-def test_a_difference_as_large_as_the_margin_is_rarely_called_equal() -> None:
-    draw, times, margin = np.random.default_rng(3), 2000, 0.02
-    called = {0.0: 0, margin: 0}
-    for true in called:
-        for _ in range(times):
-            seeds = dict(enumerate((true + 0.01 * draw.normal(size=SEEDS)).tolist()))
-            made = over_runs("x", {"m": seeds}, null=0.0, unit="reward", bounds=(-1.0, 1.0), runs=[])
-            called[true] += replace(made, margin=(-margin, margin)).equal
-    assert called[margin] / times < 0.025 + 3 * math.sqrt(0.025 * 0.975 / times)
-    assert called[0.0] / times > 0.9  # and with this noise, no difference is seen to be none
-
-
-def test_equality_of_several_needs_all_of_them(tmp_path: Path) -> None:
-    level = [0.5 + 0.001 * n for n in range(3)]
-    runs: dict[tuple[str, str], Any] = {("q7", m): [{"reward": x} for x in level] for m in ("tepo_nokl", "gspo")}
-    runs["q7", "tepo_seqsum"] = [{"reward": x + 0.001 * n} for x, n in zip(level, (1, -1, 0), strict=True)]
-    runs["q7", "gspo"] = [{"reward": x + 0.001 * n} for x, n in zip(level, (0, 1, -1), strict=True)]
-    (entry,) = judged(tmp_path / "t", runs, "aggregation-learns-faster")
-    assert entry.verdict == EQUAL
-    runs["q7", "tepo_seqsum"] = [{"reward": x - 0.3 * n} for x, n in zip(level, (0, 1, 0.5), strict=True)]
-    (entry,) = judged(tmp_path / "u", runs, "aggregation-learns-faster")
-    assert entry.verdict == "undecided"
-
-
 # Interventions.
 
 FREE, HELD = "tepo_nokl", "tepo_held+target=0.5"
@@ -199,20 +174,6 @@ def test_an_intervention_that_did_not_hold_decides_nothing(tmp_path: Path) -> No
     (entry,) = judged(tmp_path / "t", intervention(0.0, FALLING), "performance-by-entropy")
     assert (entry.verdict, entry.estimate) == ("undecided", None)
     assert "entropy was not held" in entry.reason
-
-
-def test_the_mask_is_asked_at_each_beta_in_one_family(tmp_path: Path) -> None:
-    ids = [id for id in CLAIMS if id.startswith("mask-slows-entropy")]
-    assert len(ids) == 3
-    assert {CLAIMS[id].declared.family for id in ids} == {"mask-entropy"}
-    runs: dict[tuple[str, str], Any] = {("q7", FREE): [{"entropy": FALLING}] * 3}
-    for beta, kept in (("tepo", 0.0), ("tepo+beta=0.1", 0.1), ("tepo+beta=1", 0.2)):
-        runs["q7", beta] = [
-            {"entropy": [h + (kept + 0.001 * s) * n / ROLLOUTS for n, h in enumerate(FALLING)]} for s in range(3)
-        ]
-    found = ledger.run_entries(tree(tmp_path / "t", runs), [CLAIMS[id] for id in ids])
-    assert [entry.verdict for entry in found] == [EQUAL, "supported", "supported"]
-    assert {entry.tests for entry in found} == {3}
 
 
 # Several models, and the main one alone.
@@ -258,16 +219,6 @@ def test_the_interval_of_a_paired_ratio_of_sds_covers(ratio: float, shared: floa
     assert all((c.p < 0.05) == (not c.low <= 1 <= c.high) for c in found)  # type: ignore[operator]
 
 
-def test_shared_seeds_make_the_ratio_sharper_and_models_are_centred() -> None:
-    draw = np.random.default_rng(2)
-    apart, together = (ratio_of_paired_sds("x", [pairs(np.random.default_rng(2), 1.0, r)], runs=[]) for r in (0.0, 0.8))
-    assert together.high / together.low < apart.high / apart.low  # type: ignore[operator]
-    group = pairs(draw, 1.5, 0.5)
-    shifted = [(a + 9, b - 7) for a, b in group]
-    one, other = (ratio_of_paired_sds("x", [group, second], runs=[]) for second in (group, shifted))
-    assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))
-
-
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
@@ -279,3 +230,13 @@ def test_shared_seeds_make_the_ratio_sharper_and_models_are_centred() -> None:
 def test_spreads_that_cannot_be_tested_say_why(groups: list[list[tuple[float, float]]], words: str) -> None:
     with pytest.raises(Gap, match=words):
         ratio_of_paired_sds("x", groups, runs=[])
+
+
+def test_shared_seeds_make_the_ratio_sharper_and_models_are_centred() -> None:
+    draw = np.random.default_rng(2)
+    apart, together = (ratio_of_paired_sds("x", [pairs(np.random.default_rng(2), 1.0, r)], runs=[]) for r in (0.0, 0.8))
+    assert together.high / together.low < apart.high / apart.low  # type: ignore[operator]
+    group = pairs(draw, 1.5, 0.5)
+    shifted = [(a + 9, b - 7) for a, b in group]
+    one, other = (ratio_of_paired_sds("x", [group, second], runs=[]) for second in (group, shifted))
+    assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))

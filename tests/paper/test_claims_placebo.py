@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import scipy.stats
 
-from paper.claims import entries
 from paper.claims.claims import Question, read_claims
 from paper.claims.contrast import of_two_samples
 from paper.claims.entries import NO_RUN, Entry
@@ -120,13 +118,6 @@ def test_a_property_of_the_loss_is_held_against_no_placebo(tmp_path: Path) -> No
     assert (entry.verdict, entry.placebo) == ("supported", "")
 
 
-def test_a_missing_run_of_a_placebo_is_no_placebo_run(tmp_path: Path) -> None:
-    runs = both(three(score=HIGH), three(score=LOW))
-    runs |= {("q7", "tepo@coin"): [*three(score=LOW)[:2], None], ("q7", "grpo@coin"): three(score=LOW)}
-    entry = next(e for e in run_entries(tree(tmp_path / "t", runs, variants=COIN)) if e.id == "gain-q7")
-    assert (entry.verdict, entry.placebo) == ("supported", NO_RUN)
-
-
 def test_a_placebo_belongs_to_the_settings_that_it_shares(tmp_path: Path) -> None:
     hot = {"training.learning_rate": 2e-4}
     variants = {
@@ -140,21 +131,15 @@ def test_a_placebo_belongs_to_the_settings_that_it_shares(tmp_path: Path) -> Non
     assert placebos(found, "hot") == ["hot_coin"]
 
 
+def test_a_missing_run_of_a_placebo_is_no_placebo_run(tmp_path: Path) -> None:
+    runs = both(three(score=HIGH), three(score=LOW))
+    runs |= {("q7", "tepo@coin"): [*three(score=LOW)[:2], None], ("q7", "grpo@coin"): three(score=LOW)}
+    entry = next(e for e in run_entries(tree(tmp_path / "t", runs, variants=COIN)) if e.id == "gain-q7")
+    assert (entry.verdict, entry.placebo) == ("supported", NO_RUN)
+
+
 def test_every_kind_of_test_is_asked_or_not(tmp_path: Path) -> None:
     asked = {kind for kind in KINDS if learns(Question(kind, {"measure": LEARNT[1]}))}
     sides = {"difference_of_rows", "highest", "ordering", "rank"}
     assert asked == sides | {"convergence", "curve_ratio", "curve_mean_difference"}
     assert {claim.id for claim in read_claims() if learns(claim.test)} > {"gain-q7", "faster-reward"}
-
-
-def test_it_is_written_read_and_shown(tmp_path: Path) -> None:
-    entry = judged(tmp_path / "t", "score", "gain-q7", {}, COIN)
-    path = tmp_path / "claims.csv"
-    path.write_text(entries.to_text([entry]))
-    assert entries.read(path) == [entry]
-    page = entries.results_page([replace(entry, ledger="paper", placebo=""), entry], "T", "")
-    assert "supported (no placebo run)" in page
-    # a file of an older version has no such column
-    lines = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
-    path.write_text("\n".join(lines) + "\n")
-    assert entries.read(path) == [replace(entry, placebo="")]

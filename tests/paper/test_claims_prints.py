@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,15 +63,6 @@ def test_the_wider_of_two_intervals_counts() -> None:
     assert (aime.high or 0) - (aime.value or 0) == pytest.approx(1.959964 * chance.sd(share, 960), rel=1e-3)
     assert "generation noise" in aime.how
     assert "seed pairs" in amc.how
-
-
-def test_means_of_two_runs_are_less_uncertain_by_the_square_root_of_two() -> None:
-    prints = Prints(PAPER)
-    one = prints.difference("T4.6", "T4.2", "score", "avg", 0.0)
-    two = prints.difference("T4.9", "T4.7", "score", "avg", 0.0)
-    ends = [(c.high or 0) - (c.low or 0) for c in (one, two)]
-    assert ends[0] / ends[1] == pytest.approx(math.sqrt(2), rel=0.01)
-    assert two.runs == ("T4.5", "T4.6", "T4.1", "T4.2")
 
 
 def test_a_cell_that_is_not_printed_is_a_gap() -> None:
@@ -195,11 +185,10 @@ def test_a_broken_claims_csv_is_refused_by_line(tmp_path: Path, old: str, new: s
         read(path)
 
 
-def test_pages_need_nothing_that_computes() -> None:
-    """Rendering claims.md and reading claims.csv load no module that judges."""
-    code = "import sys, paper.claims.entries; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "paper", "evals", "methods", "report", "numpy"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "['paper', 'paper.claims', 'paper.claims.entries']"
+def test_means_of_two_runs_are_less_uncertain_by_the_square_root_of_two() -> None:
+    prints = Prints(PAPER)
+    one = prints.difference("T4.6", "T4.2", "score", "avg", 0.0)
+    two = prints.difference("T4.9", "T4.7", "score", "avg", 0.0)
+    ends = [(c.high or 0) - (c.low or 0) for c in (one, two)]
+    assert ends[0] / ends[1] == pytest.approx(math.sqrt(2), rel=0.01)
+    assert two.runs == ("T4.5", "T4.6", "T4.1", "T4.2")

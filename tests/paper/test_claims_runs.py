@@ -110,14 +110,6 @@ def test_missing_scores_are_named_and_curves_still_speak(tmp_path: Path) -> None
     assert entries["higher-gradient-norm"].verdict == "supported"
 
 
-def test_what_a_scale_does_not_have_is_said(tmp_path: Path) -> None:
-    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
-    for id, row in (("gain-q14", "T1.17"), ("kl-mask", "T3.19"), ("collapse-of-beta-1", "T3.2")):
-        assert entries[id].verdict == "undecided"
-        assert entries[id].reason.startswith("not part of this scale")
-        assert row in entries[id].reason
-
-
 def test_one_seed_gives_no_verdict(tmp_path: Path) -> None:
     entries = verdicts(tmp_path / "t", both([{"score": 0.9}], [{"score": 0.1}]))
     tested = [e for e in entries.values() if CLAIMS[e.id].test.kind != "algebra"]
@@ -230,10 +222,7 @@ def test_readings_are_entries_of_their_own(tmp_path: Path) -> None:
     assert all(key in run for run in found[1].runs)
 
 
-RANKS = {
-    "two above": (0.50, "supported"),
-    "five above": (0.30, "contradicted"),
-}
+RANKS = {"two above": (0.50, "supported"), "five above": (0.30, "contradicted")}
 
 
 @pytest.mark.parametrize("case", RANKS)
@@ -242,6 +231,29 @@ def test_third_place_allows_two_above(tmp_path: Path, case: str) -> None:
     scores = dict(zip(BASELINES, (0.70, 0.65, 0.40, 0.40, 0.40, 0.10), strict=True)) | {"tepo": tepo}
     runs = {("q7", m): three(score=(s, s + 0.001 * n, s + 0.003)) for n, (m, s) in enumerate(scores.items())}
     assert verdicts(tmp_path / "t", runs)["top3-q7-aime24"].verdict == expected
+
+
+def test_a_run_that_never_gets_there_counts_as_later_than_its_end(tmp_path: Path) -> None:
+    never = [[0.1 + 0.001 * n] * ROLLOUTS for n in range(3)]
+    runs = both([{"reward": r} for r in never], [{"reward": rising(x)} for x in (9, 11, 10)])
+    entry = verdicts(tmp_path / "t", runs)["half-the-time"]
+    assert entry.verdict == "contradicted"
+    assert "3 of 3 never get there" in entry.how
+    assert entry.estimate is not None
+    assert entry.estimate > 1
+
+
+def test_every_claim_has_an_entry_in_both_ledgers(tmp_path: Path) -> None:
+    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
+    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.printed_entries(CLAIMS.values())]
+
+
+def test_what_a_scale_does_not_have_is_said(tmp_path: Path) -> None:
+    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
+    for id, row in (("gain-q14", "T1.17"), ("kl-mask", "T3.19"), ("collapse-of-beta-1", "T3.2")):
+        assert entries[id].verdict == "undecided"
+        assert entries[id].reason.startswith("not part of this scale")
+        assert row in entries[id].reason
 
 
 def test_hot_and_calm_are_two_entries(tmp_path: Path) -> None:
@@ -257,16 +269,6 @@ def test_hot_and_calm_are_two_entries(tmp_path: Path) -> None:
     assert not any("@hot" in run for run in found[0].runs)
 
 
-def test_a_run_that_never_gets_there_counts_as_later_than_its_end(tmp_path: Path) -> None:
-    never = [[0.1 + 0.001 * n] * ROLLOUTS for n in range(3)]
-    runs = both([{"reward": r} for r in never], [{"reward": rising(x)} for x in (9, 11, 10)])
-    entry = verdicts(tmp_path / "t", runs)["half-the-time"]
-    assert entry.verdict == "contradicted"
-    assert "3 of 3 never get there" in entry.how
-    assert entry.estimate is not None
-    assert entry.estimate > 1
-
-
 def test_steadier_seeds_are_seen_with_many_models(tmp_path: Path) -> None:
     tepo = {m: "tepo+beta=1" if m == "q14" else "tepo" for m in MODELS}
     runs: dict[tuple[str, str], Any] = {
@@ -274,8 +276,3 @@ def test_steadier_seeds_are_seen_with_many_models(tmp_path: Path) -> None:
     }
     runs |= {(m, "grpo"): three(score=(0.4, 0.5 + 0.01 * n, 0.6)) for n, m in enumerate(MODELS)}
     assert verdicts(tmp_path / "t", runs)["robust-over-seeds"].verdict == "supported"
-
-
-def test_every_claim_has_an_entry_in_both_ledgers(tmp_path: Path) -> None:
-    entries = verdicts(tmp_path / "t", both(three(score=HIGH), three(score=LOW)))
-    assert list(entries) == list(CLAIMS) == [e.id for e in ledgers.printed_entries(CLAIMS.values())]
