@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 Fields = dict[str, Tensor]
@@ -92,23 +91,6 @@ def random_fields(
         fields[name] = value.where(keep, noise).to(dtype)
     group = torch.arange(groups).repeat_interleave(per_group)
     return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
-
-
-def batches() -> st.SearchStrategy[Fields]:
-    """Ragged batches near and far from the old policy, with holes, on-policy, down to one token a row.
-
-    Three rows at least: two tokens have equal covariances, and which of them is the larger is then anyone's.
-    """
-    return st.builds(
-        random_fields,
-        st.integers(0, 2**31),
-        groups=st.integers(1, 3),
-        per_group=st.integers(3, 4),
-        longest=st.integers(1, 8),
-        drift=st.sampled_from([0.01, 0.3, 1.5]),
-        holes=st.booleans(),
-        on_policy=st.sampled_from([False, False, False, True]),
-    )
 
 
 def on_policy(fields: Fields) -> Fields:

@@ -46,12 +46,6 @@ def test_a_tensor_of_another_shape() -> None:
         assert all(part in text for part in (name, str((ROWS, WIDTH - 1, 5)))), text
 
 
-def test_vocabularies_of_two_sizes() -> None:
-    text = message(old_full_logp=GOOD["old_full_logp"][..., :-1])
-    assert "full_logp" in text
-    assert "4" in text
-
-
 def test_a_value_that_is_not_finite_on_a_token() -> None:
     row, column = GOOD["mask"].nonzero()[-1].tolist()
     for name in ("logp", *TOKENS[:-1]):
@@ -72,13 +66,6 @@ def test_a_vocabulary_value_that_is_not_a_number(name: str) -> None:
     with pytest.raises(BenchError) as caught:
         method.loss(batch_of(method, GOOD | {name: broken}))
     assert "nan" in str(caught.value)
-
-
-def test_two_infinities_that_cancel_are_still_found() -> None:
-    broken = GOOD["logp"].clone()
-    first, last = GOOD["mask"].nonzero()[0].tolist(), GOOD["mask"].nonzero()[-1].tolist()
-    broken[first[0], first[1]], broken[last[0], last[1]] = float("inf"), -float("inf")
-    assert str(first) in message(logp=broken)
 
 
 def test_a_constant_that_carries_gradient() -> None:
@@ -166,39 +153,27 @@ def test_a_key_that_is_no_text(text: Any) -> None:
     ("text", "parts"),
     [
         ("tepoo", ["tepoo", "nearest: tepo"]),
-        ("gspro", ["gspro", "nearest: gspo"]),
-        ("TEPO", ["TEPO", "nearest: tepo"]),
-        ("DAPO+beta=1", ["DAPO", "nearest: dapo"]),
         ("tepo+bta=1", ["tepo", "bta", "nearest: beta"]),
         ("tepo+kl-estimator=k4", ["tepo", "kl-estimator", "k4", "k3", "nearest: k"]),
-        ("tepo+seq-eps=gsp", ["tepo", "seq-eps", "nearest: gspo"]),
         ("tepo+beta=much", ["tepo", "beta", "'much'", "number"]),
         ("tepo+beta=-1", ["tepo", "beta", "-1", "at least 0"]),
         ("tepo+beta=nan", ["tepo", "beta", "nan"]),
-        ("tepo+beta=inf", ["tepo", "beta", "inf"]),
         ("tepo+beta", ["'beta'", "name=value"]),
-        ("tepo+=1", ["name=value"]),
         ("tepo+beta=1+beta=2", ["beta", "twice"]),
         ("tepo+dual-clip=0.5", ["dual-clip", "0.5", "at least 1"]),
-        ("gpg+beta=1", ["gpg", "beta"]),
         ("", ["method"]),
-        ("grpo+correction=tsi", ["grpo", "correction", "'tsi'", "icepop", "nearest: tis"]),
         ("grpo+correction-cap=3", ["grpo", "correction-cap", "correction=none"]),
-        ("grpo+correction=none+correction-floor=1", ["grpo", "correction-floor", "correction=none"]),
         ("grpo+correction=icepop+correction-floor=2", ["grpo", "correction-floor", "2", "at most 1"]),
         ("grpo+correction=tis+correction-cap=0.5", ["grpo", "correction-cap", "0.5", "at least 1"]),
         ("grpo+correction=tis+correction-cap=1+correction-floor=1", ["correction-floor", "1", "correction-cap"]),
         ("grpo+correction=geo-rs+correction-cap=2", ["correction-cap", "got 2", "0.8 to 1.25", "1.001"]),
-        ("grpo+correction=geo-rs+correction-floor=0.5", ["correction-floor", "got 0.5", "0.8 to 1.25", "0.999"]),
         ("grpo+correction=tis+rejection=geo-rs+rejection-cap=5", ["rejection-cap", "got 5", "0.8 to 1.25"]),
         ("grpo+correction=seq-rs+correction-cap=none+correction-floor=none", ["seq-rs", "rejects nothing", "set "]),
         ("grpo+rejection=geo-rs", ["grpo", "rejection", "correction=none"]),
-        ("grpo+correction=tis+rejection-cap=3", ["grpo", "rejection-cap", "rejection=none"]),
         ("grpo+correction=tis+rejection=tis", ["grpo", "rejection", "'tis'", "geo-rs"]),
         ("dppo_tv+dppo-anchor=sampler+correction=tis", ["correction=tis", "dppo-anchor=sampler"]),
         ("grpo+correction=tis+correction-on=objective", ["grpo", "correction-on", "penalty"]),
         ("tepo+clip-form=eq5", ["clip-form", "'eq5'", "nearest: eq4", "ppo"]),
-        ("tepo+beta=none", ["beta", "'none'"]),
         ("tepo_steer+lambda-min=1.5", ["lambda-min", "at most 1"]),
         ("grpo+kl-estimator=k1", ["grpo", "kl-estimator"]),
         ("tepo+kl-anchor=ref+kl-estimator=full", ["kl-estimator=full", "kl-anchor=ref"]),
@@ -206,8 +181,6 @@ def test_a_key_that_is_no_text(text: Any) -> None:
         ("tepo+clip-form=none+low=0.1", ["low", "clip-form=none"]),
         ("tepo+dh-def=theorem+dh-tol=0.1", ["dh-tol", "dh-def=theorem"]),
         ("tepo+seq-eps=gspo+low=0.1", ["low", "seq-eps", "twice"]),
-        ("tepo+low=0.1+seq-eps=gspo", ["low", "seq-eps", "twice"]),
-        ("cispo+high=0.1+cispo=cap", ["high", "cispo", "twice"]),
         ("tepo_eq4+clip-form=none", ["clip-form", "twice"]),
     ],
 )

@@ -84,21 +84,17 @@ def test_a_catalog_file_is_read_without_another(path: Path) -> None:
     [
         ("tepo+beta=0.001", "tepo"),
         ("tepo+beta=1.0", "tepo+beta=1"),
-        ("tepo+beta=1e0", "tepo+beta=1"),
         ("tepo+kl-estimator=k1+beta=1", "tepo+beta=1+kl-estimator=k1"),
         ("tepo+dh-tol=auto+dual-clip=off", "tepo"),
         ("gspo+seq-eps=gspo", "gspo+high=0.0004+low=0.0003"),
-        ("gspo+seq-eps=clip-higher", "gspo"),
         ("clip_cov+cov-clip=clip-higher", "clip_cov+high=0.28+low=0.2"),
         ("tepo_eq4", "tepo+clip-form=eq4"),
         ("tepo_line21+beta=1", "tepo+beta=1+gradient=alg1_line21"),
-        ("entropy_adv_printed", "entropy_adv+alpha=0.0004"),
         ("entropy_adv+entropy-alpha=printed", "entropy_adv+alpha=0.0004"),
         ("cispo+low=none", "cispo"),
         ("dapo", "grpo"),
         ("tepo+correction=none", "tepo"),
         ("tepo+correction=tis+correction-cap=2.0", "tepo+correction=tis"),
-        ("tepo+correction-floor=none+correction=tis", "tepo+correction=tis"),
         ("grpo+correction=tis+rejection=none", "grpo+correction=tis"),
     ],
 )
@@ -211,8 +207,9 @@ def test_generated_pages_are_up_to_date() -> None:
     [
         ({"logp": torch.zeros(4)}, ["logp", "(4,)", "(B, T)"]),
         ({"mask": torch.ones(4, 3)}, ["mask", "torch.float32", "torch.bool"]),
-        ({"full_logp": torch.zeros(4, 3)}, ["full_logp", "(4, 3)", "V"]),
         (with_value("advantage", (2,), math.nan), ["advantage", "nan", "[2]"]),
+        ({"full_logp": torch.zeros(4, 3, 5), "old_full_logp": torch.zeros(4, 3, 4)}, ["full_logp", "5", "4"]),
+        (with_value("logp", (0, 0), math.inf), ["logp", "inf", "[0, 0]"]),
         ({"full_logp": torch.full((4, 3, 2), -math.inf)}, ["full_logp", "-inf", "[0, 0, 0]"]),
         ({"mask": torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]).bool()}, ["mask", "row 1", "dropped"]),
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
@@ -221,16 +218,13 @@ def test_generated_pages_are_up_to_date() -> None:
         (with_value("logp", (0, 1), 1.0), ["logp", "1.0 at [0, 1]", "at most 0"]),
         (with_value("old_logp", (3, 0), 0.01), ["old_logp", "0.01 at [3, 0]", "at most 0"]),
         (with_value("ref_logp", (1, 1), 1.0), ["ref_logp", "1.0 at [1, 1]", "at most 0"]),
-        ({"sampling_logp": torch.ones(4, 3)}, ["sampling_logp", "1.0 at [0, 0]", "at most 0"]),
         ({"logp": None}, ["logp", "NoneType", "(B, T)"]),
         ({"advantage": None}, ["advantage", "NoneType", "(4,)"]),
         ({"advantage": [1.0, -1.0, 0.5, -0.5]}, ["advantage", "list", "(4,)"]),
-        ({"advantage": torch.zeros(4, 2)}, ["advantage", "(4, 2)", "(4, 3)"]),
         ({"advantage": torch.tensor([1, -1, 1, -1])}, ["advantage", "torch.int64", "torch.float32"]),
         ({"mask": [[True] * 3] * 4}, ["mask", "list", "(4, 3)"]),
         ({"group": torch.zeros(4)}, ["group", "torch.float32", "torch.int64"]),
         ({"group": [0, 0, 1, 1]}, ["group", "list"]),
-        ({"logp": fields()["logp"].bfloat16()}, ["logp", "torch.bfloat16", "torch.float32"]),
         ({"old_logp": fields()["old_logp"].half()}, ["old_logp", "torch.float16", "torch.float32"]),
         ({"logp": fields()["group"][:, None].expand(4, 3)}, ["logp", "torch.int64", "torch.float32"]),
     ],
@@ -307,11 +301,6 @@ def test_a_group_of_equal_rewards_has_no_advantage_but_with_reinforce_pp(key: st
     if key == "reinforce_pp_baseline":  # minus the mean over tokens, the same for every response
         assert float(settled.std()) < 1e-9
         assert "minus the mean over tokens" in catalog.entries()[key].differs_from_grpo
-
-
-def test_equal_rewards_give_no_advantage_even_when_they_are_not_exact() -> None:
-    advantage = catalog.parse("grpo").advantage(torch.full((8,), 0.1), torch.zeros(8, dtype=torch.long))
-    assert float(advantage.abs().max()) < 1e-9
 
 
 # ---- diagnostics, worked by hand ----

@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
 
 from core.errors import BenchError
 from methods import catalog
 from methods.batch import FLOATS, INTEGERS, NUMBERS
 from methods.method import Method
 from tests.methods import subjects
-from tests.methods.batches import Fields, append_empty_rows, batches, random_fields, refill, rows, widen
+from tests.methods.batches import Fields, append_empty_rows, random_fields, refill, rows, widen
 from tests.methods.subjects import LEAVES, Outcome, assert_same, batch_of, check_each, distance, evaluate
 
 SHAPES = subjects.shapes()
@@ -195,9 +194,6 @@ def by_tokens(fields: Fields) -> list[tuple[torch.Tensor, Fields]]:
     return [(every, fields | {"mask": fields["mask"] & half}) for half in (heads, ~heads)]
 
 
-CUTS = {"sequence": by_rows, "token": by_tokens}
-
-
 def split_invariant(method: Method, fields: Fields) -> None:
     """Micro-batches with the minibatch's totals sum to the minibatch, for every cut that `scope` allows."""
     for cut in {"token": [by_rows, by_tokens], "sequence": [by_rows], "batch": []}[method.scope]:
@@ -323,15 +319,3 @@ def test_every_shape_has_every_property(key: str) -> None:
     check_each(
         sorted({key, *subjects.of(key, ADVANTAGES.values())}), rewards_of_every_dtype_give_the_advantage_of_float64
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", catalog.keys())
-@settings(max_examples=20, deadline=None, derandomize=True, phases=(Phase.generate,))
-@given(fields=batches())
-def test_every_shape_has_every_property_on_many_batches(key: str, fields: Fields) -> None:
-    def every_property_there(text: str) -> None:
-        for holds in (*PROPERTIES, split_invariant):
-            holds(catalog.parse(text), fields)
-
-    check_each(subjects.of(key, SHAPES), every_property_there)

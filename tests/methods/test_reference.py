@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
 
 from methods import catalog
 from tests.methods import reference, subjects
-from tests.methods.batches import Fields, batches, random_fields
+from tests.methods.batches import Fields, random_fields
 from tests.methods.equations import Case, Scalars, scalars
 from tests.methods.subjects import assert_same, check_each, evaluate
 
@@ -151,14 +150,3 @@ def test_every_variant_equals_the_reference(key: str) -> None:
         advantage_equals,
         the_option_changes_something,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", KEYS)
-@settings(max_examples=15, deadline=None, derandomize=True, phases=(Phase.generate,))
-@given(fields=batches())
-def test_every_variant_equals_the_reference_on_many_batches(key: str, fields: Fields) -> None:
-    def loss_equals_there(text: str) -> None:
-        compare(text, fields)
-
-    check_each(subjects.of(key, VARIANTS), loss_equals_there)
