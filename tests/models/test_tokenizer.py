@@ -77,47 +77,10 @@ def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path], mad
         assert rl == [base_training], model_type
 
 
-LENGTHS = {  # style: tokens of an answer of `steps` steps with `step` tokens each, end token included
-    "worked": lambda steps, step: step * steps + 4,
-    "check": lambda steps, step: step * steps * (2 if steps <= 4 else 1) + 4,
-    "direct": lambda steps, step: 4,
-}
-
-
-def test_answer_lengths(made: Any) -> None:
+def test_no_answer_is_longer_than_a_response_may_be(made: Any) -> None:
     most = recipe("tiny_qwen2", "wide", 1).start.completion_tokens
     for family, k in sorted({cell for ladder in arithmetic.LADDERS.values() for cell in ladder}):
         for problem in arithmetic.held_out(family, k, 10, seed=0):
-            for style in LENGTHS:
+            for style in arithmetic.STYLES:
                 tokens = len(made(arithmetic.solution(problem, style) + tokenizer.EOS)["input_ids"])
-                assert tokens <= most
-                if family == "add2":
-                    expected = {"worked": (19, 20), "check": (33, 35), "direct": (5,)}[style]
-                elif family == "sort":  # step i has i digits on its right
-                    worked = sum(3 + i for i in range(1, k + 1))
-                    expected = ({"worked": worked, "check": 2 * worked, "direct": 0}[style] + 3 + k,)
-                else:
-                    step = {"swap": 5, "iter": 4}.get(family, 6)  # such as `13=5;`, `2=1;`, `3+2=5;`
-                    expected = (LENGTHS[style](k + 2 if family == "seq" else k, step),)
-                assert tokens in expected, (problem, style)
-
-
-ARCHITECTURES = {  # class and millions of parameters
-    "tiny_qwen2": ("Qwen2ForCausalLM", 0.173),
-    "tiny_qwen3": ("Qwen3ForCausalLM", 0.173),
-    "tiny_llama": ("LlamaForCausalLM", 0.185),
-    "tiny_mistral": ("MistralForCausalLM", 0.172),
-    "tiny_qwen2_distilled": ("Qwen2ForCausalLM", 0.173),
-}
-
-
-def test_architectures() -> None:
-    for model, (class_name, millions) in ARCHITECTURES.items():
-        made = recipe(model, "wide", 1).start
-        built = fresh(made.architecture, seed=made.seed)
-        assert type(built).__name__ == class_name
-        assert round(sum(p.numel() for p in built.parameters()) / 1e6, 3) == pytest.approx(millions, abs=0.0015), model
-        assert not built.config.tie_word_embeddings
-        assert built.config.vocab_size == tokenizer.VOCAB_SIZE
-        assert getattr(built.config, "sliding_window", None) is None
-        assert built.generation_config.eos_token_id == 2
+                assert 4 <= tokens <= most, (problem, style)
