@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core import errors, provenance
-from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import atomic, read_growing_csv, read_json, read_jsonl, read_yaml, write_json, write_text
 from core.layout import Checkpoint, Results, Run
 from core.progress import Progress
@@ -51,21 +51,14 @@ def test_json_refuses_nan(tmp_path: Path) -> None:
     assert not (tmp_path / "a.json").exists()
 
 
-def test_reading_missing_and_broken_files_names_them(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_and_a_bad_row_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"a\.json: run record is missing"):
         read_json(tmp_path / "a.json", "run record")
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(CorruptInputError, match=r"a\.json: file is not valid JSON"):
-        read_json(tmp_path / "a.json")
-    (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a"\n')
-    with pytest.raises(CorruptInputError, match="line 2"):
-        read_jsonl(tmp_path / "a.jsonl")
-    (tmp_path / "a.jsonl").write_text('{"a": 1}\n[1]\n')
-    with pytest.raises(CorruptInputError, match=r"line 2 of file must be an object, got list"):
-        read_jsonl(tmp_path / "a.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(CorruptInputError, match="no rows"):
-        read_jsonl(tmp_path / "empty.jsonl")
+    rows = {'{"a": 1}\n{"a"\n': "line 2", '{"a": 1}\n[1]\n': "line 2 of file must be an object", "\n": "no rows"}
+    for text, words in rows.items():
+        (tmp_path / "a.jsonl").write_text(text)
+        with pytest.raises(CorruptInputError, match=words):
+            read_jsonl(tmp_path / "a.jsonl")
 
 
 def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:
@@ -77,12 +70,6 @@ def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:
     for name in ("../x", "a/b", "", "a b"):
         with pytest.raises(ConfigError, match="folder name"):
             Run("m", name, 1)
-
-
-def test_unknown_names_everything() -> None:
-    message = str(unknown("f.yaml", "methods", "gspoo", ["tepo", "gspo"]))
-    assert message == "f.yaml: methods: unknown value 'gspoo'; allowed: gspo, tepo; nearest: gspo"
-    assert "nearest" not in str(unknown("f", "k", "zzzz", ["tepo"]))
 
 
 def test_a_users_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,19 +89,6 @@ def test_environment_says_none_for_what_it_does_not_know() -> None:
     json.dumps(environment, allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "said"),
-    [
-        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nmodel\t\t: 18\n", "AMD EPYC, family 25, model 17"),
-        ("processor\t: 0\nBogoMIPS\t: 50.00\n", None),
-    ],
-)
-def test_a_processor_is_named_with_its_generation(monkeypatch: pytest.MonkeyPatch, cpuinfo: str, said: str) -> None:
-    """Two AMD EPYC of different generations rounded differently, and their records called them alike."""
-    monkeypatch.setattr(provenance.Path, "read_text", lambda path, **_: cpuinfo)
-    assert provenance._cpu() == said
-
-
 def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress("job", 3, every=1e9)
     for done in (1, 2, 3):
@@ -125,10 +99,15 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> N
     assert "missing" not in lines[-1]
 
 
-def test_what_snakemake_parses_imports_no_torch() -> None:
-    """The Snakefile is parsed in every job of a cluster and on login nodes without torch."""
+LIGHT = (  # read on login nodes without torch, in every job of a cluster, and by commands before they hand over
+    "methods.readings, models.registry, workflow.plan, evals.placebo, evals.benchmark",
+    "models.build, models.prompts, models.recipe, paper.audit",
+)
+
+
+@pytest.mark.parametrize("modules", LIGHT)
+def test_imports_are_light(modules: str) -> None:
     heavy = ("torch", "transformers", "trl", "lm_eval", "pandas", "matplotlib", "numpy")
-    modules = "methods.readings, models.registry, workflow.plan"
     code = f"import sys, {modules}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -215,14 +194,6 @@ def test_json_and_yaml_that_cannot_be_read_are_named(tmp_path: Path) -> None:
                 read(path)
 
 
-def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
-    for read in (read_json, read_jsonl):
-        with pytest.raises(CorruptInputError, match="is a folder, file is meant"):
-            read(tmp_path)
-    with pytest.raises(ConfigError, match="is a folder, file is meant"):
-        read_yaml(tmp_path)
-
-
 def test_a_growing_table_may_end_anywhere_and_a_ragged_line_is_named(tmp_path: Path) -> None:
     for text in ("a,b\n1\n", 'a,b\n1,"x\n', "a,b\n1,2,3\n"):
         (tmp_path / "curve.csv").write_text(text, encoding="utf-8")
@@ -230,3 +201,16 @@ def test_a_growing_table_may_end_anywhere_and_a_ragged_line_is_named(tmp_path: P
             read_growing_csv(tmp_path / "curve.csv")
     (tmp_path / "curve.csv").write_bytes(b"a,b\n1,2\n3\xff")
     assert read_growing_csv(tmp_path / "curve.csv") == [{"a": "1", "b": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "said"),
+    [
+        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nmodel\t\t: 18\n", "AMD EPYC, family 25, model 17"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", None),
+    ],
+)
+def test_a_processor_is_named_with_its_generation(monkeypatch: pytest.MonkeyPatch, cpuinfo: str, said: str) -> None:
+    """Two AMD EPYC of different generations rounded differently, and their records called them alike."""
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path, **_: cpuinfo)
+    assert provenance._cpu() == said
