@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import ConfigError
 from evals import arithmetic
-from evals.arithmetic import LADDERS, STYLES, Problem
+from evals.arithmetic import LADDERS, Problem
 
 CELLS = sorted({cell for ladder in LADDERS.values() for cell in ladder})
 LISTED = [cell for cell in CELLS if arithmetic.space(*cell) <= arithmetic.ENUMERATE_AT_MOST]
@@ -143,16 +143,6 @@ def test_training_never_draws_a_held_out_prompt_of_any_family() -> None:
         assert not any(arithmetic.is_test(prompt) for prompt in seen), ladder
 
 
-def test_held_out_problems_are_test_different_and_repeatable() -> None:
-    for family, k, n in (("mul", 3, 40), ("seq", 2, 150), ("mix", 6, 30), ("as", 4, 400)):
-        problems = arithmetic.held_out(family, k, n, seed=7)
-        texts = [problem.prompt for problem in problems]
-        assert len(set(texts)) == n
-        assert all(arithmetic.is_test(text) for text in texts)
-        assert problems == arithmetic.held_out(family, k, n, seed=7)
-        assert set(texts) != {p.prompt for p in arithmetic.held_out(family, k, n, seed=8)} or n == 40
-
-
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: arithmetic.held_out("mul", 3, 41, seed=0), r"n: mul k=3 has 40 held-out problems, asked for 41"),
     (lambda: arithmetic.held_out("as", 4, 200_000, seed=0), r"n: as k=4 has 1049760 prompts, asked for 200000"),
@@ -169,13 +159,6 @@ def test_errors_name_what_is_wrong() -> None:
     for call, message in WRONG:
         with pytest.raises(ConfigError, match=message):
             call()
-
-
-def test_a_longer_prompt_list_begins_with_the_shorter() -> None:
-    for ladder in LADDERS:
-        short = arithmetic.training_prompts(ladder, 50, seed=3)
-        assert short == arithmetic.training_prompts(ladder, 80, seed=3)[:50]
-        assert short != arithmetic.training_prompts(ladder, 50, seed=4)
 
 
 def test_cells_of_a_ladder_are_equally_likely() -> None:
@@ -200,18 +183,6 @@ def test_slips_are_carried_and_as_frequent_as_asked() -> None:
         steps += len(written)
     expected = 0.3 * 0.9  # one random digit in ten is right by chance
     assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
-
-
-def test_no_noise_means_right_whatever_the_generator() -> None:
-    for style, problem in itertools.product(STYLES, drawn("mix", 3)):
-        assert arithmetic.solution(problem, style, 0.0, random.Random(1)) == arithmetic.solution(problem, style)
-
-
-def test_a_direct_slip_is_a_random_answer_of_the_family() -> None:
-    rng = random.Random(2)
-    answers = {arithmetic.solution(p, "direct", 1.0, rng)[7:-1] for p in drawn("add2", 2, 500)}
-    assert all(20 <= int(answer) <= 98 for answer in answers)
-    assert len(answers) > 60
 
 
 def test_the_answers_of_a_family_are_those_that_its_problems_have() -> None:
@@ -256,8 +227,3 @@ def test_rl_prompts_leave_out_the_untaught_families_only() -> None:
     assert {family for family, _ in wide - taught} == {family for family, _ in wide} - {f for f, _ in taught}
     assert {family for family, _ in wide - taught} == set(arithmetic.UNTAUGHT) == {"seq", "iter"}
     assert taught < wide
-
-
-def test_a_check_of_more_than_four_steps_falls_back_to_worked() -> None:
-    long = drawn("as", 5, 1)[0]
-    assert arithmetic.solution(long, "check") == arithmetic.solution(long)

@@ -73,17 +73,6 @@ def test_the_command_says_it_in_one_line(checkpoint: Path, tmp_path: Path, monke
     assert not (tmp_path / "out").exists()
 
 
-def test_no_hash_is_computed_twice(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
-    before = digests.sha256_file
-    monkeypatch.setattr(digests, "sha256_file", lambda path: (seen.append(Path(path)), before(path))[1])
-    model = engine("hf", Settings(str(checkpoint), 1, str(checkpoint.parents[1] / "run.json")))
-    model.identity()
-    assert model.weights_sha256
-    assert model.files_sha256
-    assert sorted(path.name for path in seen) == sorted([*FILES, digests.SUMS])
-
-
 @pytest.fixture(scope="module")
 def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fetch.fetch(benchmark("syn_as3"), tmp_path_factory.mktemp("data"))

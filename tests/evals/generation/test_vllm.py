@@ -5,7 +5,6 @@ The model is random with heads of 32: vLLM's CPU attention has no kernel for the
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -90,16 +89,6 @@ def test_32_samples_are_32_draws(vllm: Path) -> None:
     assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
     for own in draw.by_item([row for row in rows if row.tokens == 64]).values():
         assert len(set(own)) == len(own)
-
-
-def test_throughput_is_printed(vllm: Path, hf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        for name, out in (("vllm", vllm), ("hf", hf)):
-            record = json.loads((out / "samples.json").read_text())
-            for key, entry in record["benchmarks"].items():
-                rate = entry["response_tokens"] / entry["seconds"]
-                print(f"\n{name:<5} {key}: {rate:.0f} tokens/s; {record['engine']['versions']}", end="")
-    assert record["benchmarks"]
 
 
 @pytest.fixture(scope="module")

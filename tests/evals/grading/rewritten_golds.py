@@ -1,28 +1,17 @@
-"""Check the grader on rewritten golds: what says the same must be accepted, what says something else rejected.
+"""Rewrite golds: texts that mean the same, which a grader must accept, and texts that do not.
 
-    python -m tests.evals.grading.rewritten_golds --data DIR                every gold of every benchmark found there
-    python -m tests.evals.grading.rewritten_golds --data DIR --every 10     every tenth gold
-
-Every gold of the benchmarks is rewritten by rules that the grader has too, so this finds golds that are read in an odd
-way, and says nothing about spellings that the rules do not make. For those there are `tests/evals/grading/cases`.
+The grader has the same rules, so this finds golds that are read in an odd way, and no spellings that the rules do not
+make. For those there are `tests/evals/grading/cases`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 
-from core import errors
-from core.errors import MissingInputError, Parser, whole
-from core.progress import Progress
-from evals import data
-from evals.benchmark import Item, keys, select
-from evals.grading import Verdict, structure
-from evals.grading.decide import Gold, gold
-from evals.grading.grader import Grader, Question
+from evals.grading import structure
+from evals.grading.decide import Gold
 from evals.grading.numbers import number
 
 # Each function takes a gold and yields (name, text) pairs, chosen by what kind of gold it is.
@@ -215,86 +204,3 @@ def _rounded(value: Fraction, places: int) -> str:
     digits = str(whole).rjust(places + 1, "0")
     sign = "-" if value < 0 and whole else ""
     return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)
-
-
-@dataclass
-class Rates:
-    """How the rewritten golds of one benchmark fared: pairs of (as wanted, all)."""
-
-    golds: int
-    accept: tuple[int, int]  # rewritings that say the same, and are accepted
-    reject: tuple[int, int]  # texts that say something else, and are rejected
-    reject_integers: tuple[int, int]  # the same for integer golds alone
-    unparsed: list[str]  # item_ids
-    failures: list[tuple[str, str, str, str, str]]  # item_id, gold, rewriting, text, verdict
-
-
-def check(items: Sequence[Item], grader: Grader, *, label: str = "rewritten") -> Rates:
-    """Grade every rewriting of every gold, except those equal to the gold's own text, which would prove nothing."""
-    unparsed = []
-    cases: list[tuple[Item, Gold, str, str, bool]] = []
-    for item in items:
-        target = gold(item.answer, tolerance=item.tolerance, multiple=item.multiple)
-        if target.kind == "unparsed":
-            unparsed.append(item.item_id)
-            continue
-        cases += [(item, target, name, text, True) for name, text in same(target) if text != target.text]
-        cases += [(item, target, name, text, False) for name, text in different(target)]
-    questions = [Question(target, f"so \\boxed{{{text}}}.") for _, target, _, text, _ in cases]
-    progress = Progress(label, len(questions))
-    grades = grader.grade(questions, report=progress.update)
-    accept, reject, reject_integers = [], [], []
-    failures = []
-    for (item, target, name, text, equal), grade in zip(cases, grades, strict=True):
-        right = (grade.verdict is Verdict.CORRECT) == equal
-        if equal:
-            accept.append(right)
-        else:
-            reject.append(right)
-            if target.kind == "integer":
-                reject_integers.append(right)
-        if not right:
-            failures.append((item.item_id, item.answer, name, text, str(grade.verdict)))
-    return Rates(
-        golds=len(items),
-        accept=(sum(accept), len(accept)),
-        reject=(sum(reject), len(reject)),
-        reject_integers=(sum(reject_integers), len(reject_integers)),
-        unparsed=unparsed,
-        failures=failures,
-    )
-
-
-def _percent(share: tuple[int, int]) -> str:
-    part, whole = share
-    return f"{part}/{whole} {100 * part / whole:.2f}%" if whole else "-"
-
-
-def main() -> int:
-    parser = Parser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with <benchmark>.jsonl")
-    parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="default: all that are found")
-    parser.add_argument("--every", type=whole(1), default=1, metavar="N", help="take every N-th gold")
-    parser.add_argument("--failures", type=whole(0), default=20, metavar="N", help="failures to print per benchmark")
-    args = parser.parse_args()
-    benchmarks = select(args.benchmarks or keys())
-    if not args.benchmarks:
-        benchmarks = tuple(b for b in benchmarks if data.path_in(args.data, b))
-    if not benchmarks:
-        raise MissingInputError(f"{args.data}: no benchmark's items; run: python -m evals.fetch --data {args.data}")
-    print(f"{'benchmark':<14} {'golds':>5}  {'accept':>15}  {'reject':>15}  {'reject integers':>17}  unparsed golds")
-    with Grader() as grader:
-        for benchmark in benchmarks:
-            items = data.load(benchmark, args.data)[:: args.every]
-            rates = check(items, grader, label=f"rewritten {benchmark.key}")
-            print(
-                f"{benchmark.key:<14} {rates.golds:>5}  {_percent(rates.accept):>15}  {_percent(rates.reject):>15}"
-                f"  {_percent(rates.reject_integers):>17}  {len(rates.unparsed)}"
-            )
-            for failure in rates.failures[: args.failures]:
-                print("   ", *(part if len(part) < 90 else part[:87] + "..." for part in failure), sep="  ")
-    return 0
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -123,6 +123,7 @@ READ = (
 )  # fmt: skip
 
 
+@pytest.mark.slow  # the grammar takes its time
 def test_expressions_are_read_as_the_grammar_reads_them() -> None:
     differing = []
     for text in READ:

@@ -2,8 +2,6 @@ r"""What is decided in the calling process: the last box, kinds of golds, number
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -238,17 +236,3 @@ def test_what_nobody_foresaw_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> No
         (Verdict.ERROR, "ZeroDivisionError"),
         (Verdict.WRONG, Rule.NUMBER),
     ]
-
-
-def test_a_thread_with_little_stack_grades_the_same() -> None:
-    found: list[object] = []
-    text = r"\sqrt{" * 300 + "(1," * 300
-    before = threading.stack_size(256 * 1024)
-    try:
-        thread = threading.Thread(target=lambda: found.append(plain(text)))
-        thread.start()
-        thread.join()
-    finally:
-        threading.stack_size(before)
-    assert found == [plain(text)]
-    assert sys.getrecursionlimit() >= 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -192,9 +191,7 @@ def _box(text: str) -> str:
 
 HOSTILE = {
     "tower of powers": _box("9^{9^{9^{9^{9}}}}"),
-    "tower with a letter": _box("2^{2^{2^{2^{2^{2^{x}}}}}}"),
     "huge factorial": _box("1000000000!"),
-    "factorial of factorial": _box("((1000!)!)!"),
     "huge binomial": _box(r"\binom{10^{12}}{10^{11}}"),
     "endless sum": _box(r"\sum_{n=1}^{10^{12}} \frac{1}{n^{2}+\sin n}"),
     "integral": _box(r"\int_0^1 \sin(\cos(\tan(x^x))) e^{x^{x}} dx"),
@@ -204,7 +201,6 @@ HOSTILE = {
     "deep braces": _box("{" * 10**5 + "1" + "}" * 10**5),
     "open boxes": "\\boxed{" * 10**5,
     "deep roots": _box(r"\sqrt{" * 300 + "x" + "}" * 300),
-    "2000 boxes": _box("x+6") * 2000,
     "NUL": _box("6\x00") + "\x00",
     "lone surrogates": "\udfff" + _box("6\ud800"),
     "macro": r"\def\boxed#1{5}\newcommand{\five}{5}" + _box(r"\five"),
@@ -212,13 +208,10 @@ HOSTILE = {
     "TeX shell": _box(rf"\immediate\write18{{touch {PROOF}}}"),
     "Python": _box(f"__import__('os').system('touch {PROOF}')"),
     "Python in a name": _box(f"x_{{__import__('os').system('touch {PROOF}')}}+1"),
-    "Python in words": _box(rf"\text{{__import__('os').system('touch {PROOF}')}}+x"),
     "long list": _box(",".join(f"\\sqrt{{{n}}}+x" for n in range(300))),
     "union of intervals": _box(r"\cup".join(f"({n},{n}.5)" for n in range(60))),
     "large power of a sum": _box("(" + "+".join(f"x_{{{n}}}" for n in range(12)) + ")^{40}"),
-    "blanks": _box("1" + "~" * 3900 + "x"),
     "backslashes": _box("\\ " * 1900),
-    "signs": _box("\\pm" * 1300),
     "fractions": _box("\\frac{" * 600 + "}" * 600),
 }
 HOSTILE_GOLDS = ("5", r"\sqrt{2}x")
@@ -242,41 +235,3 @@ def test_hostile_outputs_are_never_right_and_run_nothing() -> None:
     assert (
         max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) < 3 * 2**20
     )
-
-
-TEXTS = (
-    *(r"\sqrt{" * n + "x" + "}" * n for n in (1, 3, 10, 20, 21, 300)),
-    *("+".join(["x"] * n) for n in (2, 50, 290, 400, 1500)),
-    *(r"\sin " * n + "x" for n in (1, 5, 60, 300)),
-    *("-" * n + "x" for n in (2, 300, 590, 1500)),
-    *("x" + "^{2" * n + "}" * n for n in (1, 4, 15)),
-    *(f"(1,{'(1,' * n}x{')' * n})" for n in (1, 5, 18, 19, 330, 331)),
-    r"\sqrt{8}x", r"2x\sqrt{2}", r"x+1", r"\frac{x^2}{x}", r"\ln x \cdot 2", r"x'", r"\lfloor x\rfloor", r"1/0",
-)  # fmt: skip
-
-
-def test_a_shuffled_set_has_the_same_verdicts_texts_and_rules_in_every_order_and_process() -> None:
-    questions = [
-        Question(gold(stored), f"\\boxed{{{text}}}") for text in TEXTS for stored in ("5", r"\sqrt{2}x", "(1,x)")
-    ]
-
-    def graded(order: list[int], used: Grader) -> list[tuple[str, str | None, str]]:
-        grades = used.grade([questions[index] for index in order])
-        found = {index: (str(g.verdict), g.normalised, str(g.rule)) for index, g in zip(order, grades, strict=True)}
-        return [found[index] for index in range(len(questions))]
-
-    order = list(range(len(questions)))
-    results = []
-    for seed, workers in ((0, 1), (1, 2)):
-        random.Random(seed).shuffle(order)
-        with Grader(pool=Pool(workers=workers)) as one:
-            results.append(graded(order, one))
-            one.known.clear()  # so that the same processes, now used, compare again
-            results.append(graded(order[::-1], one))
-    for result in results:
-        assert [pair for pair in zip(results[0], result, questions, strict=True) if pair[0] != pair[1]] == []
-    alone = random.Random(3).sample(range(len(questions)), 3)
-    for index in alone:
-        with Grader(pool=Pool(workers=1)) as fresh:
-            grade = fresh.grade([questions[index]])[0]
-        assert (str(grade.verdict), grade.normalised, str(grade.rule)) == results[0][index]

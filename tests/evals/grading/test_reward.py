@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 from collections import Counter
 from importlib import import_module
@@ -136,9 +134,3 @@ def test_format_asks_for_the_box_that_the_reward_asks_for_whatever_it_holds() ->
     # no response that the reward calls right lacks the form
     right = boxed(["2+2?"] * len(responses), responses, ["4"] * len(responses))
     assert all(form >= reward for form, reward in zip(found, right, strict=True))
-
-
-def test_the_catalog_imports_no_torch() -> None:
-    """Snakemake reads the configuration, and with it the names, on machines without torch."""
-    code = "import evals.placebo, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
