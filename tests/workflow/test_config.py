@@ -139,13 +139,6 @@ def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
     assert configuration.replaced([EMBEDDED]) == []
 
 
-def test_every_catalog_key_is_accepted_by_name(quick: dict[str, Any]) -> None:
-    from methods import catalog
-
-    quick["methods"] = list(catalog.keys())
-    assert [p.row for p in matrix.plan(quick)] == list(catalog.keys())
-
-
 def test_a_variant_trains_under_its_own_settings_and_name(quick: dict[str, Any]) -> None:
     quick["variants"]["slow"] = {"title": "slow", "trainer": "verl", "training": {"learning_rate": 1e-6}}
     quick["matrix"] += [quick["matrix"][0] | {"variant": "slow", "methods": ["tepo"]}]

@@ -13,13 +13,22 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
+from core.files import read_json, read_jsonl
+from models import tokenizer as tokenizers
+from models import training_data
+from report import captions
+from tests.merged_config import load
+from tests.models.hub_server import COMMIT, environment, hub
+from tests.report.conftest import make
 from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
+from workflow import matrix
 from workflow.plan import plan
 
 QUICK = ("--configfile", "config/quick.yaml")
-PAPER = ("--configfile", "config/paper.yaml")
 
 
 def planned(output: str) -> dict[str, int]:
@@ -34,31 +43,6 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
     assert "--checkpoints @logs/quick/asked/checkpoints.txt" in said.stdout
     expected = {"base": 1, "prompts": 1, "train": 4, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
     assert {name: planned(said.stdout).get(name) for name in expected} == expected
-
-
-@pytest.mark.slow
-def test_the_papers_scale_plans_without_network_or_any_file_staged(dry_run: Snakemake) -> None:
-    """Models and data are fetched by their own rules."""
-    done = dry_run(*PAPER)
-    assert done.returncode == 0, done.stderr
-    jobs = planned(done.stdout)
-    expected = {
-        "fetch_model": 5, "training_data": 1, "hub_prompts": 5, "benchmark_data": 7, "train": 35, "train_nodes": 7,
-        "generate": 51, "grade": 51, "score": 1,
-    }  # fmt: skip
-    assert {name: jobs.get(name) for name in expected} == expected
-
-
-@pytest.mark.slow
-def test_the_command_line_is_typed_as_other_tools_have_it(dry_run: Snakemake) -> None:
-    """Any catalog key by name, a model that continues another one's clean models, and keys that Snakemake refuses."""
-    options = ("models=tiny_qwen2_distilled", "methods=gpg,tepo+beta=1", "seeds=1,2,3", "training.learning_rate=3e-5")
-    done = dry_run("report", "table1", "figure2", "--config", *options, "training.rollouts=4", "name=myrun")
-    assert done.returncode == 0, done.stdout + done.stderr
-    jobs = planned(done.stdout)
-    assert (jobs["train"], jobs["base"], jobs["clean"]) == (6, 3, 3), "two methods and three seeds"
-    assert "models/tiny_qwen2-clean-" in done.stdout
-    assert "results/myrun/runs/tiny_qwen2_distilled/tepo+beta=1/seed3/run.json" in done.stdout
 
 
 @pytest.mark.slow
@@ -164,3 +148,82 @@ def test_a_tree_without_snakemakes_notes_is_held_against_its_records(tmp_path: P
     record.write_text(json.dumps(content))
     os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert planned(run_snakemake(target, "-n", *QUICK).stdout)["train"] == 1
+
+
+def words(text: str) -> str:
+    """Letters only: the report turns markup and quotes into its own."""
+    return " ".join(re.findall(r"[A-Za-z]{3,}", re.sub(r"<[^>]+>|\\u[0-9a-f]{4}|&[a-z]+;", " ", text)))
+
+
+@pytest.mark.slow
+def test_the_native_report_holds_the_results_and_their_captions(tmp_path: Path) -> None:
+    """Of an invented tree: Snakemake asks for the outputs and not for how they came to be."""
+    copy = copy_of(tmp_path / "clone")
+    make(copy / "results/quick", (1,))
+    done = run_snakemake(copy, "--configfile", "config/quick.yaml", "--report", "results/quick/snakemake.html")
+    assert done.returncode == 0, done.stderr
+    native = (copy / "results/quick/snakemake.html").read_text(encoding="utf-8")
+    for name in ("table1.csv", "figure2.svg", "figure3.svg", "claims.csv"):
+        assert f'"name": "{name}"' in native, name
+    said = words(native)
+    for name in ("table1", "figure2", "figure3", "claims"):
+        assert captions.paragraphs(name)
+        assert [text for text in captions.paragraphs(name) if words(text) not in said] == [], name
+    assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=[\"']?https?:", native), "loaded from elsewhere"
+
+
+OVER = """
+matrix: [{models: [qwen2.5_7b], methods: [tepo], seeds: [1], steps: [72]}]
+prompts: {count: 5}
+evaluation: {long_step: null}
+"""
+SOURCE = training_data.source("dapo_math_17k")
+
+
+def repositories(folder: Path) -> dict[str, dict[str, bytes]]:
+    """A model that is all tokenizer, and a data set of ten problems, each twice."""
+    tokenizers.save(folder)
+    model = {path.name: path.read_bytes() for path in folder.iterdir()}
+    rows = [
+        {
+            "prompt": [
+                {
+                    "role": "user",
+                    "content": f"{training_data.DAPO_BEFORE}How far is ${n}$ from zero?{training_data.DAPO_AFTER}",
+                }
+            ],
+            "reward_model": {"ground_truth": str(n)},
+        }
+        for n in [*range(10)] * 2
+    ]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "set.parquet")
+    return {
+        "models/Qwen/Qwen2.5-7B": model | {"config.json": b"{}", "model.safetensors": b"weights"},
+        f"datasets/{SOURCE.dataset}": {SOURCE.path: (folder / "set.parquet").read_bytes()},
+    }
+
+
+@pytest.mark.slow
+def test_prompts_are_made_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = copy_of(tmp_path / "clone")
+    (clone / "over.yaml").write_text(OVER)
+    config = load([clone / "config/embedded.yaml", clone / "config/paper.yaml", clone / "over.yaml"])
+    prompts = f"results/cache/prompts/{matrix.prompts_name(config, 'qwen2.5_7b', 1)}"
+    words = (prompts, "--cores", "1", "--configfile", "config/paper.yaml", "over.yaml")
+    (tmp_path / "hub").mkdir()
+    with hub(repositories(tmp_path / "hub")) as (address, asked):
+        for name, value in environment(address, tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        refused = run_snakemake(clone, *words)
+        assert refused.returncode != 0
+        assert "cannot be fetched" in refused.stdout + refused.stderr
+        assert asked == [], "the user's own HF_HUB_OFFLINE is kept to"
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        done = run_snakemake(clone, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(read_jsonl(clone / prompts)) == 5
+    cache = clone / "results/cache"
+    assert read_json(cache / "models/qwen2.5_7b-unpinned/base.json")["commit"] == COMMIT
+    record = read_json(cache / "data/dapo_math_17k-unpinned.json")
+    assert (record["commit"], record["distinct"], record["rows"]) == (COMMIT, 10, 20)

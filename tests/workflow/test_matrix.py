@@ -43,16 +43,6 @@ def slot(config: dict[str, Any], name: str) -> str:
     return found
 
 
-@pytest.mark.parametrize(
-    ("scale", "runs", "checkpoints", "evaluations"), [("embedded", 288, 280, 304), ("paper", 42, 46, 51)]
-)
-def test_counts(scale: str, runs: int, checkpoints: int, evaluations: int) -> None:
-    planned = matrix.plan(CONFIGS[scale])
-    assert len(planned) == len({p.run for p in planned}) == runs
-    assert sum(len(p.checkpoints) for p in planned) == checkpoints
-    assert len(matrix.checkpoints(CONFIGS[scale])) == evaluations
-
-
 def test_a_question_about_methods_leaves_the_controls_out() -> None:
     controls = {"coin", "format", "inverted", "shuffled", "again"}
     whole = CONFIGS["embedded"]
@@ -136,13 +126,6 @@ def test_the_papers_sizes_reach_every_run() -> None:
         assert t.rollouts == max(planned.steps)
 
 
-def test_a_cluster_changes_nothing_for_models_made_here() -> None:
-    config = copy.deepcopy(CONFIGS["embedded"])
-    before = [matrix.training(config, planned) for planned in matrix.plan(config)]
-    config["cluster"] = CONFIGS["paper"]["cluster"]
-    assert [matrix.training(config, planned) for planned in matrix.plan(config)] == before
-
-
 def test_a_size_the_cluster_does_not_know_is_named() -> None:
     config = copy.deepcopy(CONFIGS["paper"])
     del config["cluster"]["sizes"]["14B"]
@@ -186,3 +169,10 @@ def test_each_seed_of_a_model_made_here_has_a_base() -> None:
     paper = CONFIGS["paper"] | {"seeds": seeds}
     assert matrix.bases(paper) == [Checkpoint.base(model) for model in matrix.models_of(paper)]
     assert matrix.builds(paper) == {}
+
+
+def test_a_cluster_changes_nothing_for_models_made_here() -> None:
+    config = copy.deepcopy(CONFIGS["embedded"])
+    before = [matrix.training(config, planned) for planned in matrix.plan(config)]
+    config["cluster"] = CONFIGS["paper"]["cluster"]
+    assert [matrix.training(config, planned) for planned in matrix.plan(config)] == before

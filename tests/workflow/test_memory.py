@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from core.errors import ConfigError
+from core.layout import Run
 from core.provenance import ROOT
 from methods import catalog
 from methods.training import spec
@@ -19,7 +22,8 @@ from methods.training.spec import Training
 from models import registry
 from tests.merged_config import load
 from tests.workflow.test_plan import problems, staged, world
-from workflow import matrix, memory
+from workflow import matrix, memory, resources
+from workflow.matrix import Planned
 
 PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
 
@@ -152,3 +156,47 @@ def test_a_pass_takes_what_is_estimated(what: str) -> None:
     expected = {"head": memory.output_head(made, tokens, width), "layers": layers}
     assert expected[what] == max(expected.values())
     assert int(done.stdout) == pytest.approx(expected[what], rel=0.1)
+
+
+GPU = {"device": "cuda", "rollouts": 72, "gpus_per_node": 8}
+TINY_RUN = Planned(Run("tiny_qwen2", "grpo", 1), "grpo", (8,))
+HOT = Planned(Run("tiny_qwen2", "grpo@hot", 1), "grpo@hot", (8,))
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "nodes"),
+    [({}, 0, 1), ({"device": "cpu"}, 0, 1), (GPU, 8, 1), (GPU | {"nodes": 2}, 16, 2)],
+    ids=["default", "cpu", "one node", "two nodes"],
+)
+def test_training_asks_for_the_gpus_of_its_specification(settings: dict[str, object], gpus: int, nodes: int) -> None:
+    need = resources.train(settings)
+    assert (need.gpus, need.nodes) == (gpus, nodes)
+
+
+def test_more_rollouts_more_time() -> None:
+    assert resources.train(GPU | {"rollouts": 132}).minutes > resources.train(GPU).minutes > 72 * 357 / 60  # as printed
+
+
+def test_vllm_takes_a_gpu_and_nothing_else_does() -> None:
+    assert {backend: resources.generate(backend).gpus for backend in ("hf", "vllm", "openai")} == {
+        "hf": 0, "vllm": 1, "openai": 0,
+    }  # fmt: skip
+
+
+def settings_of(**hot: object) -> dict[str, object]:
+    return {"training": {"rollouts": 8}, "cluster": None, "variants": {"hot": {"title": "", "training": hot}}}
+
+
+def test_models_over_several_nodes_are_told_apart() -> None:
+    assert resources.several_nodes(settings_of(), [TINY_RUN]) == set()
+    assert resources.several_nodes(settings_of(nodes=2, device="cuda"), [HOT]) == {"tiny_qwen2"}
+    with pytest.raises(ConfigError, match="runs of tiny_qwen2 need 1 and 2"):
+        resources.several_nodes(settings_of(nodes=2, device="cuda"), [TINY_RUN, HOT])
+
+
+def test_a_pattern_matches_its_names_and_no_other() -> None:
+    matching = re.compile(resources.pattern({"qwen2.5_7b", "tiny"}))
+    assert [bool(matching.fullmatch(name)) for name in ("qwen2.5_7b", "tiny", "qwen2x5_7b", "")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert not re.fullmatch(resources.pattern(set()), "anything")

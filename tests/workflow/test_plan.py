@@ -127,21 +127,6 @@ def test_models_made_here_are_counted_and_what_is_there_is_done(tmp_path: Path) 
     assert f"takes {minutes:.0f} minutes on 2 cores" in text
 
 
-def test_an_unknown_ladder_has_no_time_and_neither_has_the_whole(tmp_path: Path) -> None:
-    of = dataclasses.replace(world(tmp_path, EMBEDDED), throughput=TABLE.model_copy(update={"build": ()}))
-    assert {job.seconds for job in estimate.build(of)} == {None}
-    text = "\n".join(summary.lines(of, 2)[0])
-    assert f"  {'base models':<26} {'unknown':>8} {'unknown':>8}" in text
-    assert "what is to do takes" not in text
-
-
-def test_responses_take_the_room_of_their_length(tmp_path: Path) -> None:
-    of = world(tmp_path)
-    row, token = (TABLE.bytes[name].value for name in ("row", "sample"))
-    assert of.response_bytes("qwen3_14b") == row + 1500 * token
-    assert world(tmp_path, EMBEDDED).response_bytes("tiny_qwen2") == row + 20 * token
-
-
 def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
     rows = [
         {"rollout": r, "seconds_update": update, "seconds_rollout": rollout if m == 0 else ""}
@@ -164,16 +149,6 @@ def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> No
     assert found["qwen3_14b/grpo/seed2"].seconds == 350.0 * 72
     assert [name for name, job in found.items() if job.done] == ["qwen2.5_7b/grpo/seed2"]
     assert estimate.counts(of)["train"] == (42, 41)
-
-
-def test_measured_evaluation(tmp_path: Path) -> None:
-    of = world(tmp_path)
-    base = Checkpoint.base("qwen3_14b")
-    entries = {key: {"sha256": "c" * 64, "rows": 1, "seconds": spent} for key, spent in (("a", 30.0), ("b", 12.0))}
-    write_json(of.results.samples(base) / "samples.json", {"benchmarks": entries})
-    found = {job.name: job for job in estimate.generate(of)}
-    assert {job.seconds for name, job in found.items() if name.startswith("qwen3_14b")} == {42.0}
-    assert found[base.path.as_posix()].done
 
 
 def staged(of: World) -> World:
@@ -270,20 +245,6 @@ def test_the_machine_is_looked_at_where_gpus_are_configured_alone(
 
 
 @pytest.mark.usefixtures("_endless_disk")
-def test_cpus_that_ray_would_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with GPUs of its own, where no job brings CPUs: the runs on 8 and those on 16 GPUs, a line each."""
-    of = staged(world(tmp_path))
-    monkeypatch.setattr(preflight.os, "cpu_count", lambda: 33)
-    assert problems(of) == []  # no GPU here: jobs run elsewhere
-    monkeypatch.setattr(preflight.shutil, "which", lambda name: name if name == "nvidia-smi" else None)
-    found = problems(of)
-    assert [
-        re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line) is not None for line in found
-    ]
-    assert len(found) == 2
-
-
-@pytest.mark.usefixtures("_endless_disk")
 def test_too_few_gpus(tmp_path: Path) -> None:
     assert problems(staged(world(tmp_path)), gpus=8) == ["cluster.gpus: 8, and a run needs 16"]
 
@@ -330,32 +291,12 @@ def test_a_time_limit_that_is_all_warning(tmp_path: Path, monkeypatch: pytest.Mo
         assert (said == "") if allowed else re.search(wanted, said), (runtime, said)
 
 
-TABLES = [
-    (("rollout", 0, "seconds", "fast"), r"rollout\.0\.seconds: must be a number, got 'fast'"),
-    (("rollout", 0, "seconds", 0), r"rollout\.0\.seconds: must be greater than 0, got 0"),
-    (("rollout", 0, "speed", 1), r"rollout\.0\.speed: unknown key; allowed: gpu, gpus, seconds"),
-    (("rollout", 1, "size", "7B"), r"rollout: 7B on H100-80GB is given twice"),
-    (("sizes", "7B", "parameters", None), r"sizes\.7B\.parameters: must be a number, got None"),
-]
-
-
-def test_a_wrong_throughput_table_is_named(tmp_path: Path) -> None:
-    for (section, entry, key, value), message in TABLES:
-        content = yaml.safe_load(estimate.THROUGHPUT.read_text())
-        content[section][entry][key] = value
-        (tmp_path / "table.yaml").write_text(yaml.safe_dump(content))
-        with pytest.raises(ConfigError, match=message):
-            estimate.read(tmp_path / "table.yaml")
-
-
-def test_every_number_says_where_it_is_from() -> None:
+def test_a_rate_that_is_given_twice_is_named(tmp_path: Path) -> None:
     content = yaml.safe_load(estimate.THROUGHPUT.read_text())
-    entries = [*content["sizes"].values(), *content["bytes"].values(), *content["rollout"], *content["evaluation"]]
-    assert all(entry["source"].strip() for entry in entries)
-    cluster = PAPER["cluster"]
-    assert {(cluster["gpu"], size) for size in cluster["sizes"]} <= {
-        (rate.gpu, rate.size) for rate in TABLE.rollout
-    } & {(rate.gpu, rate.size) for rate in TABLE.evaluation}
+    content["rollout"][1]["size"] = "7B"
+    (tmp_path / "table.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"rollout: 7B on H100-80GB is given twice"):
+        estimate.read(tmp_path / "table.yaml")
 
 
 def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
@@ -375,3 +316,42 @@ def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
         assert done.returncode == (missing[1] == "1"), done.stderr
         assert done.returncode == code or code is None
         assert ("Not pinned to a commit" in done.stdout) == (config is PAPER)
+
+
+def test_an_unknown_ladder_has_no_time_and_neither_has_the_whole(tmp_path: Path) -> None:
+    of = dataclasses.replace(world(tmp_path, EMBEDDED), throughput=TABLE.model_copy(update={"build": ()}))
+    assert {job.seconds for job in estimate.build(of)} == {None}
+    text = "\n".join(summary.lines(of, 2)[0])
+    assert f"  {'base models':<26} {'unknown':>8} {'unknown':>8}" in text
+    assert "what is to do takes" not in text
+
+
+def test_responses_take_the_room_of_their_length(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    row, token = (TABLE.bytes[name].value for name in ("row", "sample"))
+    assert of.response_bytes("qwen3_14b") == row + 1500 * token
+    assert world(tmp_path, EMBEDDED).response_bytes("tiny_qwen2") == row + 20 * token
+
+
+def test_measured_evaluation(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    base = Checkpoint.base("qwen3_14b")
+    entries = {key: {"sha256": "c" * 64, "rows": 1, "seconds": spent} for key, spent in (("a", 30.0), ("b", 12.0))}
+    write_json(of.results.samples(base) / "samples.json", {"benchmarks": entries})
+    found = {job.name: job for job in estimate.generate(of)}
+    assert {job.seconds for name, job in found.items() if name.startswith("qwen3_14b")} == {42.0}
+    assert found[base.path.as_posix()].done
+
+
+@pytest.mark.usefixtures("_endless_disk")
+def test_cpus_that_ray_would_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with GPUs of its own, where no job brings CPUs: the runs on 8 and those on 16 GPUs, a line each."""
+    of = staged(world(tmp_path))
+    monkeypatch.setattr(preflight.os, "cpu_count", lambda: 33)
+    assert problems(of) == []  # no GPU here: jobs run elsewhere
+    monkeypatch.setattr(preflight.shutil, "which", lambda name: name if name == "nvidia-smi" else None)
+    found = problems(of)
+    assert [
+        re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line) is not None for line in found
+    ]
+    assert len(found) == 2
