@@ -117,13 +117,6 @@ def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
     assert again.rewards == {1: 0.25}, "a run collapses by what its method is given"
 
 
-def test_a_run_collapses_after_five_rollouts_of_nearly_no_reward() -> None:
-    rewards = {1: 0.5, **dict.fromkeys(range(2, 7), 0.004)}
-    assert [rollouts.collapsed(rewards, rollout) for rollout in (1, 4, 5, 6)] == [False, False, False, True]
-    assert not rollouts.collapsed(rewards | {4: 0.006}, 6)
-    assert not rollouts.collapsed(dict.fromkeys(range(2, 6), 0.0), 5)
-
-
 def test_curve_refuses_other_columns(tmp_path: Path) -> None:
     curve = Curve(tmp_path / "curve.csv", 0)
     with pytest.raises(CorruptInputError, match="a row with columns"):

@@ -33,16 +33,6 @@ def test_version_is_the_pinned_one() -> None:
     assert trl.__version__ == TRL_VERSION
 
 
-def test_generation_takes_our_processor_before_its_own_temperature() -> None:
-    """`SamplingLogps` divides by the temperature itself, once; TRL passes it nothing, so that our argument is free."""
-    from transformers.generation import GenerationMixin
-    from trl import GRPOTrainer
-
-    text = inspect.getsource(GenerationMixin._get_logits_processor)
-    assert text.index("(processors, logits_processor)") < text.index("TemperatureLogitsWarper(")
-    assert "logits_processor" not in inspect.getsource(GRPOTrainer._generate_single_turn)
-
-
 def test_own_sampling_makes_what_trl_makes_of_generate() -> None:
     """Lists without padding, the end token included, and no log-probs; it starts from the same generation settings."""
     from trl import GRPOTrainer
@@ -78,12 +68,6 @@ def test_every_override_exists_in_trl_and_calls_super() -> None:
     assert "super()._generate_and_score_completions(" in inspect.getsource(MethodTrainer._draw)
 
 
-def test_a_loader_without_device_moves_nothing() -> None:
-    from accelerate.data_loader import DataLoaderShard
-
-    assert "if self.device is not None:" in inspect.getsource(DataLoaderShard.__iter__)
-
-
 def test_a_head_in_a_narrower_buffer_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """TRL's head reads its width at each call; log-probs, entropies and every gradient are equal bit for bit."""
     import torch
@@ -113,16 +97,3 @@ def test_a_head_in_a_narrower_buffer_has_the_same_bits(monkeypatch: pytest.Monke
     for wide, narrow in zip(*found, strict=True):
         assert wide.any()
         assert torch.equal(wide, narrow)
-
-
-def test_trl_draws_fresh_when_we_think_it_does_and_nobody_divides_the_loss() -> None:
-    """`_prepare_inputs` replaces the buffer that TRL fills and indexes: its name and index are TRL's."""
-    from trl import GRPOTrainer
-
-    assert GRPOTrainer.loss_is_scaled_for_ga is True
-    source = inspect.getsource(GRPOTrainer._prepare_inputs)
-    for text in (
-        "self._buffered_inputs[self._step % self.args.steps_per_generation]",
-        "self._step % generate_every == 0",
-    ):
-        assert text in source

@@ -95,35 +95,6 @@ def test_texts_of_verls_trainer() -> None:
     assert not changed
 
 
-def test_our_loss_gets_what_it_asks_for() -> None:
-    """Denominators over all ranks, and the rows' own fields, in the engine's micro-batches."""
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine, FSDPEngineWithLMHead
-
-    batch = source(FSDPEngine, "forward_backward_batch")
-    for text in ("torch.distributed.all_reduce(", "batch_num_tokens=batch_num_tokens.item()", "dp_size="):
-        assert text in batch
-    assert "loss_function(" in source(FSDPEngineWithLMHead, "forward_step")
-
-
-def test_filling_rows_have_an_empty_mask_and_a_numbered_key() -> None:
-    from verl.trainer.ppo import padding_utils
-
-    assert "response_mask = torch.zeros_like(responses)" in inspect.getsource(
-        padding_utils.construct_minimal_padding_template
-    )
-    assert 'f"{pad_uid}_{local_idx}_0"' in inspect.getsource(padding_utils.upsample_batch_to_divisible_size)
-
-
-def test_verl_still_imports_what_trl_no_longer_has() -> None:
-    """When it does not, `worker` needs no shim."""
-    import verl.models.transformers.monkey_patch as patch
-    import verl.utils.model as model
-
-    for module in (patch, model):
-        assert "is_trl_available" in vars(module)
-    assert "AutoModelForCausalLMWithValueHead" in inspect.getsource(patch)
-
-
 def test_a_rewards_extra_values_reach_the_buffer() -> None:
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 

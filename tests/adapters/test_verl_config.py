@@ -197,18 +197,6 @@ def test_verl_accepts_every_kind_of_run_of_the_paper() -> None:
         assert made.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu is None, name
 
 
-@pytest.mark.slow
-def test_verl_accepts_the_small_run_on_a_cpu() -> None:
-    made = verl_config.compose(verl_config.overrides(cpu_spec(), FILES))
-    engine = made.actor_rollout_ref.actor.fsdp_config
-    assert made.trainer.device == "cpu"
-    assert (engine.strategy, engine.dtype, engine.mixed_precision.param_dtype) == ("fsdp2", "float32", "fp32")
-    assert made.ray_kwargs.ray_init.num_gpus == 1
-    assert made.actor_rollout_ref.model.override_config.attn_implementation == "sdpa"
-    assert not made.actor_rollout_ref.model.enable_gradient_checkpointing
-    assert not made.actor_rollout_ref.rollout.free_cache_engine
-
-
 def test_the_reference_is_loaded_where_a_method_needs_it() -> None:
     spec = cpu_spec(method="tepo+kl-anchor=ref")
     assert verl_config.overrides(spec, FILES)[f"{A}.use_kl_loss"]

@@ -45,7 +45,7 @@ def test_verls_loss_is_trls_bit_for_bit(captured: list[Batch]) -> None:
     from tests.adapters.trl_conformance import through_trainer
 
     for key in KEYS:
-        for batch in captured:
+        for batch in captured[::3]:  # the first and the last update: on policy and off it
             for double in (False, True):
                 one, other = leaves(batch, double), leaves(batch, double)
                 trls = gradients(through_trainer(catalog.parse(key), other), other)
@@ -61,11 +61,11 @@ def test_a_split_over_micro_batches_and_ranks_changes_nothing(captured: list[Bat
     by_reward = sorted(range(len(batch.mask)), key=lambda row: float(batch.advantage[row]))
     for key in SPLITTABLE:
         whole = through(key, leaves(batch, True))
-        for parts, ranks in ((4, 1), (1, 2), (2, 2)):
+        for parts, ranks in ((4, 1), (2, 2)):
             same(through(key, leaves(batch, True), parts, ranks), whole, (key, parts, ranks), **CLOSE)
         if key not in STATISTICS:
             continue
-        for parts, ranks in ((8, 1), (2, 2), (1, 8)):
+        for parts, ranks in ((8, 1), (1, 8)):
             found = through(key, leaves(batch, True), parts, ranks, order=by_reward)
             same(found, whole, (key, parts, ranks, "by reward"), **CLOSE)
         # agg-scope=microbatch has no statistic and is the other reading by its own name

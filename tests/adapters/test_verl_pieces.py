@@ -24,7 +24,6 @@ from methods.adapters.verl import checkpoint, dataset
 from methods.adapters.verl.processes import StalledError, Watchdog, environment
 from methods.training.spec import check
 from tests.adapters import worlds
-from tests.merged_config import load
 
 
 def hangs(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
@@ -97,14 +96,6 @@ def test_waiting_for_its_turn_takes_no_time_from_a_reward(monkeypatch: pytest.Mo
     found = asyncio.run(scored("tests.adapters.test_verl_pieces:one_at_a_time", 2))
     assert time.monotonic() - began > dataset.SECONDS
     assert [row["timeout"] for row in found] == [False, False]
-
-
-def test_the_training_reward_names_the_lock_it_waits_for() -> None:
-    from evals import reward
-
-    assert reward.boxed.lock is reward._LOCK  # type: ignore[attr-defined]
-    with reward._LOCK:  # as `dataset` holds it
-        assert reward.boxed(["2+2?"], [r"\boxed{4}"], ["4"]) == [1.0]
 
 
 def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
@@ -271,19 +262,6 @@ def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None
         verl.preflight(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
 
 
-def test_the_example_configuration_sets_two_trainers_side_by_side() -> None:
-    from workflow import matrix
-
-    files = [f"config/{name}.yaml" for name in ("embedded", "quick", "verl")]
-    loaded = load([ROOT / file for file in files])
-    rows: dict[str, set[Any]] = {"trl": set(), "verl": set()}
-    for planned in matrix.plan(loaded):
-        given = matrix.specification(loaded, planned, "base", "prompts.jsonl")
-        rows[given["trainer"]].add((given["method"], given["seed"], json.dumps(given["training"])))
-    assert rows["trl"] == rows["verl"]
-    assert len(rows["verl"]) == 3
-
-
 GPU = {"device": "cuda", "trainer": "verl", "minibatches": 1, "prompts_per_rollout": 8, "samples_per_prompt": 8}
 
 
@@ -372,3 +350,11 @@ def test_weights_that_do_not_fit_the_base_are_refused(
     torch.save(weights, actor / "model_world_size_1_rank_0.pt")
     with pytest.raises(BenchError, match=r"weights do not fit .*: model.norm.weight"):
         checkpoint.write_model(actor, world / "base", tmp_path / "part")
+
+
+def test_the_training_reward_names_the_lock_it_waits_for() -> None:
+    from evals import reward
+
+    assert reward.boxed.lock is reward._LOCK  # type: ignore[attr-defined]
+    with reward._LOCK:  # as `dataset` holds it
+        assert reward.boxed(["2+2?"], [r"\boxed{4}"], ["4"]) == [1.0]

@@ -140,11 +140,3 @@ def test_a_killed_worker_loses_no_run(world: Path, alone: Path, tmp_path: Path) 
     assert "methods.train: the worker is gone; going on by itself" in err
     same(tmp_path / "a", alone / "a")
     own.close()
-
-
-def test_another_trainer_runs_by_itself(served: Served, world: Path, tmp_path: Path) -> None:
-    spec = json.dumps(worlds.spec(world, "tepo") | {"trainer": "verl"})
-    _, _, err = ended(served.run("--spec", spec, "--out", str(tmp_path / "run"), "--plan", command="methods.train"))
-    assert err.startswith(
-        "methods.train: the worker refuses: methods.adapters.verl shares no libraries; going on by itself\n"
-    )
