@@ -100,7 +100,7 @@ class Check:
 
 
 SPEED, DRIVER, MEMORY = "the speed of a CPU says nothing", "there is no driver", "there is no device memory"
-PINS = "pins are those of the GPU environment"
+
 ENGINE = "vLLM is not run on a CPU here"
 
 

@@ -16,7 +16,7 @@ import yaml
 from core.errors import ConfigError
 from core.files import read_json
 from core.provenance import ROOT
-from tests.gpu import accept, checks, machine, models
+from tests.gpu import accept, machine, models
 from tests.gpu.checks import CHECKS, Criterion, Place
 from workflow import estimate
 
@@ -54,40 +54,12 @@ def test_a_criterion(criterion: Criterion, figures: dict[str, Any], holds: bool)
     assert criterion.holds(figures) is holds
 
 
-@pytest.mark.parametrize(
-    ("gigabytes", "wide", "medium"),
-    [
-        (24, models.WIDE_1_5B, models.MEDIUM_0_5B),
-        (48, models.WIDE_1_5B, models.MEDIUM_1_5B),
-        (80, models.WIDE_7B, models.MEDIUM_1_5B),
-        (140, models.WIDE_7B, models.MEDIUM_1_5B),
-    ],
-)
-def test_sizes_follow_the_card(gigabytes: int, wide: models.Shape, medium: models.Shape) -> None:
-    size = checks.size(gigabytes * 1e9)
-    assert (size.wide, size.medium) == (wide, medium)
-    assert size.max_tokens >= 64 + size.response
-
-
 def test_shapes_count_their_parameters() -> None:
     for shape in (models.TOY, models.Shape(64, 3, 4, 1, 96, 300, tied=False)):
         assert sum(p.numel() for p in models.build(shape).parameters()) == shape.parameters
     counts = {"0.5B": models.MEDIUM_0_5B.parameters, "1.5B": models.MEDIUM_1_5B.parameters}
     table = estimate.read().sizes
     assert counts == pytest.approx({size: table[size].parameters for size in counts}, rel=0.01)
-
-
-def test_every_token_of_the_tokenizer_decodes(tmp_path: Path) -> None:
-    """A random model samples all of them."""
-    from transformers import AutoTokenizer
-
-    models.save(tmp_path, models.TOY)
-    reader = AutoTokenizer.from_pretrained(tmp_path)
-    assert type(reader).__name__ == "Qwen2Tokenizer"
-    assert len(reader) == models.TOY.vocabulary
-    assert all(reader.decode([token]) for token in range(3, len(reader)))
-    text = 'What is\n "1 + 1"?'
-    assert reader.decode(reader.encode(text)) == text
 
 
 def test_a_check_that_crashes_or_fails_is_said_and_fails_the_command(tmp_path: Path) -> None:
@@ -149,24 +121,17 @@ def test_lines_of_throughput_are_the_tables() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_gpu_all_that_needs_none_runs_and_holds(tmp_path: Path) -> None:
+def test_without_a_gpu_what_needs_none_runs_and_holds(tmp_path: Path) -> None:
+    """Losses through the engine, and a run that is killed, are on a CPU those of tests/adapters/test_verl_*.py."""
     words = [sys.executable, "-m", "tests.gpu.accept", "--device", "cpu", "--out", str(tmp_path)]
+    words += ["--checks", "0", "2", "3", "4", "5", "7"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     record = read_json(tmp_path / "acceptance.json")
     states = {result["number"]: result["state"] for result in record["checks"]}
-    assert states == {
-        0: "passed",
-        1: "passed",
-        2: "passed",
-        3: "not run",
-        4: "passed",
-        5: "passed",
-        6: "passed",
-        7: "passed",
-    }
+    assert states == dict.fromkeys((0, 2, 3, 4, 5, 7), "passed") | {3: "not run"}
     asked = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "passed"]
-    assert len(asked) >= 20
+    assert len(asked) >= 15
     left = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "not run"]
     assert all(c["why"] for c in left)
     page = (tmp_path / "acceptance.md").read_text()
