@@ -11,6 +11,7 @@ import pytest
 
 from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import PROFILE, SMALL, clone, snakemake
+from tests.slurm.follow_docs import follow
 
 RESULTS = Path("results/small")
 
@@ -44,3 +45,10 @@ def test_the_cluster_gives_the_local_numbers(slurm: Cluster, tmp_path: Path) -> 
 
     again = snakemake(slurm, remote, "table1", "-n", *PROFILE, *SMALL)
     assert "Nothing to be done" in again.stdout + again.stderr
+
+
+@pytest.mark.slow
+def test_the_page_can_be_followed_from_an_empty_folder(slurm: Cluster, tmp_path: Path) -> None:
+    said = follow(slurm, tmp_path)
+    assert "| TEPO" in said
+    assert (tmp_path / "tepo-bench/results/small/tables/table1.md").exists()
