@@ -178,22 +178,6 @@ def parquet(path: Path) -> Path:
     return path
 
 
-def test_the_test_model_answers_in_boxes(tmp_path: Path) -> None:
-    """Else no group would be mixed, and nothing below would train."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = model_folder(tmp_path / "model")
-    reader, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    assert type(reader).__name__ == "Qwen2Tokenizer"
-    ids = reader("Why?\n<|im_start|>assistant\n", return_tensors="pt")["input_ids"].repeat(24, 1)
-    torch.manual_seed(0)
-    said = reader.batch_decode(model.generate(ids, do_sample=True, top_k=0, max_new_tokens=12)[:, ids.shape[1] :])
-    boxes = [text for text in said if re.match(r"\\boxed\{[012]\}", text)]
-    assert len(boxes) > 12
-    assert len(set(boxes)) > 1
-
-
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The page's commands typed into one shell, in a copy of the repository: the copy, and all that was said."""
@@ -223,7 +207,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
-def test_the_page_runs_to_the_tables(followed: tuple[Path, str]) -> None:
+def test_the_page_runs_to_the_tables_and_trains_what_it_states(followed: tuple[Path, str]) -> None:
     clone, _ = followed
     results = clone / "results/one_gpu"
     for path in ("report.html", "manifest.json", "claims.csv", "figures/figure2.svg", "tables/table1.md"):
@@ -231,11 +215,6 @@ def test_the_page_runs_to_the_tables(followed: tuple[Path, str]) -> None:
     table = (results / "tables/table1.md").read_text(encoding="utf-8")
     assert "Qwen2.5-0.5B" in table
     assert "standing for Qwen2.5-7B" in table
-
-
-@pytest.mark.slow
-def test_what_was_trained_is_what_the_page_says(followed: tuple[Path, str]) -> None:
-    clone, _ = followed
     for method in ("grpo", "tepo"):
         record = read_json(clone / f"results/one_gpu/runs/qwen2.5_0.5b/{method}/seed1/run.json")
         assert (record["spec"]["trainer"], record["spec"]["training"]["rollouts"]) == ("verl", 2)

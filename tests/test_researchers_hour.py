@@ -1,4 +1,4 @@
-"""The researcher's hour, typed: an idea of one's own against GRPO, then its learning rate, then one's own model.
+"""The researcher's hour, typed: an idea of one's own against GRPO, then its learning rate.
 
 In a copy of this checkout, on the smallest sizes that train at all: what is asserted is that everything trained is
 compared and shown, not what it scored.
@@ -43,11 +43,6 @@ def mine(s: Settings) -> Parts:
         reduce=reducers.token_mean(scope=s["agg-scope"]),
     )
 '''
-MODEL = """title: My model
-hub: me/my-model
-revision: null
-size: 7B
-"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.demo]
 
@@ -119,17 +114,3 @@ def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path
     assert (fresh["seeds"], fresh["baseline"]) == ("2", f"tiny_qwen2/{chosen['grpo']}/fresh-chosen/step3")
     page = (checkout / "results/rates/report.html").read_text(encoding="utf-8")
     assert "Sweep of learning rate" in page
-
-
-def test_a_folder_of_ones_own_is_trained_and_shown(checkout: Path) -> None:
-    (checkout / "config/models/my_model.yaml").write_text(MODEL, encoding="utf-8")
-    source = next((checkout / "results/cache/models").glob("tiny_qwen2-*/base.json")).parent
-    fetch = ["--hub", "me/my-model", "--revision", "main", "--from", str(source)]
-    out = "results/cache/models/my_model-unpinned"
-    typed(checkout, sys.executable, "-m", "models.fetch", *fetch, "--out", out)
-    snakemake(checkout, "runs_table", "models=my_model", "methods=grpo,mine", "seeds=1", "name=own", *SMALL)
-    found = cells(checkout, "own")
-    assert found["my_model/mine/step3", "avg_pooled"]["state"] == "measured"
-    assert found["my_model/mine/step3", "delta"]["value"] != ""
-    shown = typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "own")
-    assert "My model" in shown

@@ -101,21 +101,6 @@ def test_only_the_full_product_is_unbiased(name: str) -> None:
         assert all(value > 1e-5 for form, value in bias.items() if form != FULL_WEIGHT)
 
 
-def test_samplers_are_as_far_as_they_say() -> None:
-    w = world(0, 4)
-    for name, sample in SAMPLERS.items():
-        if name in sampler.STALE:
-            assert sampler.distance(w, sample(w)) == pytest.approx(float(name.rpartition(" ")[2]), rel=1e-9)
-    mu = SAMPLERS[f"top-p {sampler.TOP_P}"](w).softmax(-1)
-    kept = mu > 0
-    own = w.logits.softmax(-1)
-    assert kept.any(-1).all()
-    # what is kept reaches the bound, and would not without its least probable word
-    mass = (own * kept).sum(-1)
-    assert (mass >= sampler.TOP_P).all()
-    assert (mass - torch.where(kept, own, math.inf).amin(-1) < sampler.TOP_P).all()
-
-
 def test_the_kept_figures_are_those_of_this_code() -> None:
     """One sampler and two losses, over all policies; `python -m studies.sampler` makes the file anew.
 
