@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from core.errors import BenchError
 from core.provenance import ROOT, cores
@@ -64,7 +64,7 @@ class Task:
 
     gold: Gold
     answer: str
-    grader: Literal["ours", "lineage"] = "ours"  # lineage: `evals.grading.prime`
+    grader: str = "ours"  # a name that the worker knows: ours, lineage (`evals.grading.prime`), `evals.grading.others`
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     workers: by default one per core this process may use. cpu_seconds: limit of one comparison, on the worker's own
     clock. wall_seconds: for one that does not run at all. memory_bytes: address space. module: what a worker runs.
+    compiles: whether text may be evaluated, as other people's graders do. packages: folder searched first for modules.
     """
 
     def __init__(
@@ -95,10 +96,12 @@ class Pool(AbstractContextManager["Pool"]):
         wall_seconds: float = WALL_SECONDS,
         memory_bytes: int = MEMORY_BYTES,
         module: str = "evals.grading.pool",
+        compiles: bool = False,
+        packages: str | None = None,
     ):
         self.most = workers or cores()
         self.cpu_seconds = cpu_seconds
-        self.limits = {"memory_bytes": memory_bytes}
+        self.limits = {"memory_bytes": memory_bytes, "compiles": compiles, "packages": packages}
         self.wall_seconds = wall_seconds
         self.module = module
         self.workers: list[_Worker] = []
@@ -305,7 +308,7 @@ _FORBIDDEN_EVENTS = (
 )  # fmt: skip
 _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
 
-_READABLE = tuple(f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path)
+_READABLE = [f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path]
 
 Compare = Callable[[Any, str], str]
 """(gold, normalised answer) -> the verdict `correct`, `wrong` or `unparsed_gold`."""
@@ -330,6 +333,9 @@ def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:
     limits = json.loads(_line() or "null")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # killing a comparison is normal and must not leave core files
+    if limits and limits["packages"]:
+        sys.path.insert(0, limits["packages"])
+        _READABLE.append(f"{os.path.abspath(limits['packages'])}{os.sep}")
     gc.disable()  # until everything is loaded, and rarely afterwards: parsing makes many short-lived objects
     try:
         graders = load()
@@ -378,7 +384,7 @@ def _restrict(limits: dict[str, Any]) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # a second guard against writing, below Python's audit hook
-    sys.addaudithook(_refuse)
+    sys.addaudithook(_refuse_but_compile if limits["compiles"] else _refuse)
 
 
 def _compare_all(graders: dict[str, Compare], limits: dict[str, Any], current: mmap.mmap, channel: int) -> None:
@@ -461,13 +467,18 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         os._exit(FORBIDDEN_EXIT)
 
 
+def _refuse_but_compile(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "compile":
+        _refuse(event, arguments)
+
+
 def _is_library(path: Any, mode: Any, flags: Any) -> bool:
     """Whether an `open` reads a file of the installation, as a late import does."""
     if isinstance(mode, str) and set(mode) & set("wax+"):
         return False
     if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         return False
-    return isinstance(path, (str, bytes)) and os.path.abspath(os.fsdecode(path)).startswith(_READABLE)
+    return isinstance(path, (str, bytes)) and os.path.abspath(os.fsdecode(path)).startswith(tuple(_READABLE))
 
 
 def _generated_by_library() -> bool:

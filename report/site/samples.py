@@ -1,7 +1,8 @@
 """Every response of every evaluated checkpoint as companion files of the page, and the pictures beside them.
 
     problems/<benchmark>                    {items: [[id, problem, gold]]}
-    samples/<checkpoint>/<benchmark>        index: one entry per response without its text, and where the texts begin
+    samples/<checkpoint>/<benchmark>        index: one entry per response without its text, and where the texts begin;
+                                            what other graders found, where `python -m evals.graders` compared them
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
     figures/<name>.svg                      figures as `report.figure` wrote them
 
@@ -115,7 +116,8 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         for checkpoint, stamps in checkpoints.items():
             for benchmark, stamp in stamps.items():
                 name = f"samples/{checkpoint.path.as_posix()}/{benchmark}"
-                _write_responses(fresh, name, stamp, read(tree, checkpoint, benchmark))
+                others = graders(tree, checkpoint, benchmark)
+                _write_responses(fresh, name, stamp, read(tree, checkpoint, benchmark), others)
         for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
             known = _explained(benchmark, _problems(benchmark, data) or _known(tree, checkpoints, benchmark))
             _put(fresh, f"problems/{benchmark}", {"items": known})
@@ -184,6 +186,26 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
         items.setdefault(id, (prompt, []))[1].append((sample, (*response, *grade)))
     for id, (prompt, responses) in items.items():
         yield Item(id, prompt, tuple(response for _, response in sorted(responses, key=itemgetter(0))))
+
+
+def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> dict[str, dict[tuple[str, int], str]]:
+    """Grader -> (item, sample) -> its verdict, as `evals.graders` wrote them beside the tree; empty where it did not.
+
+    Raises CorruptInputError for verdicts on other samples.
+    """
+    record = tree.root / "graders" / checkpoint.path / "graders.json"
+    if is_sampled(tree, checkpoint) or not record.is_file():
+        return {}
+    drawn = tree.layout.samples(checkpoint) / "samples.json"
+    entries, sampled = store.read_record(record), store.entry_of(store.read_record(drawn), drawn, benchmark)
+    if entries.get(benchmark, {}).get("samples_sha256") != sampled["sha256"]:
+        raise CorruptInputError(f"{record}: {benchmark}: of other samples; run: python -m evals.graders {tree.root}")
+    found: dict[str, dict[tuple[str, int], str]] = {}
+    for id, sample, name, verdict in _rows(
+        record.parent, record.name, benchmark, ("item_id", "sample", "grader", "verdict")
+    ):
+        found.setdefault(name, {})[id, sample] = verdict
+    return found
 
 
 # The sample that a reference keeps.
@@ -294,8 +316,14 @@ def _explained(benchmark: str, items: list[list[str]]) -> list[list[str]]:
     return [[name, f"{problem} ({meant})" if meant else problem, gold] for name, problem, gold in items]
 
 
-def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item]) -> None:
-    """The index of one benchmark and its text files."""
+def _write_responses(
+    folder: Path,
+    name: str,
+    stamp: str,
+    items: Iterator[Item],
+    others: Mapping[str, Mapping[tuple[str, int], str]],
+) -> None:
+    """The index of one benchmark and its text files. others: verdicts of graders (`graders`)."""
     index: dict[str, Any] = {"stamp": stamp, "items": [], "per": [], "begins": []}
     columns: dict[str, list[Any]] = {"verdicts": [], "stops": [], "tokens": [], "extracted": [], "rules": []}
     rules: dict[str, int] = {}
@@ -312,6 +340,9 @@ def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item])
             columns["tokens"].append(tokens)
             columns["extracted"].append(extracted)
             columns["rules"].append(rules.setdefault(rule, len(rules)))
+        for grader, verdicts in others.items():
+            letters = [LETTERS.get(verdicts.get((item.id, sample), ""), "-") for sample in range(len(item.responses))]
+            index.setdefault("graders", {}).setdefault(grader, []).extend(letters)
         texts.append([item.prompt, [response[0] for response in item.responses]])
         size += sum(len(response[0]) for response in item.responses)
         if size >= TEXT_BYTES:
@@ -319,6 +350,8 @@ def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item])
             texts, size = [], 0
     if texts:
         _put(folder, f"{name}.{len(index['begins']) - 1}", texts)
+    if others:
+        index["graders"] = {grader: "".join(letters) for grader, letters in index["graders"].items()}
     index |= columns | {key: "".join(columns[key]) for key in ("verdicts", "stops")} | {"rule_names": list(rules)}
     _put(folder, name, index)
 
@@ -377,6 +410,7 @@ def view(tree: Tree) -> dict[str, Any]:
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,
         "sample": _kept(tree).size if any(is_sampled(tree, one) for one in checkpoints) else None,
+        "graders": (tree.root / "graders" / "accuracy.csv").is_file(),
         "verdicts": [(letter, verdict.replace("_", " ")) for verdict, letter in LETTERS.items()],
         "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
     }

@@ -4,6 +4,7 @@
 const pairs = (() => {
   const VERDICTS = {
     c: "correct", w: "wrong", n: "no answer", t: "truncated", u: "gold not readable", o: "timed out", e: "grading failed",
+    graders: "graders differ", "-": "unknown",
   };
   const STOPS = { s: "ended by itself", l: "cut at the limit", u: "unknown" };
 
@@ -21,6 +22,7 @@ const pairs = (() => {
         stops: index.stops.slice(first, end),
         tokens: index.tokens.slice(first, end),
         extracted: index.extracted.slice(first, end),
+        graders: Object.entries(index.graders ?? {}).map(([name, letters]) => [name, letters.slice(first, end)]),
         rules: index.rules.slice(first, end).map((rule) => index.rule_names[rule]),
         share: [...index.verdicts.slice(first, end)].filter((letter) => letter === "c").length / (end - first),
       });
@@ -60,13 +62,19 @@ const pairs = (() => {
     return [pair.left, pair.right].filter(Boolean);
   }
 
+  // Whether graders of response `n` differ in calling it correct; one whose verdict is unknown does not count.
+  function differ(side, n) {
+    const known = side.graders.map(([, letters]) => letters[n]).filter((letter) => letter !== "-");
+    return new Set(known.map((letter) => letter === "c")).size > 1;
+  }
+
   // Which responses of a side a filter is about; a problem is shown when one of either side is.
   function hits(side, filter) {
     const found = [];
     for (let n = 0; n < side.count; n += 1) {
       const tokens = side.tokens[n];
       const long = filter.least !== null || filter.most !== null;
-      if (filter.verdict && side.verdicts[n] !== filter.verdict) continue;
+      if (filter.verdict === "graders" ? !differ(side, n) : filter.verdict && side.verdicts[n] !== filter.verdict) continue;
       if (long && tokens === null) continue;
       if (filter.least !== null && tokens < filter.least) continue;
       if (filter.most !== null && tokens > filter.most) continue;

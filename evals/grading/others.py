@@ -1,0 +1,144 @@
+r"""Other people's graders, called as their own code calls them, in workers that can be killed (`evals.grading.pool`).
+
+    math_verify    math-verify with its defaults, the gold in a box, as its documentation shows
+    minerva        lm-eval's minerva_math, its exact_match: the text after "Final Answer: The final answer is", by sympy
+    exact_match    lm-eval's aime24 and aime25, their exact_match: the last box, else between dollars; MATH's rewriting
+    prime          the rules of the code behind the paper's baselines (`evals.grading.prime`)
+    verl_math      verl's reward for MATH (math_reward): the last box, MATH's rewriting
+    verl_dapo      verl's reward of DAPO (math_dapo): "Answer:" in the last 300 characters, else the box in the last 100
+
+They get the gold as stored, without an item's tolerance. Their own time limits need signals, which a worker's thread
+has not; its CPU limit stands in their place. A file of lm-eval or verl is loaded alone, as lm-eval loads its tasks: the
+packages around it take 8 seconds and start nothing that a grader needs.
+
+    python -m evals.grading.others    a worker, as `python -m evals.grading.pool`
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from core.errors import MissingInputError
+from evals.grading import Verdict, pool, prime
+from evals.grading.decide import Gold
+from evals.grading.normalise import LONGEST_ANSWER, clean
+
+Judgement = tuple[bool, str | None]
+"""(whether it calls the response right, the answer that it extracted)."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """A grader: the package that has it, how it is called (module, gold, response), CPU seconds of one comparison."""
+
+    package: str | None  # a distribution; None: this project
+    judge: Callable[[Any, str, str], Judgement]
+    files: tuple[str, ...] = ()  # in `site-packages`: the first that is there; none: the package is imported
+    seconds: float = 5.0  # as math-verify and minerva_math have
+
+
+def _math_verify(module: Any, gold: str, response: str) -> Judgement:
+    expected, found = (module.parse(text, parsing_timeout=None) for text in (f"\\boxed{{{gold}}}", response))
+    return bool(module.verify(expected, found, timeout_seconds=None)), str(found[-1]) if found else None
+
+
+def _minerva(module: Any, gold: str, response: str) -> Judgement:
+    module.timeout = lambda seconds: nullcontext()
+    found = module.get_unnormalized_answer(response)
+    answer = module.normalize_final_answer(found)
+    right = bool(module.is_equiv(answer, module.normalize_final_answer(gold)))
+    return right, None if found == "[invalidanswer]" else answer
+
+
+def _exact_match(module: Any, gold: str, response: str) -> Judgement:
+    right = module.process_results({"answer": gold}, [response])["exact_match"] == 1
+    return right, _in_box(module, response)
+
+
+def _verl_math(module: Any, gold: str, response: str) -> Judgement:
+    return module.compute_score(response, gold) == 1.0, _in_box(module, response)
+
+
+def _in_box(module: Any, response: str) -> str | None:
+    box: str | None = module.last_boxed_only_string(response)
+    try:
+        return None if box is None else str(module.remove_boxed(box))
+    except (AssertionError, IndexError):  # an \fbox
+        return box
+
+
+def _verl_dapo(module: Any, gold: str, response: str) -> Judgement:
+    score = module.compute_score(response, gold)
+    return bool(score["acc"]), None if score["pred"] in (None, "[INVALID]") else str(score["pred"])
+
+
+def _prime(_: Any, gold: str, response: str) -> Judgement:
+    decided = prime.by_text(gold, response)
+    right = decided if isinstance(decided, Verdict) else prime.outcome(Gold(gold, "symbolic"), decided)
+    return right is Verdict.CORRECT, prime.answer_of(clean(response))
+
+
+_REWARDS = "verl/utils/reward_score"
+OTHERS = {
+    "math_verify": Other("math-verify", _math_verify),
+    "minerva": Other("lm-eval", _minerva, ("lm_eval/tasks/minerva_math/utils.py",)),
+    "exact_match": Other("lm-eval", _exact_match, ("lm_eval/tasks/aime/utils.py",)),
+    "prime": Other(None, _prime, seconds=prime.CPU_SECONDS),
+    "verl_math": Other("verl", _verl_math, (f"{_REWARDS}/math_reward.py", f"{_REWARDS}/math.py")),
+    "verl_dapo": Other("verl", _verl_dapo, (f"{_REWARDS}/math_dapo.py",)),
+}
+
+
+# In a worker
+
+
+def _module(other: Other) -> ModuleType | None:
+    """Load what a grader is in. Raises ImportError, or what its own file raises."""
+    if not other.files:
+        return importlib.import_module(other.package.replace("-", "_")) if other.package else None
+    spec = importlib.util.find_spec(other.files[0].partition("/")[0])
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingInputError(f"{other.package} is not installed")
+    root = Path(next(iter(spec.submodule_search_locations))).parent
+    path = next((root / name for name in other.files if (root / name).is_file()), None)
+    if path is None:
+        raise MissingInputError(f"{root / other.files[0]}: missing in the installed {other.package}")
+    file = importlib.util.spec_from_file_location(f"others_{path.parent.name}_{path.stem}", path)
+    assert file is not None
+    assert file.loader is not None
+    module = importlib.util.module_from_spec(file)
+    file.loader.exec_module(module)
+    return module
+
+
+def _compare(name: str) -> pool.Compare:
+    """The grader `name`, loaded and warm; where that fails, every comparison raises the reason."""
+    try:
+        module = _module(OTHERS[name])
+        for response in (r"\boxed{x+2^{\frac{1}{2}}}", r"Final Answer: The final answer is $x+2^{\frac{1}{2}}$."):
+            OTHERS[name].judge(module, r"\sqrt{2}+x", response)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+
+        def fail(gold: Gold, response: str) -> str:
+            raise MissingInputError(reason)
+
+        return fail
+
+    def judge(gold: Gold, response: str) -> str:
+        right, extracted = OTHERS[name].judge(module, gold.text, response)
+        return json.dumps([right, extracted and extracted[:LONGEST_ANSWER]])
+
+    return judge
+
+
+if __name__ == "__main__":
+    pool.work(lambda: {name: _compare(name) for name in OTHERS})

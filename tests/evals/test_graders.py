@@ -1,0 +1,256 @@
+"""`python -m evals.graders`: the packages' own verdicts, files, labels, what is not run, what hangs, what is refused.
+
+`held_out.jsonl` has responses to 16 golds, two to each, labelled before any grader saw them; an answer without a box is
+labelled wrong, as the prompt asks for one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from core import digests
+from core.errors import BenchError, CorruptInputError
+from core.files import read_json, read_jsonl, write_json
+from core.layout import Checkpoint, Results
+from core.provenance import ROOT, sha256_file, version
+from core.results_tree import Tree
+from evals import data, graders, store
+from evals.grade import prime_verdicts
+from evals.grading import Verdict
+from evals.grading.decide import gold
+from evals.grading.grader import Grader, Question, grader_version
+from evals.grading.others import OTHERS
+
+LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
+HELD_OUT = read_jsonl(LABELS)
+AT, KEY = Checkpoint.base("model"), "mine"
+QUICK = ("ours", "exact_match", "prime", "tool")
+
+
+def write_tree(root: Path, rows: Sequence[dict[str, Any]], grader: Grader, tool: list[bool | None]) -> Tree:
+    """A tree like that of `evals.adopt`: rows of gold and output, as many to each gold; tool: its verdicts."""
+    golds = list(dict.fromkeys(row["gold"] for row in rows))
+    items = dict(zip(golds, data.items([{"problem": f"Find {g}", "answer": g} for g in golds]), strict=True))
+    text = "".join(json.dumps(data.row(item)) + "\n" for item in items.values())
+    results, number, responses = Results(root), Counter[str](), []
+    for row in rows:
+        item = items[row["gold"]]
+        facts = (item.problem, store.prompt_sha256(item.problem), row["output"], "unknown", None, 0)
+        responses.append(store.Response(item.item_id, number[row["gold"]], *facts))
+        number[row["gold"]] += 1
+    path = results.samples(AT) / f"{KEY}.parquet"
+    store.write_samples(path, responses)
+    pq.write_table(pq.read_table(path).append_column("tool_correct", pa.array(tool, pa.bool_())), path)
+    entry = {"sha256": sha256_file(path), "rows": len(rows)}
+    write_json(path.with_name("samples.json"), digests.with_own({"benchmarks": {KEY: entry}}))
+    file = store.read_samples(path.parent, KEY, entry)
+    grades = grader.grade([Question(gold(row["gold"]), row["output"]) for row in rows])
+    graded = store.write_grades(results.grades(AT) / f"{KEY}.parquet", file, grades, grader_version())
+    write_json(results.grades(AT) / "grades.json", digests.with_own({"benchmarks": {KEY: graded}}))
+    (root / "data").mkdir()
+    digests.write(root / "data" / f"{KEY}.jsonl", text)
+    facts = {"schema": 1, "scale": "t", "title": "t", "table_step": 0, "methods": [], "runs": []}
+    facts |= {"models": [{"key": "model", "title": "model"}], "benchmarks": [{"key": KEY, "title": KEY}]}
+    at = {"model": "model", "method": AT.run.method, "seed": 0, "step": 0}
+    write_json(results.matrix, digests.with_own({**facts, "checkpoints": [at]}))
+    return Tree(root)
+
+
+def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> graders.Table:
+    with graders.Judges(names) as judges:
+        out = tree.root / graders.FOLDER
+        return graders.compare(tree, out, judges, names=names, data=tree.root / "data", labels=labels)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory, grader: Grader) -> Tree:
+    """The held-out responses, compared by QUICK; the tool is right on 31 and has no verdict on the last."""
+    tool = [row["label"] for row in HELD_OUT[:-1]] + [None]
+    made = write_tree(tmp_path_factory.mktemp("graders") / "tree", HELD_OUT, grader, tool)
+    compared(made, QUICK, LABELS)
+    return made
+
+
+def table(tree: Tree, name: str) -> pd.DataFrame:
+    path = tree.root / graders.FOLDER / f"{name}.csv"
+    digests.check(path)
+    return pd.read_csv(path, keep_default_na=False)
+
+
+def verdicts(tree: Tree) -> pd.DataFrame:
+    """By item and sample in the order of the files, a column per grader."""
+    folder = tree.root / graders.FOLDER / AT.path
+    entry = store.read_record(folder / graders.RECORD)[KEY]
+    long = store.read_table(folder / f"{KEY}.parquet", graders.VERDICTS, entry).to_pandas()
+    return long.pivot(index=["item_id", "sample"], columns="grader", values="verdict")
+
+
+def test_files_agree_with_labels_with_each_other_and_with_a_count_by_hand(tree: Tree) -> None:
+    found, rows = verdicts(tree), table(tree, "accuracy").set_index("grader")
+    ids = {row["gold"]: data.item_id(f"Find {row['gold']}") for row in HELD_OUT}
+    labels = {(ids[row["gold"]], n % 2): row["label"] for n, row in enumerate(HELD_OUT)}
+    right = found == Verdict.CORRECT
+    for name in ("ours", "exact_match", "prime"):
+        errors = Counter((labels[place], right[name][place]) for place in labels)
+        wanted = {"labelled": 32, "right_called_wrong": errors[True, False], "wrong_called_right": errors[False, True]}
+        assert rows.loc[name, list(wanted)].map(int).to_dict() == wanted
+        assert float(rows.loc[name, "score"]) == right[name].mean()
+        assert float(rows.loc[name, "low"]) < right[name].mean() < float(rows.loc[name, "high"])
+    assert rows.loc["ours", ["right_called_wrong", "wrong_called_right"]].map(int).tolist() == [0, 0]
+    assert rows.loc["exact_match", "right_called_wrong"] > 10  # no algebra
+    assert (rows.loc["tool", "score"], rows.loc["tool", "how"]) == ("", "unknown for 1 responses")  # and not as wrong
+    pairs = table(tree, "pairs").set_index(["a", "b"])
+    assert pairs.loc[("ours", "exact_match"), "a_alone"] == (right["ours"] & ~right["exact_match"]).sum()
+    assert pairs.loc[("ours", "tool"), ["responses", "a_alone", "b_alone"]].tolist() == [31, 0, 0]
+    differing = table(tree, "differences")
+    places = [place for place in labels if len(set(right.loc[place][found.loc[place].notna()])) > 1]
+    assert set(zip(differing["item_id"], differing["sample"], strict=True)) == set(places)
+    ours = differing[(differing["gold"] == r"2\sqrt{3}") & (differing["grader"] == "ours")].iloc[0]
+    assert ours[["verdict", "rule", "extracted"]].tolist() == ["correct", "symbolic", r"\sqrt{12}"]
+
+
+def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path, grader: Grader
+) -> None:
+    rows = [dict(HELD_OUT[10])] * 6 + [{"gold": "7", "output": "\\boxed{7}"}] * 6
+    tree = write_tree(tmp_path / "tree", rows, grader, [None] * 12)
+    names = ("ours", "minerva", "verl_math", "prime", "tool")
+    with graders.Judges(names) as judges:
+        found = graders.compare(tree, tmp_path, judges, names=names, data=tree.root / "data", labels=None)
+        assert len(judges.known) == 2 * len(judges.names)
+    ran = {row["grader"] for row in found.accuracy}
+    assert {row["responses"] for row in found.accuracy} == {12}
+    assert found.not_run.pop("tool") == "no column tool_correct in the samples"
+    wanted = {}
+    if not str(version("antlr4-python3-runtime")).startswith("4.11"):
+        wanted["minerva"] = "antlr4-python3-runtime==4.11"
+    if version("verl") is None:
+        wanted["verl_math"] = "verl is not installed"
+    assert found.not_run.keys() == wanted.keys()
+    assert all(reason in found.not_run[name] for name, reason in wanted.items())
+    assert ran == {"ours", "minerva", "verl_math", "prime"} - wanted.keys()
+    assert read_json(tmp_path / AT.path / graders.RECORD)["not_run"].keys() == {"tool", *wanted}
+
+
+@pytest.mark.slow
+def test_each_verdict_is_what_the_package_itself_says(tmp_path: Path, grader: Grader) -> None:
+    """Called here as its users call it, in the main thread with its own time limits."""
+    import math_verify
+    from lm_eval.tasks.aime.utils import process_results
+
+    rows = HELD_OUT
+    if (outputs := ROOT.parent / "shared" / "data" / "outputs" / "qwen25math_math25x8.jsonl").is_file():
+        rows = rows + [row for n, row in enumerate(read_jsonl(outputs)) if n % 8 < 2]
+    own = {
+        "math_verify": lambda g, t: math_verify.verify(math_verify.parse(f"\\boxed{{{g}}}"), math_verify.parse(t)),
+        "exact_match": lambda g, t: process_results({"answer": g}, [t])["exact_match"] == 1,
+    }
+    if version("verl"):
+        from verl.utils.reward_score import default_compute_score as score
+
+        own["verl_math"] = lambda g, t: score("lighteval/MATH", t, g) == 1.0
+        own["verl_dapo"] = lambda g, t: score("math_dapo", t, g)["acc"]
+    golds, texts = ([row[name] for row in rows] for name in ("gold", "output"))
+    responses = [graders.Response("", n, "", g, t, {}) for n, (g, t) in enumerate(zip(golds, texts, strict=True))]
+    with graders.Judges([*own, "prime"]) as judges:
+        assert judges.not_run == {}
+        judges.judge(responses)
+    for name, call in own.items():
+        assert [r.right(name) for r in responses] == [bool(call(r.gold, r.text)) for r in responses], name
+        assert 0 < sum(bool(r.right(name)) for r in responses) < len(responses)
+    assert [r.right("prime") for r in responses] == [v is Verdict.CORRECT for v in prime_verdicts(texts, golds)]
+
+
+HOSTILE = (
+    r"\boxed{" + "(" * 30000 + "}",
+    r"\boxed{\frac{" * 5000,
+    r"\boxed{9^{9^{9^{9^{9}}}}}",
+    r"\boxed{\int_0^7 e^{x^{x}}dx + \sum_{n=1}^{10^{9}} \frac{1}{n^n}}",
+    "$" * 20000 + r"\text{" * 5000,
+    "9**9**9**9**9**9 " * 20,
+    "\x00\u202e\ud800\\boxed{7",
+)
+
+
+@pytest.mark.slow
+def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, other in OTHERS.items():
+        monkeypatch.setitem(OTHERS, name, dataclasses.replace(other, seconds=0.5))
+    texts = [text for hostile in HOSTILE for text in (hostile, f"\\boxed{{7}} of {len(hostile)}")]
+    responses = [graders.Response("", n, "", "7", text, {}) for n, text in enumerate(texts)]
+    with graders.Judges(OTHERS) as judges:
+        judges.judge(responses)
+        for name in judges.names:
+            ends = [response.verdicts[name] for response in responses]
+            assert {end.verdict for end in ends[1::2]} == {Verdict.WRONG if name == "minerva" else Verdict.CORRECT}
+            assert not any(response.right(name) for response in responses[::2]), name
+            assert all(end.rule for end in ends if end.verdict in (Verdict.TIMEOUT, Verdict.ERROR))
+    assert any(response.verdicts["math_verify"].verdict == Verdict.TIMEOUT for response in responses)
+
+
+@pytest.mark.slow
+def test_a_kept_reference_is_compared_into_another_folder(tmp_path: Path) -> None:
+    root = ROOT / "results" / "reference" / "tuned_beta"
+    tree = Tree(root)
+    with graders.Judges(["verl_math"]) as judges:
+        found = graders.compare(tree, tmp_path, judges, names=("ours", "verl_math"), data=root / "data", labels=None)
+    kept = pq.read_table(root / "responses.parquet").to_pandas()
+    rows = [row for row in found.accuracy if row["grader"] == "ours" and row["benchmark"] != "avg_pooled"]
+    assert sum(row["responses"] for row in rows) == len(kept)
+    assert sum(row["right"] for row in rows) == (kept["verdict"] == "correct").sum()
+
+
+def command(*arguments: object) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "evals.graders", *map(str, arguments)],
+        cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path) -> None:
+    reference = ROOT / "results" / "reference" / "tuned_beta"
+    refused = {
+        "nearest: prime": (tree.root, "--graders", "ours,prim"),
+        "set --out to another folder": (reference, "--graders", "ours"),
+        "matrix.json": (tmp_path, "--graders", "ours"),
+        "set --data to the folder that holds them": (tree.root, "--graders", "ours", "--data", tmp_path),
+    }
+    for text, arguments in refused.items():
+        code, _, said = command(*arguments)
+        assert (code, said.count("\n")) == (2, 1), said
+        assert text in said
+
+
+def test_labels_that_fit_nothing_or_contradict_are_refused(tree: Tree, tmp_path: Path) -> None:
+    path, row = tmp_path / "labels.jsonl", {"gold": "7", "output": "\\boxed{7}", "label": True}
+    for rows, text in (
+        ([row], "none of its 1 labels"),
+        ([row, row | {"label": False}], "row 2: labelled both"),
+        ([row | {"label": "yes"}], "row 1: needs gold, output"),
+    ):
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+        with pytest.raises(BenchError, match=text):
+            compared(tree, ("ours",), path)
+    compared(tree, QUICK, LABELS)
+
+
+def test_grades_of_other_samples_are_refused(tmp_path: Path, grader: Grader) -> None:
+    tree = write_tree(tmp_path / "tree", HELD_OUT, grader, [None] * 32)
+    record = tree.layout.grades(AT) / "grades.json"
+    value = read_json(record)
+    value["benchmarks"][KEY]["samples_sha256"] = "0" * 64
+    write_json(record, digests.with_own({"benchmarks": value["benchmarks"]}))
+    with pytest.raises(CorruptInputError, match="of other samples"):
+        compared(tree, ("ours",))
