@@ -38,15 +38,15 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError, Parse
 from core.files import atomic, read_jsonl, to_csv, write_json
 from core.layout import Checkpoint
 from core.provenance import sha256_file, version
-from core.results_tree import Tree
+from core.results_tree import Tree, open_tree
 from core.scores import POOLED
-from evals import benchmark as registry
 from evals import store
 from evals.data import items
 from evals.grading import Verdict
 from evals.grading.decide import Gold
 from evals.grading.others import OTHERS
 from evals.grading.pool import Pool, Task
+from evals.score import policies
 from evals.stats.estimate import Estimate, estimate, pooled
 from evals.stats.responses import Samples
 
@@ -106,6 +106,10 @@ class Response:
         """One row of VERDICTS per grader whose verdict is known."""
         of = {"item_id": self.item_id, "sample": self.sample}
         return [of | {"grader": name} | vars(self.verdicts[name]) for name in graders if name in self.verdicts]
+
+
+Parts = Mapping[str, Sequence[Response]]
+"""Responses by benchmark."""
 
 
 def key(gold: str, response: str) -> str:
@@ -254,11 +258,11 @@ class Table:
     differences: list[dict[str, Any]] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
 
-    def add(self, at: str, parts: Mapping[str, Sequence[Response]], names: Sequence[str]) -> None:
-        """Add one checkpoint. parts: responses by benchmark."""
+    def add(self, at: str, parts: Parts, names: Sequence[str], policies: Mapping[str, str]) -> None:
+        """Add one checkpoint. policies: what counts of copies of a problem, by benchmark (`evals.score.policies`)."""
         for benchmark, responses in parts.items():
             place = {"checkpoint": at, "benchmark": benchmark}
-            self.accuracy += [place | accuracy({benchmark: responses}, name) for name in names]
+            self.accuracy += [place | accuracy({benchmark: responses}, name, policies) for name in names]
             for a, b in combinations(names, 2):
                 both = [pair for r in responses if None not in (pair := (r.right(a), r.right(b)))]
                 alone = {"a_alone": both.count((True, False)), "b_alone": both.count((False, True))}
@@ -267,14 +271,15 @@ class Table:
                 if len({r.right(name) for name in r.verdicts if name in names}) > 1:
                     self.differences += [place | {"gold": r.gold, "label": r.label} | row for row in r.rows(names)]
         if len(parts) > 1:
-            self.accuracy += [{"checkpoint": at, "benchmark": POOLED} | accuracy(parts, name) for name in names]
+            place = {"checkpoint": at, "benchmark": POOLED}
+            self.accuracy += [place | accuracy(parts, name, policies) for name in names]
 
 
-def accuracy(parts: Mapping[str, Sequence[Response]], grader: str) -> dict[str, Any]:
-    """A row of ACCURACY without its place; parts: responses by benchmark, pooled if they are several."""
+def accuracy(parts: Parts, grader: str, policies: Mapping[str, str]) -> dict[str, Any]:
+    """A row of ACCURACY without its place; of several benchmarks pooled. Arguments as in `Table.add`."""
     every = [response for responses in parts.values() for response in responses]
-    score = share(parts, lambda response: response.right(grader), copies=len(parts) > 1)
-    agree = share(parts, lambda response: response.agrees(grader), copies=True)
+    score = share(parts, lambda response: response.right(grader), policies)
+    agree = share(parts, lambda response: response.agrees(grader), dict.fromkeys(parts, "keep"))
     ends = [response.verdicts[grader].verdict for response in every if grader in response.verdicts]
     labelled = [(r.label, r.right(grader)) for r in every if r.agrees(grader) is not None]
     errors_of = (len(labelled), labelled.count((True, False)), labelled.count((False, True)))
@@ -287,10 +292,10 @@ def accuracy(parts: Mapping[str, Sequence[Response]], grader: str) -> dict[str, 
     }  # fmt: skip
 
 
-def share(parts: Mapping[str, Sequence[Response]], of: Callable[[Response], bool | None], *, copies: bool) -> Estimate:
-    """The share of responses of which `of` is true, with its interval over problems; unknown where one is unknown.
+def share(parts: Parts, of: Callable[[Response], bool | None], policies: Mapping[str, str]) -> Estimate:
+    """The share of responses of which `of` is true, with its interval over problems, as in scores.csv.
 
-    copies: every copy of a problem counts, as in the pooled average; else as in the benchmark's column of scores.csv.
+    Its value is None where `of` is unknown for a response.
     """
     cells: dict[str, Samples] = {}
     for benchmark, responses in parts.items():
@@ -299,8 +304,8 @@ def share(parts: Mapping[str, Sequence[Response]], of: Callable[[Response], bool
             return Estimate(None, None, None, None, "problem", f"unknown for {missing} responses", 0)
         problem = {response.item_id: response.problem for response in responses}
         cell = Samples(tuple(problem), np.array(values, bool).reshape(len(problem), -1), tuple(problem.values()))
-        policy = registry.benchmark(benchmark).duplicates if benchmark in set(registry.keys()) else "keep"
-        cells[benchmark] = cell.pool(policy) if copies else cell.column(policy)
+        policy = policies[benchmark]
+        cells[benchmark] = cell.pool(policy) if len(parts) > 1 else cell.column(policy)
     return pooled(cells) if len(cells) > 1 else estimate(next(iter(cells.values())))
 
 
@@ -339,7 +344,9 @@ def compare(tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data
             matched |= response.key in given
         judges.judge(every)
         ran = [name for name in names if any(name in response.verdicts for response in every)]
-        missing = dict.fromkeys(set(names) - {*ran, *judges.not_run}, "no column tool_correct in the samples")
+        missing = dict.fromkeys(
+            set(names) - {*ran, *judges.not_run}, "no verdicts in the column tool_correct of the samples"
+        )
         sampled = {} if kept else store.read_record(tree.layout.samples(at) / "samples.json")
         entries = {
             key: write_verdicts(out / at.path / f"{key}.parquet", responses, ran)
@@ -350,7 +357,7 @@ def compare(tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data
         facts |= {"versions": judges.versions, "code": code_hash(closure("evals.graders"))}
         write_json(out / at.path / RECORD, digests.with_own(facts))
         table.not_run |= missing
-        table.add(at.path.as_posix(), parts, ran)
+        table.add(at.path.as_posix(), parts, ran, policies(tree.layout, list(parts)))
     if not table.accuracy:
         raise MissingInputError(f"{tree.root}: holds no graded responses")
     if labels and not matched:
@@ -408,7 +415,7 @@ def main() -> int:
         raise unknown("command line", "--graders", strange[0], GRADERS)
     if args.packages and not args.packages.is_dir():
         raise MissingInputError(f"--packages: {args.packages}: no folder there")
-    tree, out = Tree(args.tree), args.out or args.tree / FOLDER
+    tree, out = open_tree(args.tree), args.out or args.tree / FOLDER
     if tree.is_reference and not args.out:
         raise ConfigError(f"{args.tree}: a kept reference stays as it is; set --out to another folder")
     with Judges(names, packages=args.packages) as judges:

@@ -21,6 +21,7 @@ INDEX = {
     "extracted": ["1", "2", "3", None],
     "rules": [0, 1, 0, 0],
     "rule_names": ["string", "number"],
+    "graders": {"ours": "cwcw", "other": "cwww", "tool": "c--c"},
 }
 OTHER = INDEX | {"items": ["c", "b", "a"], "per": [1, 1, 2], "verdicts": "cwcc"}
 FILTER = {"show": "all", "verdict": "", "least": None, "most": None}
@@ -60,6 +61,11 @@ CASES: dict[str, tuple[str, Any]] = {
     "never right": (select(show="neither"), []),
     "a verdict on either side": (select(verdict="w"), ["b", "c", "a"]),
     "a verdict nobody has": (select(verdict="t"), []),
+    "graders differ, where they are known": (
+        f"[...pairs.items({json.dumps(INDEX)}).values()].map(item => pairs.hits(item, "
+        f"{json.dumps(FILTER | {'verdict': 'graders'})}))",
+        [[], [0], [0]],
+    ),
     "from so many tokens": (select(least=8), ["b", "a"]),
     "up to so many tokens": (select(most=5), ["c", "a"]),
     "right of all": (

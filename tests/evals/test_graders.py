@@ -11,26 +11,23 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from core import digests
 from core.errors import BenchError, CorruptInputError
 from core.files import read_json, read_jsonl, write_json
-from core.layout import Checkpoint, Results
-from core.provenance import ROOT, sha256_file, version
+from core.layout import Checkpoint
+from core.provenance import ROOT, version
 from core.results_tree import Tree
-from evals import data, graders, store
+from evals import adopt, data, graders, store
 from evals.grade import prime_verdicts
 from evals.grading import Verdict
-from evals.grading.decide import gold
-from evals.grading.grader import Grader, Question, grader_version
 from evals.grading.others import OTHERS
 
 LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
@@ -39,33 +36,15 @@ AT, KEY = Checkpoint.base("model"), "mine"
 QUICK = ("ours", "exact_match", "prime", "tool")
 
 
-def write_tree(root: Path, rows: Sequence[dict[str, Any]], grader: Grader, tool: list[bool | None]) -> Tree:
-    """A tree like that of `evals.adopt`: rows of gold and output, as many to each gold; tool: its verdicts."""
-    golds = list(dict.fromkeys(row["gold"] for row in rows))
-    items = dict(zip(golds, data.items([{"problem": f"Find {g}", "answer": g} for g in golds]), strict=True))
-    text = "".join(json.dumps(data.row(item)) + "\n" for item in items.values())
-    results, number, responses = Results(root), Counter[str](), []
-    for row in rows:
-        item = items[row["gold"]]
-        facts = (item.problem, store.prompt_sha256(item.problem), row["output"], "unknown", None, 0)
-        responses.append(store.Response(item.item_id, number[row["gold"]], *facts))
-        number[row["gold"]] += 1
-    path = results.samples(AT) / f"{KEY}.parquet"
-    store.write_samples(path, responses)
-    pq.write_table(pq.read_table(path).append_column("tool_correct", pa.array(tool, pa.bool_())), path)
-    entry = {"sha256": sha256_file(path), "rows": len(rows)}
-    write_json(path.with_name("samples.json"), digests.with_own({"benchmarks": {KEY: entry}}))
-    file = store.read_samples(path.parent, KEY, entry)
-    grades = grader.grade([Question(gold(row["gold"]), row["output"]) for row in rows])
-    graded = store.write_grades(results.grades(AT) / f"{KEY}.parquet", file, grades, grader_version())
-    write_json(results.grades(AT) / "grades.json", digests.with_own({"benchmarks": {KEY: graded}}))
-    (root / "data").mkdir()
-    digests.write(root / "data" / f"{KEY}.jsonl", text)
-    facts = {"schema": 1, "scale": "t", "title": "t", "table_step": 0, "methods": [], "runs": []}
-    facts |= {"models": [{"key": "model", "title": "model"}], "benchmarks": [{"key": KEY, "title": KEY}]}
-    at = {"model": "model", "method": AT.run.method, "seed": 0, "step": 0}
-    write_json(results.matrix, digests.with_own({**facts, "checkpoints": [at]}))
-    return Tree(root)
+def write_tree(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Tree:
+    """The tree that `evals.adopt` makes of rows with problem, gold, output and correct: the tool's verdict."""
+    (folder / "model.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    words = ["--from", "jsonl", str(folder / "model.jsonl"), "--benchmark", KEY, "--out", str(folder / "tree")]
+    words += ["--fields", "response=output,sample=@order,correct=correct"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sys.argv", ["adopt", *words])
+        adopt.main()
+    return Tree(folder / "tree")
 
 
 def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> graders.Table:
@@ -75,10 +54,10 @@ def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> gr
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory, grader: Grader) -> Tree:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The held-out responses, compared by QUICK; the tool is right on 31 and has no verdict on the last."""
-    tool = [row["label"] for row in HELD_OUT[:-1]] + [None]
-    made = write_tree(tmp_path_factory.mktemp("graders") / "tree", HELD_OUT, grader, tool)
+    rows = [row | {"correct": row["label"]} for row in HELD_OUT[:-1]] + [HELD_OUT[-1] | {"correct": None}]
+    made = write_tree(tmp_path_factory.mktemp("graders"), rows)
     compared(made, QUICK, LABELS)
     return made
 
@@ -99,8 +78,7 @@ def verdicts(tree: Tree) -> pd.DataFrame:
 
 def test_files_agree_with_labels_with_each_other_and_with_a_count_by_hand(tree: Tree) -> None:
     found, rows = verdicts(tree), table(tree, "accuracy").set_index("grader")
-    ids = {row["gold"]: data.item_id(f"Find {row['gold']}") for row in HELD_OUT}
-    labels = {(ids[row["gold"]], n % 2): row["label"] for n, row in enumerate(HELD_OUT)}
+    labels = {(data.item_id(row["problem"]), n % 2): row["label"] for n, row in enumerate(HELD_OUT)}
     right = found == Verdict.CORRECT
     for name in ("ours", "exact_match", "prime"):
         errors = Counter((labels[place], right[name][place]) for place in labels)
@@ -121,17 +99,15 @@ def test_files_agree_with_labels_with_each_other_and_with_a_count_by_hand(tree: 
     assert ours[["verdict", "rule", "extracted"]].tolist() == ["correct", "symbolic", r"\sqrt{12}"]
 
 
-def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path, grader: Grader
-) -> None:
-    rows = [dict(HELD_OUT[10])] * 6 + [{"gold": "7", "output": "\\boxed{7}"}] * 6
-    tree = write_tree(tmp_path / "tree", rows, grader, [None] * 12)
+def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path, [HELD_OUT[n] | {"correct": None} for n in [10] * 6 + [18] * 6])
     names = ("ours", "minerva", "verl_math", "prime", "tool")
     with graders.Judges(names) as judges:
         found = graders.compare(tree, tmp_path, judges, names=names, data=tree.root / "data", labels=None)
         assert len(judges.known) == 2 * len(judges.names)
     ran = {row["grader"] for row in found.accuracy}
     assert {row["responses"] for row in found.accuracy} == {12}
-    assert found.not_run.pop("tool") == "no column tool_correct in the samples"
+    assert found.not_run.pop("tool") == "no verdicts in the column tool_correct of the samples"
     wanted = {}
     if not str(version("antlr4-python3-runtime")).startswith("4.11"):
         wanted["minerva"] = "antlr4-python3-runtime==4.11"
@@ -144,7 +120,7 @@ def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_each_verdict_is_what_the_package_itself_says(tmp_path: Path, grader: Grader) -> None:
+def test_each_verdict_is_what_the_package_itself_says(tmp_path: Path) -> None:
     """Called here as its users call it, in the main thread with its own time limits."""
     import math_verify
     from lm_eval.tasks.aime.utils import process_results
@@ -246,11 +222,29 @@ def test_labels_that_fit_nothing_or_contradict_are_refused(tree: Tree, tmp_path:
     compared(tree, QUICK, LABELS)
 
 
-def test_grades_of_other_samples_are_refused(tmp_path: Path, grader: Grader) -> None:
-    tree = write_tree(tmp_path / "tree", HELD_OUT, grader, [None] * 32)
+def test_grades_of_other_samples_are_refused(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path, [row | {"correct": None} for row in HELD_OUT])
     record = tree.layout.grades(AT) / "grades.json"
     value = read_json(record)
     value["benchmarks"][KEY]["samples_sha256"] = "0" * 64
     write_json(record, digests.with_own({"benchmarks": value["benchmarks"]}))
     with pytest.raises(CorruptInputError, match="of other samples"):
         compared(tree, ("ours",))
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "own-responses.md").read_text(encoding="utf-8").partition("## Compare graders")[2]
+    section = page.partition("\n## ")[0].replace("results/held", str(tmp_path / "held"))
+    lines = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    printed = ""
+    for line in (line for line in lines if line.startswith("python ")):
+        done = subprocess.run(
+            [sys.executable, *line.split()[1:]],
+            cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout
+    row = next(line for line in lines if line.startswith("| held "))
+    assert row.removeprefix("|") in printed
+    assert (tmp_path / "held" / "graders" / "differences.csv").is_file()

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.files import read_json, write_json
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
+from evals import benchmark as registry
+from evals import fetch, graders
 from methods.readings import READINGS
 from report import convergence
 from report.site import assets, samples
@@ -42,6 +45,29 @@ def unpacked(folder: Path, name: str) -> Any:
     written_name, value = unpack((folder / f"{name}.js").read_bytes())
     assert written_name == name, "a file says what it is"
     return value
+
+
+def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(
+    scored_copy: Tree, tmp_path: Path
+) -> None:
+    for key in ("syn_as3", "syn_mix3"):
+        fetch.fetch(registry.benchmark(key), tmp_path / "data")
+    with graders.Judges(["verl_math", "exact_match"]) as judges:
+        names = ("ours", *judges.names)
+        out = scored_copy.root / graders.FOLDER
+        graders.compare(scored_copy, out, judges, names=names, data=tmp_path / "data", labels=None)
+    samples.write(scored_copy, scored_copy.root, None)
+    index = unpacked(scored_copy.root / samples.FOLDER, f"samples/{TEPO.path.as_posix()}/syn_as3")
+    assert index["graders"].keys() == set(names)
+    assert index["graders"]["ours"] == index["verdicts"]
+    assert {len(letters) for letters in index["graders"].values()} == {len(index["verdicts"])}
+    assert samples.view(scored_copy)["graders"]
+    record = scored_copy.root / graders.FOLDER / TEPO.path / graders.RECORD
+    value = read_json(record)
+    value["benchmarks"]["syn_as3"]["samples_sha256"] = "0" * 64
+    write_json(record, {"benchmarks": value["benchmarks"]})
+    with pytest.raises(CorruptInputError, match=r"run: python -m evals\.graders"):
+        samples.write(scored_copy, scored_copy.root, None)
 
 
 def test_a_shard_is_read_back_as_written() -> None:
