@@ -198,7 +198,9 @@ def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> dict[str, dic
         return {}
     drawn = tree.layout.samples(checkpoint) / "samples.json"
     entries, sampled = store.read_record(record), store.entry_of(store.read_record(drawn), drawn, benchmark)
-    if entries.get(benchmark, {}).get("samples_sha256") != sampled["sha256"]:
+    if benchmark not in entries:
+        return {}
+    if entries[benchmark].get("samples_sha256") != sampled["sha256"]:
         raise CorruptInputError(f"{record}: {benchmark}: of other samples; run: python -m evals.graders {tree.root}")
     found: dict[str, dict[tuple[str, int], str]] = {}
     for id, sample, name, verdict in _rows(

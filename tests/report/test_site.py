@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
-from core.files import read_json, write_json
+from core.files import write_json
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
-from evals import benchmark as registry
-from evals import fetch, graders
+from evals import graders, store
 from methods.readings import READINGS
 from report import convergence
 from report.site import assets, samples
@@ -47,25 +46,23 @@ def unpacked(folder: Path, name: str) -> Any:
     return value
 
 
-def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(
-    scored_copy: Tree, tmp_path: Path
-) -> None:
-    for key in ("syn_as3", "syn_mix3"):
-        fetch.fetch(registry.benchmark(key), tmp_path / "data")
-    with graders.Judges(["verl_math", "exact_match"]) as judges:
-        names = ("ours", *judges.names)
-        out = scored_copy.root / graders.FOLDER
-        graders.compare(scored_copy, out, judges, names=names, data=tmp_path / "data", labels=None)
+def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(scored_copy: Tree) -> None:
+    responses = [
+        graders.Response(item.id, n, "", "", text, {"ours": graders.Found(verdict)})
+        for item in samples.read(scored_copy, TEPO, "syn_as3")
+        for n, (text, _, _, verdict, _, _) in enumerate(item.responses)
+    ]
+    responses[0].verdicts["tool"] = graders.Found("correct")  # and unknown of the others
+    folder = scored_copy.root / graders.FOLDER / TEPO.path
+    entry = graders.write_verdicts(folder / "syn_as3.parquet", responses, ("ours", "tool"))
+    sampled = store.read_record(scored_copy.layout.samples(TEPO) / "samples.json")["syn_as3"]["sha256"]
+    write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": sampled}}})
     samples.write(scored_copy, scored_copy.root, None)
-    index = unpacked(scored_copy.root / samples.FOLDER, f"samples/{TEPO.path.as_posix()}/syn_as3")
-    assert index["graders"].keys() == set(names)
-    assert index["graders"]["ours"] == index["verdicts"]
-    assert {len(letters) for letters in index["graders"].values()} == {len(index["verdicts"])}
-    assert samples.view(scored_copy)["graders"]
-    record = scored_copy.root / graders.FOLDER / TEPO.path / graders.RECORD
-    value = read_json(record)
-    value["benchmarks"]["syn_as3"]["samples_sha256"] = "0" * 64
-    write_json(record, {"benchmarks": value["benchmarks"]})
+    names = [f"samples/{TEPO.path.as_posix()}/{key}" for key in ("syn_as3", "syn_mix3")]
+    index, other = (unpacked(scored_copy.root / samples.FOLDER, name) for name in names)
+    assert index["graders"] == {"ours": index["verdicts"], "tool": "c" + "-" * (len(responses) - 1)}
+    assert "graders" not in other
+    write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": "0" * 64}}})
     with pytest.raises(CorruptInputError, match=r"run: python -m evals\.graders"):
         samples.write(scored_copy, scored_copy.root, None)
 

@@ -2,10 +2,7 @@
 "use strict";
 
 const pairs = (() => {
-  const VERDICTS = {
-    c: "correct", w: "wrong", n: "no answer", t: "truncated", u: "gold not readable", o: "timed out", e: "grading failed",
-    graders: "graders differ", "-": "unknown",
-  };
+  const VERDICTS = { c: "correct", w: "wrong", n: "no answer", t: "truncated", u: "gold not readable", o: "timed out", e: "grading failed", "-": "unknown", graders: "graders differ" };
   const STOPS = { s: "ended by itself", l: "cut at the limit", u: "unknown" };
 
   // An index file as one entry per problem: id -> {id, place, right, verdicts, ...}
@@ -58,15 +55,10 @@ const pairs = (() => {
     both: (pair) => sides(pair).every((side) => side.share === 1),
   };
 
-  function sides(pair) {
-    return [pair.left, pair.right].filter(Boolean);
-  }
+  const sides = (pair) => [pair.left, pair.right].filter(Boolean);
 
   // Whether graders of response `n` differ in calling it correct; one whose verdict is unknown does not count.
-  function differ(side, n) {
-    const known = side.graders.map(([, letters]) => letters[n]).filter((letter) => letter !== "-");
-    return new Set(known.map((letter) => letter === "c")).size > 1;
-  }
+  const differ = (side, n) => new Set(side.graders.filter(([, letters]) => letters[n] !== "-").map(([, letters]) => letters[n] === "c")).size > 1;
 
   // Which responses of a side a filter is about; a problem is shown when one of either side is.
   function hits(side, filter) {
