@@ -256,7 +256,7 @@ def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str,
     schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
     path.parent.mkdir(parents=True, exist_ok=True)
     batch: list[tuple[Any, ...]] = []
-    size = 0
+    size = written = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
 
         def flush() -> None:
@@ -265,7 +265,9 @@ def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str,
             batch.clear()
 
         for row in rows:
-            asked = one.asked[row.id]
+            if (asked := one.asked.get(row.id)) is None:
+                break
+            written += 1
             batch.append((
                 asked.item.item_id, row.sample - one.first, row.prompt, asked.prompt_sha256, row.response, "unknown",
                 None, 0, row.correct,
@@ -276,6 +278,8 @@ def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str,
                 size = 0
         if batch:
             flush()
+    if written != one.rows:
+        raise CorruptInputError(f"{one.log.path}: was written while it was read; adopt it again")
     return {
         "sha256": sha256_file(path), "rows": one.rows, "items": len(one.items), "seed": 0, "cut_at_limit": None,
         "tool_verdicts": one.tool_verdicts,

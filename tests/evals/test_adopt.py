@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,8 @@ def test_a_long_log_is_read_a_row_at_a_time(tmp_path: Path, monkeypatch: pytest.
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12e6
+    with pytest.raises(BenchError, match="was written while it was read"):
+        adopt._write_samples(tmp_path / "less.parquet", seen, islice(sample_logs.records(log, {}), 2))
     assert pq.read_metadata(tmp_path / "k.parquet").num_rows == 24
 
 
