@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -310,6 +311,7 @@ def test_a_long_log_is_read_a_row_at_a_time(tmp_path: Path, monkeypatch: pytest.
             stream.write(json.dumps(row) + "\n")
     log = sample_logs.jsonl(path)
     monkeypatch.setattr(adopt, "BATCH", 2**21)
+    pa.array([["x"]])  # imports pandas, whose modules are no memory of a log
     tracemalloc.start()
     seen = adopt.survey(log, "m", "k", sample_logs.records(log, {}), {})
     adopt._write_samples(tmp_path / "k.parquet", seen, sample_logs.records(log, {}))
