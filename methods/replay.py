@@ -1,4 +1,8 @@
-"""Where do two trainers part? One rollout through both, compared tensor by tensor in the order of computation.
+"""Where do two trainers, or two recorded runs, part? The first stream or tensor that differs, in order of computation.
+
+    python -m methods.replay RUN_A RUN_B                                 two recorded runs: see `methods.streams`
+
+Two trainers: one rollout through both, compared tensor by tensor.
 
     python -m methods.replay record --spec JSON_OR_FILE --out RECORD     the first rollout of a run, sampled by TRL
     python -m methods.replay run --trainer trl --record RECORD --out A   what the trainer computes from it
@@ -27,6 +31,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
@@ -37,6 +42,8 @@ from core.declared import Declared, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown, whole
 from core.files import read_json, write_json
 from core.provenance import version
+from methods import streams
+from methods.streams import Part, Recording
 from methods.training.spec import TRAINERS, Spec, check, read
 
 if TYPE_CHECKING:
@@ -45,7 +52,6 @@ if TYPE_CHECKING:
     from methods.batch import Batch
 
 ROUNDINGS = 64  # allowed, see above
-ROUNDING = 2.0**-23  # of a float32, relative to the value
 RECORD_FILE, REPLAY_FILE, ROLLOUT_FILE = "record.json", "replay.json", "rollout.safetensors"
 GRADIENT = "gradient/"  # prefix of a parameter's name
 
@@ -203,111 +209,44 @@ def replayed(folder: Path) -> Replayed:
 
 # --- The comparison ---------------------------------------------------------------------------------------------------
 
-Pairs = dict[str, tuple["Tensor | None", "Tensor | None"]]  # parameter, or "" -> the tensor in A and in B
+
+def recording(replay: Replayed) -> Recording:
+    """Its updates as rollouts are compared, tensor by tensor."""
+    updates = range(replay.spec.training.updates_per_rollout)
+    reads = {number + 1: partial(_parts, replay, number) for number in updates}
+    return Recording(f"replay of {replay.record}", reads, streams=tuple(NAMES.values()), step="update")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The first tensor in which two replays differ."""
-
-    update: int  # 0-based
-    name: str  # a value of NAMES
-    equal: tuple[str, ...]  # what was compared before, in this update
-    where: str  # parameter and index, or row of the minibatch and token, of the largest difference
-    values: tuple[float | None, float | None]  # there, in A and in B; None: there is none
-    largest: float  # absolute difference
-    relative: float  # of the largest value, see above
-    tolerance: float  # absolute
-    differing: int  # numbers beyond the tolerance
-    compared: int
-
-    def lines(self, updates: int) -> list[str]:
-        """For people."""
-        a, b = ("missing" if value is None else f"{value:.9g}" for value in self.values)
-        lines = [
-            f"first difference: update {self.update + 1} of {updates}, {self.name}{self.where}: {a} in A, {b} in B",
-            f"  {self.largest:.3g} apart, {self.relative:.2g} of the largest value (tolerance {self.tolerance:.2g}); "
-            f"{self.differing} of {self.compared} numbers differ",
-            f"  equal before it in this update: {', '.join(self.equal) or 'nothing'}",
-        ]
-        return [*lines[:2], "  updates before it: equal", lines[2]] if self.update else lines
+def _parts(replay: Replayed, update: int) -> list[Part]:
+    """A part for each tensor, without padding; of a tensor that is not there, one without rows."""
+    tensors = {name: x.detach().cpu().numpy() for name, x in replay.update(update).items()}
+    mask = tensors["mask"]
+    parts = []
+    for name in (*BATCH_FIELDS, "loss"):
+        x = tensors.get(name)
+        if x is None:
+            rows: Any = []
+        elif name == "mask":
+            rows = [row[: row.nonzero()[0].max(initial=-1) + 1].astype(int) for row in mask]
+        else:
+            rows = [row[keep] for row, keep in zip(x, mask, strict=True)] if x.ndim == 2 else x.reshape(-1, 1)
+        scale = _largest(tensors["advantage"]) if name == "loss" else 0.0
+        unit = "token" if x is not None and x.ndim == 2 else None
+        parts.append(Part(NAMES[name], NAMES[name], list(rows), [] if name == "loss" else None, unit, scale=scale))
+    gradients = {n.removeprefix(GRADIENT): x.ravel() for n, x in sorted(tensors.items()) if n.startswith(GRADIENT)}
+    return [*parts, Part("gradient", "gradient", list(gradients.values()), list(gradients), "number")]
 
 
-def compare(a: Replayed, b: Replayed, roundings: int = ROUNDINGS) -> Difference | None:
+def _largest(x: Any) -> float:
+    """The largest absolute value; what is not finite is no scale."""
+    return float(abs(x[abs(x) < math.inf]).max(initial=0.0))
+
+
+def compare(a: Replayed, b: Replayed, roundings: int = ROUNDINGS) -> streams.Difference | None:
     """The first difference, or None. `ConfigError` for replays that cannot be compared."""
     if a.record != b.record:
         raise ConfigError(f"{b.folder}: is a replay of another record than {a.folder}")
-    for update in range(a.spec.training.updates_per_rollout):
-        equal: tuple[str, ...] = ()
-        for name, pairs, scale in _stages(a.update(update), b.update(update)):
-            # masks and group numbers must be the same: 0.5 is between two of them
-            tolerance = 0.5 if name in ("mask", "group") else roundings * ROUNDING * scale
-            found = _largest_difference(pairs, scale, tolerance)
-            if found is not None:
-                return Difference(update, NAMES[name], equal, *found)
-            equal = (*equal, NAMES[name])
-    return None
-
-
-def _stages(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tuple[str, Pairs, float]]:
-    """Name, tensors and largest value of each kind of tensor, in the order of computation.
-
-    Each is made only when those before it are equal: values on padding are left out by the mask of both.
-    """
-    for name in (*BATCH_FIELDS, "loss"):
-        if name not in one and name not in other:
-            continue
-        x, y = one.get(name), other.get(name)
-        if x is not None and y is not None and x.ndim == 2:
-            # the two may have cut padding at other widths
-            width = max(x.shape[1], y.shape[1])
-            x, y = _wide(x, width), _wide(y, width)
-            if name != "mask":  # padding may hold anything
-                padding = ~_wide(one["mask"], width)
-                x, y = x.masked_fill(padding, 0), y.masked_fill(padding, 0)
-        yield name, {"": (x, y)}, _largest(x, y, one["advantage"] if name == "loss" else None)
-    names = sorted(name for name in one.keys() | other.keys() if name.startswith(GRADIENT))
-    gradients: Pairs = {name.removeprefix(GRADIENT): (one.get(name), other.get(name)) for name in names}
-    yield GRADIENT, gradients, _largest(*(x for pair in gradients.values() for x in pair))
-
-
-def _largest_difference(pairs: Pairs, scale: float, tolerance: float) -> tuple[Any, ...] | None:
-    """The fields of `Difference` from `where` on; None: all numbers are equal."""
-    import torch
-
-    worst, where, differing, compared = 0.0, "", 0, 0
-    values: tuple[float | None, float | None] = (None, None)
-    for parameter, (x, y) in pairs.items():
-        of = f" of {parameter}" if parameter else ""
-        if x is None or y is None or x.shape != y.shape:
-            if x is not None and y is not None:
-                of += f" of shape {tuple(x.shape)} in A and {tuple(y.shape)} in B"
-            values = (None if x is None else _largest(x), None if y is None else _largest(y))
-            return of, values, math.nan, math.nan, 0.0, 1, 1
-        apart = (x.double() - y.double()).abs().nan_to_num(nan=math.inf).flatten()
-        compared += len(apart)
-        differing += int((apart > tolerance).sum())
-        if len(apart) and float(apart.max()) > max(worst, tolerance):
-            flat = apart.argmax()
-            at = [int(index) for index in torch.unravel_index(flat, x.shape)]
-            worst, values = float(apart[flat]), (float(x.flatten()[flat]), float(y.flatten()[flat]))
-            words = ", ".join(f"{name} {number}" for name, number in zip(("row", "token"), at, strict=False))
-            where = of + (f" at {at if parameter else words}" if at else "")
-    if not differing:
-        return None
-    return where, values, worst, worst / scale if scale else math.inf, tolerance, differing, compared
-
-
-def _largest(*tensors: Tensor | None) -> float:
-    """The largest absolute value of them all; what is not finite is no scale."""
-    finite = [x.double().abs().nan_to_num(nan=0.0, posinf=0.0) for x in tensors if x is not None and x.numel()]
-    return max((float(x.max()) for x in finite), default=0.0)
-
-
-def _wide(x: Tensor, width: int) -> Tensor:
-    from torch.nn.functional import pad
-
-    return pad(x, (0, width - x.shape[1]))
+    return streams.compare(recording(a), recording(b), roundings)
 
 
 # --- The command ------------------------------------------------------------------------------------------------------
@@ -361,17 +300,19 @@ def main(argv: list[str] | None = None) -> int:
         args = parser.parse_args(words[1:])
         run(args.trainer, args.record, args.out)
         return 0
-    parser.add_argument("a", type=Path, metavar="A", help="folder that `run` wrote")
-    parser.add_argument("b", type=Path, metavar="B", help="another")
-    parser.add_argument(
-        "--roundings", type=whole(1), default=ROUNDINGS, help=f"of a float32 that count as equal (default {ROUNDINGS})"
-    )
+    parser.add_argument("a", type=Path, metavar="A", help="folder that `run` wrote, or a recorded run")
+    parser.add_argument("b", type=Path, metavar="B", help="another of the same kind")
+    help_text = f"of a float32 that count as equal (default {ROUNDINGS}; 0 for recorded runs)"
+    parser.add_argument("--roundings", type=whole(1), help=help_text)
     args = parser.parse_args(words)
-    a, b = replayed(args.a), replayed(args.b)
-    updates = a.spec.training.updates_per_rollout
-    found = compare(a, b, args.roundings)
-    print(f"{a.spec.method}, {updates} updates of one rollout; A: {a.trainer}, B: {b.trainer}")
-    print("no difference" if found is None else "\n".join(found.lines(updates)))
+    if any((folder / REPLAY_FILE).is_file() for folder in (args.a, args.b)):
+        a, b = replayed(args.a), replayed(args.b)
+        found, sides = compare(a, b, args.roundings or ROUNDINGS), (recording(a), recording(b))
+        print(f"{a.spec.method}, one rollout; A: {a.trainer}, B: {b.trainer}")
+    else:
+        sides = streams.recording(args.a), streams.recording(args.b)
+        found = streams.compare(*sides, roundings=args.roundings or 0)
+    print("\n".join(streams.report(*sides, found)))
     return int(found is not None)
 
 

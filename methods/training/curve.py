@@ -21,6 +21,8 @@ from methods.diagnostics import NAMES
 from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from methods.batch import Batch
     from methods.method import Method
     from methods.training.log import Log
@@ -119,22 +121,30 @@ class Recorder:
         self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
 
     def write_row(
-        self, figures: RolloutFigures, index: int, batch: Batch | None, gradient_norm: float | None, **more: Figure
+        self,
+        figures: RolloutFigures,
+        index: int,
+        batch: Batch | None,
+        gradient_norm: float | None,
+        place: Tensor | None = None,
+        **more: Figure,
     ) -> None:
         """Write the row of update `index` of a rollout. batch: the whole minibatch; None: it had no group to train on.
 
-        more: loss, learning_rate, tokens, sequences, seconds_update, seconds_rollout.
+        place: of `Trace.trained`; more: loss, learning_rate, tokens, sequences, seconds_update, seconds_rollout.
         """
         if batch and index == 0 and not self._unchanged_checked:
             rounding = self.method.check_unchanged(batch)
             if rounding is not None:
                 self.run.event("unchanged", **rounding)
             self._unchanged_checked = True
+        if batch and self.run.trace and index < self.training.minibatches:
+            self.run.trace.trained(index, batch, place)
         diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = diagnostics["entropy"] if batch else self._entropy
         update = (figures.rollout - 1) * self.training.updates_per_rollout + index
-        place = {"update": update, "minibatch": index, "grad_norm": gradient_norm if batch else None}
-        self.run.curve.append({**asdict(figures), **place, **diagnostics, **more})
+        own = {"update": update, "minibatch": index, "grad_norm": gradient_norm if batch else None}
+        self.run.curve.append({**asdict(figures), **own, **diagnostics, **more})
 
     def end_rollout(self, figures: RolloutFigures) -> tuple[list[int], bool]:
         """The checkpoints to publish now, and whether a state to resume from is due.
@@ -142,6 +152,8 @@ class Recorder:
         After a collapse the later checkpoints are published too: evaluation measures what is left of the policy.
         """
         rollout, t = figures.rollout, self.training
+        if self.run.trace:
+            self.run.trace.write(rollout)
         self.progress.update(rollout, reward=figures.reward, entropy=self._entropy)
         if collapsed(self.run.curve.rewards, rollout):
             self.collapsed_at = rollout

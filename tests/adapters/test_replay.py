@@ -17,7 +17,7 @@ from core import digests
 from core.errors import BenchError
 from core.files import read_growing_csv
 from core.provenance import ROOT
-from methods import replay
+from methods import replay, streams
 from tests.adapters import worlds
 from tests.adapters.replay_faults import FAULTS, line, replays
 
@@ -61,8 +61,8 @@ def test_the_trainers_agree_and_a_fault_in_one_is_named(
 ) -> None:
     for key in ("grpo", "tepo"):
         assert replay.main([str(both / f"trl-{key}"), str(both / f"verl-{key}")]) == 0
-        said = f"{key}, 4 updates of one rollout; A: trl 1.16.0, B: verl 0.9.1\nno difference\n"
-        assert capsys.readouterr().out.endswith(said)
+        said = f"{key}, one rollout; A: trl 1.16.0, B: verl 0.9.1\nequal up to update 4 (the last in A is 4, in B 4)\n"
+        assert said in capsys.readouterr().out
     for plant, (update, tensor) in FAULTS.items():
         for trainer, other in (("trl", "verl"), ("verl", "trl")):
             faulty, right = (replay.replayed(both / name) for name in (f"{trainer}-{plant.__name__}", f"{other}-grpo"))
@@ -71,7 +71,7 @@ def test_the_trainers_agree_and_a_fault_in_one_is_named(
             for a, b in ((faulty, right), (right, faulty)):
                 found = replay.compare(a, b)
                 assert found is not None, plant
-                assert (found.update + 1, found.name) == (first, tensor), plant
+                assert (found.number, found.stream) == (first, tensor), plant
                 assert found.largest > found.tolerance, plant
                 assert found.differing > 0, plant
     # a replay is what the run did, bit for bit: the first rollout of the run that the record was made from
@@ -128,7 +128,9 @@ def made(folder: Path, change: Callable[[dict[str, Any]], object] = lambda tenso
     return folder
 
 
-def difference(tmp_path: Path, change: Callable[[dict[str, Any]], object], update: int = 0) -> replay.Difference | None:
+def difference(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], update: int = 0
+) -> streams.Difference | None:
     a, b = made(tmp_path / "a"), made(tmp_path / "b", change, update)
     return replay.compare(replay.replayed(a), replay.replayed(b))
 
@@ -146,16 +148,17 @@ def test_the_first_of_several_differences_is_named_with_its_size(nth: int, tmp_p
     found = difference(tmp_path, change, update=2)
     kinds = [name.partition("/")[0] + "/" * ("/" in name) for name in STAGES]
     assert found is not None
-    assert (found.update, found.name, found.equal) == (
-        2,
+    assert (found.number, found.stream, found.equal) == (
+        3,
         replay.NAMES[kinds[nth]],
         tuple(replay.NAMES[kind] for kind in kinds[:nth]),
     )
     assert (round(found.largest, 5), found.differing) == (1.0, 1)
     named = STAGES[nth].partition("/")[2]
-    assert (f" of {named}" in found.where) is bool(named)
-    lines = [line.strip().split(":")[0] for line in found.lines(4)]
-    assert (lines[0], *lines[2:]) == ("first difference", "updates before it", "equal before it in this update")
+    assert (f"row {named}, number" in found.place) is bool(named)
+    sides = [replay.recording(replay.replayed(tmp_path / side)) for side in "ab"]
+    lines = [line.strip().split(":")[0] for line in streams.report(*sides, found)]
+    assert (lines[0], *lines[2:4]) == ("first difference", "updates before it", "equal before it")
 
 
 def scaled(name: str, roundings: float) -> Callable[[dict[str, Any]], None]:
@@ -198,7 +201,7 @@ def test_nan_and_a_missing_tensor_are_differences(name: str, tmp_path: Path) -> 
     for one, other in ((a, b), (b, a), (a, c), (c, a)):
         found = replay.compare(replay.replayed(one), replay.replayed(other))
         assert found is not None
-        assert found.name == replay.NAMES[name.removesuffix("a")]
+        assert found.stream == replay.NAMES[name.removesuffix("a")]
 
 
 # --- Bad input --------------------------------------------------------------------------------------------------------

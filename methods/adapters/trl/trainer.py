@@ -119,7 +119,8 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         output, first = self._draw(inputs, 0)
         draws = [first]
-        used = {example["index"] for example in inputs}  # a prompt comes once per rollout: its samples are one group
+        drawn = [example["index"] for example in inputs]
+        used = set(drawn)  # a prompt comes once per rollout: its samples are one group
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
             missing = t.prompts_per_rollout - sum(sum(informative(draw.reward, t.samples_per_prompt)) for draw in draws)
             # twice what is missing, because some of the new groups will be constant too
@@ -128,10 +129,14 @@ class MethodTrainer(GRPOTrainer):
                 break
             used.update(indices)
             examples = [row for row in rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
+            drawn += [example["index"] for example in examples]
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
         kept_groups = choose(informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter)
         self.present.kept = self._with_advantage(sampled, kept_groups)
+        if trace := self.recorder.run.trace:
+            tokens = [ids[:n] for ids, n in zip(sampled.completion_ids, sampled.lengths.tolist(), strict=True)]
+            trace.sampled(drawn, tokens, sampled.reward.tolist(), kept_groups)
         self.recorder.rollout(self._figures(sampled, self.present.kept), time.perf_counter() - began)
         return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
 

@@ -225,7 +225,7 @@ class MethodTrainer(PPOTrainerSync):
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
         # Of the present rollout:
-        self._used: set[int] = set()  # indices of its prompts: a prompt may come once only
+        self._used: dict[int, None] = {}  # indices of its prompts, as drawn: a prompt may come once only
         self._draws = 0
         self._results: list[MicroBatchResult] = []
         self._gradient_norms: list[float] = []
@@ -268,7 +268,7 @@ class MethodTrainer(PPOTrainerSync):
         super().on_step_begin()
         self.watchdog.restart(f"rollout {self.global_steps}: sampling")
         self._began = self._sampled = self._updated = time.perf_counter()
-        self._used, self._draws = set(), 0
+        self._used, self._draws = {}, 0
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
@@ -292,7 +292,7 @@ class MethodTrainer(PPOTrainerSync):
         rows["uid"] = np.array(uids, dtype=object)
         rows[SEED_FIELD] = torch.full((len(indices),), stream_seed(self.spec))
         rows[SIZE_FIELD] = torch.full((len(indices),), len(indices))
-        self._used.update(indices)
+        self._used.update(dict.fromkeys(indices))
         self._draws += 1
         batch = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(batch, "global_steps", step)
@@ -363,6 +363,11 @@ class MethodTrainer(PPOTrainerSync):
         t, step = self.spec.training, self.global_steps
         figures = rollout_figures(step, self.replay_buffer.rollout)
         updates = by_update(self._results)
+        if trace := self.recorder.run.trace:
+            rollout, size = self.replay_buffer.rollout, t.samples_per_prompt
+            rewards = [np.nan if row.reward is None else row.reward for row in rollout.rows]
+            drawn = [index for index in self._used for _ in range(size)]
+            trace.sampled(drawn, [row.ids for row in rollout.rows], rewards, rollout.kept_groups)
         # A minibatch without an informative group has no update; such minibatches are the last ones of each pass.
         trained = min(figures.groups_kept, t.minibatches)
         for index in range(t.updates_per_rollout):
@@ -375,6 +380,7 @@ class MethodTrainer(PPOTrainerSync):
                 index,
                 batch,
                 None if update is None else self._gradient_norms[update],
+                place=torch.cat([result.place for result in results]) if results else None,
                 loss=sum(result.loss for result in results) if results else None,
                 learning_rate=float(self.config.actor_rollout_ref.actor.optim.lr),
                 tokens=batch.tokens if batch else 0,

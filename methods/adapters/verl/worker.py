@@ -8,7 +8,7 @@ head in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -191,6 +191,7 @@ class Response:
     tokens: int
     truncated: bool
     error: str | None  # what the reward said when it failed
+    ids: Any = field(default=(), compare=False, repr=False)  # of its tokens
 
 
 def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
@@ -207,6 +208,7 @@ def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Seq
                 tokens=len(tokens),
                 truncated=len(tokens) >= limit and int(tokens[-1]) not in end_tokens,
                 error=said.get("error"),
+                ids=tokens,
             )
         )
     return rows
@@ -227,6 +229,7 @@ class MicroBatchResult(NamedTuple):
     update: int  # 0-based over the run
     loss: float  # the micro-batch's share of the minibatch's loss
     batch: Batch  # without gradient, on the CPU: diagnostics are computed over the whole minibatch
+    place: Tensor  # (B,) of each row in the minibatch, as in `MicroBatch`
 
 
 class MethodLoss:
@@ -293,7 +296,7 @@ class MethodLoss:
             generator=self._generator(update),
             selected=selected,
         )
-        result = MicroBatchResult(update, float(loss.detach()), detached(batch))
+        result = MicroBatchResult(update, float(loss.detach()), detached(batch), part.place.cpu())
         return loss * part.ranks, {RESULT: result}
 
     def _update(self, part: MicroBatch) -> int:
