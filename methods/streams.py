@@ -23,7 +23,6 @@ from core import digests
 from core.declared import Recorded, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import cells_of, read_csv, read_jsonl
-from core.provenance import sha256_file
 from methods.diagnostics import NAMES
 from methods.training.trace import NAME
 
@@ -86,12 +85,13 @@ class RunFile(Recorded):
 def _run(folder: Path) -> Recording:
     path, curve, trace = (folder / name for name in ("run.json", "curve.csv", "trace"))
     run = validated(RunFile, digests.read_record(path, "run record"), str(path), error=CorruptInputError)
-    rows = read_csv(curve, "curve", ("rollout", "update", *sum(COLUMNS.values(), ())))
-    found = {"curve.csv": sha256_file(curve)}
-    if "trace" in run.outputs:
-        found["trace"] = digests.tree(digests.check_folder(trace))
+    traced = "trace" in run.outputs
+    found = {"curve.csv": digests.check(curve)} | (
+        {"trace": digests.tree(digests.check_folder(trace))} if traced else {}
+    )
     if wrong := [name for name, digest in found.items() if digest != run.outputs.get(name)]:
         raise CorruptInputError(f"{folder / wrong[0]}: differs from its sha256 in {path}")
+    rows = read_csv(curve, "curve", ("rollout", "update", *sum(COLUMNS.values(), ())))
     empty = {name for name in rows[0] if not any(row[name] for row in rows)}
     by_rollout: dict[int, list[dict[str, str]]] = {}
     with cells_of(curve):
@@ -100,11 +100,12 @@ def _run(folder: Path) -> Recording:
         parts = {number: list(_columns(of, empty)) for number, of in by_rollout.items()}
 
     def read(number: int) -> list[Part]:
-        whole = _traced(trace / NAME.format(number)) if "trace" in found else []
+        whole = _traced(trace / NAME.format(number)) if traced else []
         # in the first update by stream, what is exact before its mean; later ones as they lie
         return sorted([*whole, *parts[number]], key=lambda p: (p.update, not p.update and STREAMS.index(p.stream)))
 
-    facts = [Part(FACTS[name], f"sha256 of {name}", [_text(run.inputs.get(name))], [], "character") for name in FACTS]
+    names = [name for name in FACTS if name in run.inputs]
+    facts = [Part(FACTS[name], f"sha256 of {name}", [_text(run.inputs[name])], [], "character") for name in names]
     settings = dict(_leaves({"": run.spec, "environment": run.environment, "code": run.inputs.get("code")}))
     return Recording("run", {0: lambda: facts} | {number: partial(read, number) for number in parts}, settings)
 
@@ -167,8 +168,8 @@ def _completions(path: Path) -> list[Part]:
         for name in sorted(numbers, key=lambda name: name == "advantage"):
             stream = "advantage" if name == "advantage" else "rewards"
             parts.append(Part(stream, name, table[name].to_numpy()[:, None]))
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise CorruptInputError(f"{path}: not completions of TRL ({str(error).splitlines()[0]})") from None
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise CorruptInputError(f"{path}: not completions of TRL ({' '.join(str(error).split())[:200]})") from None
     return parts
 
 
@@ -188,9 +189,8 @@ def _generations(path: Path) -> list[Part]:
 
 
 ADOPTED = (
-    ("completions of TRL", "completions_*.parquet", r"completions_0*(\d{1,9})\.parquet", _completions),
-    ("completions of TRL", "completions/completions_*.parquet", r"completions_0*(\d{1,9})\.parquet", _completions),
-    ("rollouts of verl", "*.jsonl", r"(\d{1,9})\.jsonl", _generations),
+    ("completions of TRL", (".", "completions"), r"completions_(\d{1,9})\.parquet", _completions),
+    ("rollouts of verl", (".",), r"(\d{1,9})\.jsonl", _generations),
 )
 
 
@@ -198,8 +198,9 @@ def recording(folder: Path) -> Recording:
     """The recorded run in a folder; `MissingInputError` if it holds none, `CorruptInputError` if it is damaged."""
     if (folder / "run.json").is_file():
         return _run(folder)
-    for kind, pattern, name, read in ADOPTED:
-        paths = {int(m[1]): path for path in folder.glob(pattern) if (m := re.fullmatch(name, path.name))}
+    for kind, places, name, read in ADOPTED:
+        files = [path for place in places for path in (folder / place).glob("*")]
+        paths = {int(m[1]): path for path in files if (m := re.fullmatch(name, path.name))}
         if paths:
             return Recording(kind, {number: partial(read, path) for number, path in paths.items()})
     raise MissingInputError(
