@@ -194,6 +194,8 @@ def figures(path: Path | str = FIGURES) -> list[Figure]:
     for part, key in (("quantities", "key"), ("lines", "name")):
         if isinstance(content.get(part), dict):
             named = content[part].items()
+            if given := next((name for name, body in named if isinstance(body, dict) and key in body), None):
+                raise ConfigError(f"{where}: {part}.{given}.{key}: unknown key")
             content[part] = {name: body | {key: name} if isinstance(body, dict) else body for name, body in named}
     declared = validated(Specification, content, where)
     for name, line in declared.lines.items():

@@ -71,6 +71,7 @@ BROKEN = {
     "unknown model in each": ("model: [q7, l8]", "model: [q7, l9]", "'l9'", "nearest: l8"),
     "unknown key of a block": ("across: 2", "accross: 2", "accross", "nearest: across"),
     "unknown key of a panel": ("id: hot,", "di: hot,", "panels.1.di: unknown key", "nearest: id"),
+    "a name of its own": ("gpg: {}", "gpg: {name: tepo}", "lines.gpg.name: unknown key"),
     "unknown style": ("style: 1", "style: 99", "lines.tepo.style", "'99'"),
     "two lines that look alike": ("style: 1", "style: 0", "grpo has no style, or the style of another line here"),
     "a line without style among others": ("{style: 1, methods", "{methods", "tepo has no style"),
