@@ -1,7 +1,8 @@
 """`python -m studies.atlas`: run every framework's own loss code on the same batches, and compare with ours.
 
 Writes docs/notebook/atlas.csv, one line for each framework and name, and prints what moved since the kept file; the
-page beside it is written by hand. `--only NAME` runs one framework and keeps the others' lines.
+page beside it is written by hand. `--only NAME` runs one framework and keeps the others' lines. `--microbatches` takes
+the frameworks' own update in place of the loss, split in several ways, and writes docs/notebook/microbatches.csv.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from core import errors
 from core.errors import BenchError, Parser, unknown
 from core.files import read_csv, read_json, read_yaml, to_csv, write_text
 from core.provenance import ROOT
-from studies.atlas import explain
+from studies.atlas import explain, microbatches
 from studies.atlas.batches import batches, packed
 from studies.atlas.explain import SAME, Answer, Ingredients
 
@@ -139,22 +140,47 @@ def moved(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]
     return said
 
 
+def split(frameworks: Sequence[Mapping[str, Any]], only: Sequence[str] | None, out: Path, folder: Path) -> None:
+    """Print and keep what each split does to the gradient. Versions that do not run keep their lines."""
+    kept = read_csv(out, "the kept micro-batches", microbatches.COLUMNS) if out.is_file() else []
+    rows: list[dict[str, str]] = []
+    for framework in frameworks:
+        name = framework["name"]
+        before = [row for row in kept if f"{row['framework']} {row['version']}" == name]
+        if only and name not in only:
+            rows += before
+            continue
+        print(f"{name}: running", flush=True)
+        found = microbatches.gradients(framework, installed(framework, folder), folder / "answers")
+        now = list(microbatches.lines(name, found))
+        print(*microbatches.table(now), *(["moved since the kept file"] if now != before else []), sep="\n", flush=True)
+        rows += now
+    write_text(out, to_csv(microbatches.COLUMNS, rows))
+    print(f"{out}  {len(rows)} lines, {sum(map(microbatches.departs, rows))} not the whole batch's gradient")
+
+
 def main() -> None:
     parser = Parser(description="Run every framework's own loss code on the same batches.")
-    parser.add_argument("--out", type=Path, default=KEPT)
+    parser.add_argument("--out", type=Path, help="default: the kept file")
+    parser.add_argument("--microbatches", action="store_true", help="splits over micro-batches, generations and ranks")
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="a framework of frameworks.yaml; may be repeated"
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "build/atlas", help="where versions are installed")
     args = parser.parse_args()
     declared = read_yaml(DECLARED, "frameworks of the atlas")
-    names = [framework["name"] for framework in declared["frameworks"]]
+    frameworks = declared["microbatches" if args.microbatches else "frameworks"]
+    names = [framework["name"] for framework in frameworks]
     for name in args.only or ():
         if name not in names:
             raise unknown("--only", "framework", name, names)
+    if args.microbatches:
+        split(frameworks, args.only, args.out or microbatches.KEPT, args.folder)
+        return
+    args.out = args.out or KEPT
     kept = read_csv(args.out, "the kept atlas", COLUMNS) if args.out.is_file() else []
     rows = []
-    for framework in declared["frameworks"]:
+    for framework in frameworks:
         name = framework["name"]
         if args.only and name not in args.only:
             rows += [row for row in kept if row["framework"] == name]
