@@ -7,6 +7,9 @@ on the seeds that chose nothing; `--compared own` at the scale's own value.
 
 Mean, 95 % interval and p are Student's t over the pairs' own differences, as in the claims; the tables share the spread
 between seeds with other rows. p is of this question alone: who asks several corrects for them.
+
+Without `--results`, A and B are two checkpoints or two printed scores, compared over problems (`report.noise`):
+`python -m report.difference paper:tepo paper:grpo`, or `0.367:30:32 0.346:30:32` (score, problems, samples of each).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.errors import ConfigError, MissingInputError, Parser, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown
 from core.files import read_csv, stored, to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
@@ -29,7 +32,7 @@ from report.tables.render import markdown_table
 
 CURVE = {"area": "area under the reward curve", "final": "final reward"}
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "mean_a", "mean_b", "difference", "low", "high", "p",
-          "detectable")  # fmt: skip
+          "detectable", "needed")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
     """Model by model, every measure that at least one pair has, by the columns of HEADER; two pairs or more have an
     interval. by_tree: pairs of each tree."""
     from evals.stats import compare
+    from evals.stats.sizes import units_needed
 
     out = []
     for model in dict.fromkeys(pair.a.model for pair in found):
@@ -136,6 +140,7 @@ def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
             c = compare.compare_seeds(a, b)
             row: dict[str, Any] = {"model": model, "measure": measure, "pairs": c.n}
             row |= {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable")}
+            row["needed"] = None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0)
             row |= {"mean_a": math.fsum(a.values()) / len(a), "mean_b": math.fsum(b.values()) / len(b)}
             out.append(row | {"by_tree": Counter(str(own[place].tree.root) for place in values)})
     return out
@@ -143,7 +148,7 @@ def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     """A table in Markdown, and what it is a table of."""
-    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %")
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "pairs needed")
     rows = []
     for line in found:
         curve = CURVE.get(line["measure"])
@@ -155,7 +160,8 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
         interval = "" if line["low"] is None else f" [{form(line['low'], '+')}, {form(line['high'], '+')}]"
         cells += [form(line["difference"], "+") + interval]
         cells += ["" if line["p"] is None else f"{line['p']:.2g}"]
-        rows.append([*cells, "" if line["detectable"] is None else form(line["detectable"])])
+        cells += ["" if line["detectable"] is None else form(line["detectable"])]
+        rows.append([*cells, "" if line["needed"] is None else f"{line['needed']:,}"])
     out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
     out += markdown_table(heads, rows, "---:")
     if again:
@@ -174,22 +180,42 @@ def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = Parser(description="One method minus another over the seeds that both have.")
-    parser.add_argument("a", help="a method: its key or its name in the configuration")
-    parser.add_argument("b", help="the method that is subtracted")
-    parser.add_argument(
-        "--results", required=True, nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several"
-    )
+    parser = Parser()
+    parser.add_argument("a", help="a method of --results, by its key or its name in the configuration; else a side")
+    parser.add_argument("b", help="what is subtracted, likewise")
+    parser.add_argument("--results", nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several")
     parser.add_argument(
         "--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value"
     )
+    parser.add_argument(
+        "--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution"
+    )
+    parser.add_argument(
+        "--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties"
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the lines there too")
     args = parser.parse_args()
-    found, again = pairs([open_or_kept(root) for root in args.results], args.a, args.b, args.compared)
-    measured = lines(found)
-    print(text(args.a, args.b, measured, again))
-    if args.csv:
-        write_text(args.csv, csv_text(args.a, args.b, measured))
+    for option in ("spread", "correlation") if args.results else ("compared", "csv"):
+        if getattr(args, option) is not None:
+            raise ConfigError(
+                f"command line: --{option} is for comparisons {'without' if args.results else 'with'} --results"
+            )
+    if args.results:
+        found, again = pairs([open_or_kept(root) for root in args.results], args.a, args.b, args.compared)
+        measured = lines(found)
+        print(text(args.a, args.b, measured, again))
+        if args.csv:
+            write_text(args.csv, csv_text(args.a, args.b, measured))
+        return
+    from report import answers, noise
+
+    assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
+    a, b = answers.read(args.a), answers.read(args.b)
+    try:
+        of_problems = noise.lines(a, b, **assumed)
+    except CorruptInputError as error:
+        raise CorruptInputError(f"{args.a} and {args.b}: {error}") from error
+    print(noise.text(args.a, args.b, of_problems, **assumed))
 
 
 if __name__ == "__main__":

@@ -49,11 +49,17 @@ def compare(a: Samples, b: Samples) -> Comparison:
     p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
     """
     mean, n = _mean(a, b)
-    difference = a.score - b.score
+    return of_problems(mean, n, a.score - b.score, f"paired t over {n} problems")
+
+
+def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Comparison:
+    """The t test of a mean difference over n problems; without spread as `compare` describes.
+
+    difference: `mean.value` as taken from counts, which may lie a rounding error outside the interval.
+    """
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "problem", "one problem: no interval", n)
     low, high = intervals.difference_interval(mean, n)
-    # `difference` is taken from counts and may lie a rounding error outside the interval around `mean`
     bounds = min(float(low), difference), max(float(high), difference)
     se, df = float(mean.se), float(mean.df)
     if se == 0:
@@ -62,7 +68,7 @@ def compare(a: Samples, b: Samples) -> Comparison:
         how = f"all {n} problems differ alike: bound by Clopper-Pearson"
         return Comparison(difference, None, *bounds, p, None, "problem", how, n)
     p, power = float(intervals.p_value(mean.value, se, df)), detectable(se, df)
-    return Comparison(difference, se, *bounds, p, power, "problem", f"paired t over {n} problems", n, df)
+    return Comparison(difference, se, *bounds, p, power, "problem", how, n, df)
 
 
 def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:

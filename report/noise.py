@@ -1,0 +1,206 @@
+"""Is the difference of two checkpoints, or of two printed scores, more than noise, and what would decide it?
+
+Paired by problem where both sides have their problems' answers. Printed scores hide how far problems differ: they have
+three cases, the least and the most variance that such scores allow, and between them the assumed one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from core.errors import CorruptInputError
+from evals.stats import intervals
+from evals.stats.compare import ALPHA, detectable, of_problems
+from evals.stats.estimate import Comparison
+from evals.stats.sizes import Error, Score, samples_needed, score_errors, units_needed
+from paper.chance import SPREAD
+from report.answers import Answers, of_rows
+from report.tables.render import markdown_table
+
+AFFECTS_RESULTS = False  # what is compared by hand
+
+# Of the difficulties of two checkpoints. Trainings of one base had .81 to .97 in results/reference/embedded and
+# embedded_models (sets with 4 samples a problem), different models .14 to .54.
+CORRELATION = 0.9
+ALL = "all, by responses"
+HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p", "found in 80 %, from",
+         "problems needed", "samples needed", "found with any samples, from")  # fmt: skip
+
+
+class Case(NamedTuple):
+    """A comparison under one variance; what needs a t test is None without one."""
+
+    comparison: Comparison
+    error: Error
+    df: float
+    problems: int | None = None  # that find the observed difference in 80 % of repetitions; of two sets, in the smaller
+    samples: float | None = None  # times those of a problem that find it on the same problems; infinity: none do
+    any_samples: float | None = None  # the smallest difference found with any number of samples
+
+
+class Line(NamedTuple):
+    """One benchmark, or all."""
+
+    benchmark: str
+    problems: str
+    scores: tuple[Score, Score]
+    cases: tuple[Case, ...]  # one that is measured, or least, assumed and most
+
+    @property
+    def main(self) -> Case:
+        return self.cases[len(self.cases) // 2]
+
+    @property
+    def responses(self) -> float:
+        return sum(score.problems * score.samples for score in self.scores)
+
+
+def lines(
+    a: Mapping[str, Answers], b: Mapping[str, Answers], spread: float = SPREAD, correlation: float = CORRELATION
+) -> list[Line]:
+    """A line for each benchmark that both have, and one for several; CorruptInputError where nothing is in common."""
+    if len(a) == len(b) == 1 and "" in (*a, *b):  # a benchmark without a name is the other's
+        key = max(*a, *b)
+        a, b = {key: next(iter(a.values()))}, {key: next(iter(b.values()))}
+    found = []
+    for key in (key for key in a if key in b):
+        if a[key].by_problem and b[key].by_problem:
+            found.append(_paired(key, a[key], b[key]))
+        else:
+            found.append(_unpaired(key, a[key].score, b[key].score, spread, correlation))
+    if not found:
+        names = " and ".join(", ".join(key or "one without a name" for key in side) for side in (a, b))
+        raise CorruptInputError(f"no benchmark in common: {names}")
+    return [*found, _together(found)] if len(found) > 1 else found
+
+
+def _case(difference: float, error: Error, df: float, n: int, how: str) -> Case:
+    mean = intervals.Mean(*map(np.asarray, (difference, math.sqrt(error.total), df)))
+    c = of_problems(mean, n, difference, how)
+    if not c.se:
+        return Case(c, error, df)
+    samples = samples_needed(error, difference, df) if difference else None
+    any_samples = None if error.floor is None else detectable(math.sqrt(error.floor), df)
+    return Case(c, error, df, units_needed(c.se * math.sqrt(n), difference), samples, any_samples)
+
+
+def _unpaired(key: str, a: Score, b: Score, spread: float, correlation: float) -> Line:
+    n, m = sorted((a.problems, b.problems))
+    errors = score_errors(a, b, spread, correlation)
+    cases = tuple(_case(a.value - b.value, error, n - 1, n, "printed scores") for error in errors)
+    return Line(key, f"the same {n}" if n == m else f"{a.problems} and {b.problems}", (a, b), cases)
+
+
+def _paired(key: str, a: Answers, b: Answers) -> Line:
+    ids = sorted(a.by_problem.keys() & b.by_problem.keys())
+    if not ids:
+        one, other = (next(iter(side.by_problem)) for side in (a, b))
+        raise CorruptInputError(f"{key or 'problems'}: no problem in common: the first are {one!r} and {other!r}")
+    (share_a, _, rows), (share_b, _, rows_b) = (np.array([s.by_problem[i] for i in ids], float).T for s in (a, b))
+    if (rows != rows_b).any():
+        raise CorruptInputError(f"{key}: {ids[int((rows != rows_b).argmax())]!r} has copies on one side only")
+    gap = np.where(np.abs(share_a - share_b) < 1e-12, 0.0, share_a - share_b)
+    mean, n = intervals.clustered_mean(gap * rows, rows), len(ids)
+    scores = tuple(of_rows({i: side.by_problem[i] for i in ids}).score for side in (a, b))
+    square, sampled = float(np.nan_to_num(mean.se)) ** 2, [score.parts.sampled / n for score in scores if score.parts]
+    error = Error(square, max(0.0, square - sum(sampled)) if len(sampled) == 2 else None)
+    left_out = "" if n == a.score.problems == b.score.problems else f" of {a.score.problems}, {b.score.problems}"
+    case = _case(float(mean.value), error, float(mean.df), n, f"paired t over {n} problems")
+    return Line(key, f"{n}{left_out}", (scores[0], scores[1]), (case,))
+
+
+def _together(found: Sequence[Line]) -> Line:
+    """All responses alike: benchmarks weighted by their number; SE and df by Welch-Satterthwaite."""
+    weights = [line.responses / sum(line.responses for line in found) for line in found]
+    n = sum(line.main.comparison.n for line in found)
+    scores = [sum(w * line.scores[side].value for w, line in zip(weights, found, strict=True)) for side in (0, 1)]
+    cases = []
+    for which in range(max(len(line.cases) for line in found)):
+        parts = [line.cases[which % len(line.cases)] for line in found]
+        errors = [_bound(case) for case in parts]
+        ses = [w * math.sqrt(error.total) for w, error in zip(weights, errors, strict=True)]
+        se, df = intervals.welch(ses, [case.df for case in parts])
+        floors = [w * w * x.floor for w, x in zip(weights, errors, strict=True) if x.floor is not None]
+        error = Error(float(se) ** 2, sum(floors) if len(floors) == len(found) else None)
+        known = all(case.comparison.low is not None for case in parts)  # and not one problem
+        cases.append(_case(scores[0] - scores[1], error, float(df), n if known else 1, f"{len(found)} benchmarks"))
+    a, b = (Score(value, n, math.nan) for value in scores)
+    return Line(ALL, f"{n}", (a, b), tuple(cases))
+
+
+def _bound(case: Case) -> Error:
+    """Where no two problems differ, the bound on the others as in `evals.stats.compare.compare_pooled`."""
+    c = case.comparison
+    if c.se or c.low is None or c.high is None:
+        return case.error
+    square = ((c.high - c.low) / 2 / float(intervals.quantile(np.inf))) ** 2
+    return Error(square, square)
+
+
+def text(a: str, b: str, found: Sequence[Line], spread: float = SPREAD, correlation: float = CORRELATION) -> str:
+    """A table in Markdown, what is assumed, and the answer in one sentence."""
+    out = [f"A: {a}; B: {b}; percent [95 % interval], Student's t over problems", ""]
+    out += markdown_table(HEADS, map(_cells, found), "---:")
+    out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
+    if any(len(line.cases) > 1 for line in found):
+        out += ["Printed scores do not tell how far problems differ. (from to): the least and most that they allow. "
+                f"Assumed: difficulties are Beta-distributed with a + b = {spread:g}; on the same problems those of A "
+                f"and B correlate at {correlation:g}."]  # fmt: skip
+    return "\n".join([*out, "", sentence(a, b, found[-1])])
+
+
+def _points(value: float, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f}" if abs(value) <= 1 else "none"  # a smallest difference above 100 points
+
+
+def _cells(line: Line) -> list[str]:
+    c = line.main.comparison
+    ends = "" if c.low is None or c.high is None else f" [{_points(c.low, '+')}, {_points(c.high, '+')}]"
+    figures: list[tuple[Callable[[Case], float | None], Callable[[float], str]]] = [
+        (lambda case: case.comparison.p, "{:.2g}".format),
+        (lambda case: case.comparison.detectable, _points),
+        (lambda case: case.problems, "{:,}".format),
+        (lambda case: case.samples, lambda times: _samples(line, times)),
+        (lambda case: case.any_samples, _points),
+    ]
+    cells = [line.benchmark or "score", line.problems, "" if line.benchmark == ALL else _samples(line, 1)]
+    cells += [*(_points(score.value) for score in line.scores), _points(c.difference or 0.0, "+") + ends]
+    for value, form in figures:
+        texts = ["?" if (number := value(case)) is None else form(number) for case in line.cases]
+        cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")
+    return cells
+
+
+def _samples(line: Line, times: float) -> str:
+    if math.isinf(times):
+        return "none do"
+    if line.benchmark == ALL:
+        return f"{times:.2g} times"
+    return " / ".join(dict.fromkeys(f"{max(1, math.ceil(score.samples * times - 1e-9)):,}" for score in line.scores))
+
+
+def sentence(a: str, b: str, line: Line) -> str:
+    """The answer in plain words."""
+    case, c = line.main, line.main.comparison
+    gap = c.difference or 0.0
+    out = f"{a} is {_points(abs(gap))} points {'above' if gap > 0 else 'below'} {b}" if gap else f"{a} equals {b}"
+    if c.p is not None and c.p < ALPHA:
+        out += f", more than noise (p = {c.p:.2g})"
+    elif c.detectable is None:
+        out += f"; {c.n:,} {'problem decides' if c.n == 1 else 'problems without any spread decide'} nothing"
+    else:
+        found = f"only differences of {_points(c.detectable)} points or more" if c.detectable <= 1 else "no difference"
+        out += f"; with {c.n:,} problems {found} would be found"
+        if (problems := case.problems) is not None:
+            out += f"; to decide this one about {float(f'{problems:.2g}'):,.0f} problems are needed"
+        if (times := case.samples) is not None:
+            how = "no number of samples" if math.isinf(times) else f"{_samples(line, times)} samples"
+            out += f" ({how} of each of these would do)"
+    least, most = (line.cases[which].comparison.p for which in (0, -1))
+    if least is not None and most is not None and least != most:
+        out += f". This rests on the assumption: p is {least:.2g} at the least variance and {most:.2g} at the most"
+    return f"{out}."
