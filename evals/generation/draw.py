@@ -47,17 +47,6 @@ class Plan:
     deviations: tuple[str, ...]  # sentences on how this differs from the registry's entry
 
     @property
-    def generation(self) -> dict[str, Any]:
-        """lm-eval's generation_kwargs. Never a seed: with repeats it would make every sample the same."""
-        sampling = {"temperature": self.decoding.temperature, "top_p": self.decoding.top_p}
-        return {
-            "do_sample": not self.decoding.greedy,
-            "max_gen_toks": self.decoding.max_tokens,
-            "until": [],  # only end tokens: without this key lm-eval stops at a blank line
-            **({} if self.decoding.greedy else sampling),
-        }
-
-    @property
     def task_hash(self) -> str:
         """Digest of everything that decides the requests: items and prompts in order, decoding, seed."""
         facts = {
@@ -128,24 +117,39 @@ def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, 
 # The lm-eval task file of a plan: `<folder>/<key>.yaml`, and the prompts beside it.
 #
 # Any lm-eval of the pinned version can run it (`lm_eval run --tasks FOLDER/KEY.yaml`). It holds no grading: the only
-# metric is lm-eval's own placeholder `bypass`, the only filter keeps all k responses.
+# metric is lm-eval's own placeholder `bypass`. The tasks in evals/lm_eval are graded.
+
+
+def requests(decoding: Decoding, extras: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a task file by which lm-eval asks: k responses to each item, and a filter that keeps all.
+
+    extras: generation arguments that only some engines know (`top_k`). A seed would make all samples the same.
+    """
+    sampling = {"temperature": decoding.temperature, "top_p": decoding.top_p, **extras}
+    return {
+        "output_type": "generate_until",
+        "repeats": decoding.samples,
+        "generation_kwargs": {
+            "do_sample": not decoding.greedy,
+            "max_gen_toks": decoding.max_tokens,
+            "until": [],  # only end tokens: without this key lm-eval stops at a blank line
+            **({} if decoding.greedy else sampling),
+        },
+        "filter_list": [{"name": "responses", "filter": [{"function": "take_first_k", "k": decoding.samples}]}],
+    }
 
 
 def task_config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
-    """The task as lm-eval reads it. extras: generation arguments that only some engines know (`top_k`)."""
-    k = plan.decoding.samples
+    """The task as lm-eval reads it; extras as in `requests`."""
     return {
         "task": plan.benchmark.key,
         "dataset_path": "json",
         # in memory, because `load_task` removes the copy on disk
         "dataset_kwargs": {"data_files": {"test": str(items)}, "keep_in_memory": True},
         "test_split": "test",
-        "output_type": "generate_until",
         "doc_to_text": "prompt",
         "doc_to_target": "item_id",
-        "repeats": k,
-        "generation_kwargs": plan.generation | ({} if plan.decoding.greedy else extras),
-        "filter_list": [{"name": "responses", "filter": [{"function": "take_first_k", "k": k}]}],
+        **requests(plan.decoding, extras),
         "metric_list": [{"metric": "bypass", "aggregation": "bypass", "higher_is_better": True}],
         "metadata": {"version": 1.0, "task_hash": plan.task_hash, "instruction": INSTRUCTION},
     }

@@ -1,0 +1,95 @@
+"""What the task files beside this one name: prompts, items and grades are those of `evals.run`.
+
+lm-eval loads this file by its path. Items are read from the folder of `python -m evals.fetch`: the one in the variable
+TEPO_BENCH_DATA, else results/cache/benchmarks of this checkout.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import datasets
+import numpy as np
+from lm_eval.api.task import ConfigurableTask
+
+from core.errors import BenchError, ConfigError
+from core.provenance import ROOT
+from evals import data, store
+from evals.benchmark import Item, benchmark
+from evals.generation import prompts
+from evals.grading import Verdict
+from evals.grading.decide import gold
+from evals.grading.grader import Grader, Question
+from evals.stats.responses import Samples
+
+AFFECTS_RESULTS = False  # runs inside lm-eval alone, whose scores no file of ours holds
+
+DATA = "TEPO_BENCH_DATA"
+GRADED = ("item_id", "problem", "answer", "multiple", "tolerance")
+
+
+class Task(ConfigurableTask):  # type: ignore[misc]  # lm-eval has no types
+    """One benchmark of the registry: the one whose key is `dataset_name`."""
+
+    def __init__(self, config: Mapping[str, Any]):
+        super().__init__(config={name: value for name, value in config.items() if name != "class"})
+
+    def download(self, dataset_kwargs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        """Read the verified items; end the program in one line where they are missing or others."""
+        try:
+            items = column(str(self.config.dataset_name), os.environ.get(DATA) or ROOT / "results/cache/benchmarks")
+        except BenchError as error:
+            print(f"error: {error}; for another folder set {DATA}", file=sys.stderr)
+            sys.exit(2)
+        rows = [{name: getattr(item, name) for name in GRADED} for item in items]
+        self.dataset = datasets.DatasetDict({"test": datasets.Dataset.from_list(rows)})
+
+    def fewshot_context(
+        self,
+        doc: Mapping[str, Any],
+        num_fewshot: int,
+        system_instruction: str | None = None,
+        apply_chat_template: bool = False,
+        fewshot_as_multiturn: bool = False,
+        chat_template: Callable[..., str] | None = None,
+        gen_prefix: str | None = None,
+    ) -> str:
+        """Build the prompt of the registry's reading; ConfigError for a system message beside its own."""
+        reading = benchmark(str(self.config.dataset_name)).prompt
+        if system_instruction:
+            raise ConfigError(f"--system_instruction: {self.config.task} has its own prompt ({reading}); leave it out")
+        if apply_chat_template and chat_template and reading != "arithmetic":
+            return chat_template(prompts.messages(reading, doc["problem"]))
+        return prompts.plain(reading, doc["problem"])
+
+
+def column(key: str, folder: Path | str) -> list[Item]:
+    """Read the items that count in a benchmark's own column: without copies, where the registry leaves them out."""
+    entry = benchmark(key)
+    items = data.load(entry, folder)
+    unanswered = np.zeros((len(items), 1), bool)
+    rows = Samples(tuple(item.item_id for item in items), unanswered, tuple(item.problem for item in items))
+    counted = set(rows.column(entry.duplicates).items)
+    return [item for item in items if item.item_id in counted]
+
+
+def score(doc: Mapping[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Grade the k responses to an item; `acc` is the share of right ones, a fraction."""
+    wanted = gold(doc["answer"], tolerance=doc["tolerance"], multiple=doc["multiple"])
+    grades = _grader().grade([Question(wanted, store.clean(text)) for text in results[0]])
+    return {"acc": sum(grade.verdict is Verdict.CORRECT for grade in grades) / len(grades)}
+
+
+@cache
+def _grader() -> Grader:
+    grader = Grader()
+    atexit.register(grader.close)
+    return grader
