@@ -22,7 +22,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 from evals.generation.prompts import TEMPLATES
 
 SCHEMA = 1
+DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
 DONE = "done.json"
 
 
@@ -134,6 +135,7 @@ def generate(
     data: Path | str,
     out: Path | str,
     limit: int | None = None,
+    changes: Mapping[str, float] | None = None,
     reading: str | None = None,
     template: str = "auto",
     prompt_limit: int = PROMPT_LIMIT,
@@ -142,7 +144,8 @@ def generate(
 ) -> Path:
     """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; the path of the latter.
 
-    limit: the first so many items. reading, template: how prompts are made (`evals.generation.prompts`).
+    limit: the first so many items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
+    reading, template: how prompts are made (`evals.generation.prompts`).
     prompt_limit: tokens. model: the engine of these settings, where it is there already. Raises MissingInputError,
     CorruptInputError or ConfigError before the model is loaded wherever it can.
     """
@@ -153,7 +156,8 @@ def generate(
     identity = model.identity()  # before anything is read of a folder that may be damaged
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
-    how: dict[str, Any] = {"reading": reading, "template": template, "prompt_limit": prompt_limit}
+    changes = dict(changes or {})
+    how: dict[str, Any] = {"changes": changes, "reading": reading, "template": template, "prompt_limit": prompt_limit}
     plans = [
         make_plan(model, benchmark, items_of.load(benchmark, data, limit), seed=settings.seed, **how)
         for benchmark in benchmarks
@@ -177,6 +181,7 @@ def generate(
         "files_sha256": model.files_sha256,
         "engine": model.describe(),
         "seed": settings.seed,
+        "decoding": changes,
         "benchmarks": entries,
         "code": used.hash,
         "environment": environment(),
@@ -233,6 +238,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--record", metavar="FILE", help="run.json or base.json that says what FOLDER must hold")
     add("--seed", type=whole(0, 2**32 - 1), default=1234, help="decides every draw (default: 1234)")
     add("--limit", type=whole(1), metavar="N", help="the first N items of each benchmark")
+    registry = "in place of the registry's"
+    add("--samples", type=whole(1, 4096), metavar="K", help=f"responses to each item, {registry}")
+    add("--temperature", type=real(least=0, most=100), metavar="T", help=f"0 is greedy, {registry}")
+    add("--max-tokens", type=whole(1), metavar="N", help=f"most tokens of a response, {registry}")
     add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
     add("--chat-template", dest="template", default="auto", metavar="WHEN", help=f"{', '.join(TEMPLATES)}")
     cut = "longer prompts lose their beginning"
@@ -254,9 +263,15 @@ def settings(args: argparse.Namespace) -> Settings:
     return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
 
 
-def prompt_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `generate` that select the items and decide their prompts."""
-    return {name: getattr(args, name) for name in ("limit", "reading", "template", "prompt_limit")}
+def request_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `generate` that select the items and decide their prompts and decoding."""
+    given = {name: getattr(args, name) for name in DECODING}
+    changes = {name: value for name, value in given.items() if value is not None}
+    for benchmark in select(args.benchmarks):
+        draw.decoding(benchmark, changes)  # raises before anything is written
+    return {"changes": changes} | {
+        name: getattr(args, name) for name in ("limit", "reading", "template", "prompt_limit")
+    }
 
 
 def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
@@ -294,7 +309,7 @@ def main() -> int:
     args = parser.parse_args()
     one_line_per_job(args.backend)
     places = {name: getattr(args, name) for name in ("backend", "data", "out", "work")}
-    path = generate(settings(args), select(args.benchmarks), **places, **prompt_options(args))
+    path = generate(settings(args), select(args.benchmarks), **places, **request_options(args))
     print(f"samples: {path}")
     return 0
 

@@ -23,8 +23,8 @@ from core.digests import read_record
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import write_json
 from core.layout import BASE, Checkpoint, Results, Run
-from core.scores import read_scores, write_scores
-from evals import data, generate, grade, score
+from core.scores import read_rows, read_scores, write_scores
+from evals import data, details, generate, grade, score
 from evals.benchmark import Benchmark, defined, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
@@ -89,6 +89,7 @@ def evaluate(
     results = Results(out)
     items = results.data
     check_out(results)
+    _check_decoding(results, dict(options.get("changes") or {}))
     at = checkpoint(settings.model)
     model = model or generate.engine(backend, settings)
     record = results.samples(at) / "samples.json"
@@ -172,6 +173,23 @@ def _check_same(record: Path, before: dict[str, Any], model: Engine, settings: g
         )
 
 
+def _check_decoding(results: Results, changes: dict[str, Any]) -> None:
+    """Raise ConfigError when responses of any model in `results` were drawn by other options of decoding.
+
+    How another tool drew adopted responses is unknown: they are not compared.
+    """
+    for record in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
+        content = read_record(record, "record of samples")
+        before = content.get("decoding") or {}
+        if before != changes and "adopted" not in content:
+            drawn, asked = (
+                " ".join(f"--{name.replace('_', '-')} {of[name]:g}" for name in generate.DECODING if name in of)
+                or "the registry's decoding"
+                for of in (before, changes)
+            )
+            raise ConfigError(f"{record}: drawn with {drawn}, not {asked}; choose another --out")
+
+
 def table(path: Path) -> str:
     """Scores in percent with their 95 % intervals, one line per model and benchmark or average."""
     rows = read_scores(path).to_dict("records")
@@ -190,6 +208,7 @@ def main() -> int:
     parser = Parser()
     generate.add_arguments(parser)
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
+    parser.add_argument("--details", action="store_true", help="also print pass@k, maj@k, lengths and truncation")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     args = parser.parse_args()
@@ -197,7 +216,7 @@ def main() -> int:
     names = [args.model] if Path(args.model).exists() else [name for name in args.model.split(",") if name]
     if len({checkpoint(name) for name in names}) < len(names):
         raise ConfigError(f"--model: {args.model}: two of one name; rename a folder, or use another --out")
-    benchmarks = select(args.benchmarks)
+    benchmarks, options = select(args.benchmarks), generate.request_options(args)
     models = []
     for name in names:
         settings = generate.settings(argparse.Namespace(**vars(args) | {"model": name}))
@@ -205,10 +224,10 @@ def main() -> int:
         models[-1][1].identity()  # raises for a model that is missing or damaged, before anything is downloaded
     collect(benchmarks, args.out / "data", args.data, args.download)
     for settings, model in models:
-        path = evaluate(
-            settings, benchmarks, args.out, backend=args.backend, model=model, **generate.prompt_options(args)
-        )
+        path = evaluate(settings, benchmarks, args.out, backend=args.backend, model=model, **options)
     print(table(path))
+    if args.details:
+        print(details.text(read_rows(path)))
     print(f"scores: {path}")
     print(f"a page of the responses: python -m report.build --results {args.out} --data {args.out / 'data'}")
     return 0

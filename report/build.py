@@ -75,6 +75,7 @@ def build(root: Path) -> str:
             "glance_all": [block for table in filled if table.declared.generated for block in tables.glance(table)],
             "sweep": tables.sweep(tree),
             "tables": table_views,
+            "details": _details(tree),
             "reading": tables.how_to_read(filled),
             "rows": tables.row_pages(filled, tree),
             "figures": training.figures(tree),
@@ -88,6 +89,18 @@ def build(root: Path) -> str:
             **browser,
         },
     )
+
+
+def _details(tree: Tree) -> dict[str, Any]:
+    """The figures beside the scores, one text for each checkpoint and benchmark, since a page may have thousands."""
+    from core.scores import read_rows
+    from evals import details
+
+    rows: dict[str, dict[str, str]] = {}
+    for path, benchmark, *figures in details.lines(read_rows(tree.layout.scores)):
+        rows.setdefault(path, {})[benchmark] = " / ".join(figures[2:])
+    keys = [str(entry["key"]) for entry in tree.benchmarks]
+    return {"note": details.NOTE, "cell": " / ".join(details.HEADS[4:]), "benchmarks": keys, "rows": rows}
 
 
 def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) -> str:
@@ -136,6 +149,7 @@ def of_evaluation(tree: Tree) -> str:
     data = {"start": "overview", **browser.pop("data")}
     views = (("overview", "Scores"), ("samples", "Responses"))
     context = {"views": views, "matrix": tree.matrix, "columns": list(columns.values()), "rows": rows}
+    context["details"] = _details(tree)
     return _page("evaluation.html.j2", data, context | browser)
 
 

@@ -1,5 +1,5 @@
-"""`python -m report.show table1 --scale quick`: a table in the terminal; `report.show runs`: how far the runs are, and
-the table of all runs.
+"""`python -m report.show table1 --scale quick`: a table in the terminal; `report.show details`: pass@k, maj@k, lengths
+and truncation; `report.show runs`: how far the runs are, and the table of all runs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from core.errors import Parser, unknown
 from core.files import cells_of, read_growing_csv
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
+from core.scores import read_rows
+from evals import details
 from report.tables import render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 
-RUNS = "runs"
+RUNS, DETAILS = "runs", "details"
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
@@ -143,16 +145,19 @@ def progress(tree: Tree) -> str:
 
 def main() -> None:
     parser = Parser(description="Print a table of finished results, or how far the runs are and the table of them all.")
-    parser.add_argument("what", help="table1, or another key of report/tables.yaml; runs")
+    parser.add_argument("what", help="table1, or another key of report/tables.yaml; runs; details")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--results", type=Path, help="results/<scale>")
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in spec.tables()), RUNS]
+    known = [*(f"table{key}" for key in spec.tables()), RUNS, DETAILS]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
+    if args.what == DETAILS:
+        print(details.text(read_rows(tree.layout.scores)))
+        return
     if args.what == RUNS:
         print(progress(tree))
         if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it

@@ -65,11 +65,12 @@ def make_plan(
     items: Sequence[Item],
     *,
     seed: int,
+    changes: Mapping[str, float] | None = None,
     reading: str | None = None,
     template: str = "auto",
     prompt_limit: int = PROMPT_LIMIT,
 ) -> Plan:
-    """The plan for the given items; `reading` None takes the registry's prompt."""
+    """The plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
     reading = reading or benchmark.prompt
 
     def prompt_of(problem: str, limit: int) -> Prompt:
@@ -82,17 +83,28 @@ def make_plan(
     built = [prompt_of(item.problem, prompt_limit) for item in items]
     # A prompt that was cut, or whose length only the server knows, takes all that it may.
     longest = max(prompt_limit if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
-    limit, decoding, deviations = room(benchmark.decoding, longest, engine.positions)
+    limit, drawn, deviations = room(decoding(benchmark, changes or {}), longest, engine.positions)
     for place, prompt in enumerate(built):
         if (prompt.tokens or 0) > limit:
             built[place] = prompt_of(items[place].problem, limit)
+    for name, value in (changes or {}).items():
+        if value != (registered := getattr(benchmark.decoding, name)):
+            deviations += (f"{name} {value:g}, the registry's is {registered:g}",)
     if reading != benchmark.prompt:
         deviations += (f"prompt reading {reading}, the registry's is {benchmark.prompt}",)
     if len(items) != benchmark.n:
         deviations += (f"the first {len(items)} of {benchmark.n} items",)
     if cut := sum(prompt.cut > 0 for prompt in built):
         deviations += (f"{cut} prompts cut on the left to {limit} tokens",)
-    return Plan(benchmark, tuple(items), tuple(built), decoding, seed, engine.chat, deviations)
+    return Plan(benchmark, tuple(items), tuple(built), drawn, seed, engine.chat, deviations)
+
+
+def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
+    """The registry's decoding with some fields replaced; ConfigError for greedy copies, with the options to set."""
+    try:
+        return dataclasses.replace(benchmark.decoding, **changes)
+    except ConfigError as error:
+        raise ConfigError(f"{benchmark.key}: {error}; set --samples 1, or --temperature above 0") from error
 
 
 def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, Decoding, tuple[str, ...]]:

@@ -36,7 +36,7 @@ DATA = "TEPO_BENCH_DATA"
 GRADED = ("item_id", "problem", "answer", "multiple", "tolerance")
 
 
-class Task(ConfigurableTask):  # type: ignore[misc]  # lm-eval has no types
+class Task(ConfigurableTask):
     """One benchmark of the registry: the one whose key is `dataset_name`."""
 
     def __init__(self, config: Mapping[str, Any]):

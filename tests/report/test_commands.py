@@ -16,6 +16,7 @@ from core import digests
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from core.results_tree import Tree
+from core.scores import read_rows
 from report import build, figure, show, table
 from report.tables import render, spec
 from tests.report import tables
@@ -84,6 +85,19 @@ def test_show_prints_any_table(embedded: Tree, tmp_path: Path, command: Command)
         assert spec.table(key).heading in out
         for block in spec.table(key).blocks:  # one of whose rows this scale plans none is left out
             assert ((block.title or "") in out) or all(row.when == "run" for row in block.rows), key
+
+
+def test_show_details_prints_what_stands_beside_each_score(embedded: Tree, command: Command) -> None:
+    code, out, _ = command(show.main, "details", "--results", embedded.root)
+    assert code == 0
+    rows = [row for row in read_rows(embedded.layout.scores) if row["samples"] is not None]
+    printed = out.splitlines()[1:-1]
+    assert len(printed) == len(rows) > 7
+    for line, row in zip(printed, rows, strict=True):
+        path, key, k, *figures = line.split()
+        assert (path.split("/")[:2], key, int(k)) == ([row["model"], row["method"]], row["benchmark"], row["samples"])
+        shares = [row[name] for name in ("score", "pass_at_k", "maj_at_k")]
+        assert figures[:3] == ["-" if share is None else f"{100 * share:.2f}" for share in shares]
 
 
 def test_show_of_a_table_that_is_not_filled_says_what_to_run(scored: Tree, command: Command) -> None:

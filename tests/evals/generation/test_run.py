@@ -14,7 +14,7 @@ from core.errors import BenchError, ConfigError
 from core.layout import Results
 from core.provenance import ROOT
 from core.results_tree import open_tree
-from core.scores import read_scores
+from core.scores import read_rows, read_scores
 from evals import benchmark, run
 from evals.generate import Settings
 from report.build import of_evaluation
@@ -79,6 +79,11 @@ MISTAKES = {
     "--model TINY --benchmarks amie24": "nearest: aime24",
     "--model TINY --benchmarks syn_as3 --backend hff": "nearest: hf",
     "--model TINY --benchmarks syn_as3 --engine x": "expected NAME=VALUE",
+    "--model TINY --benchmarks syn_as3 --samples 0": "--samples: must be a whole number from 1",
+    "--model TINY --benchmarks syn_as3 --temperature nan": "--temperature: must be a number from 0",
+    "--model TINY --benchmarks syn_as3 --max-tokens 1.5": "--max-tokens: must be a whole number",
+    "--model TINY --benchmarks syn_mix3 --temperature 0": "syn_mix3: decoding: 32 greedy .*; set --samples 1, or",
+    "--model TINY --benchmarks syn_as3 --samples 4": "syn_as3: decoding: 4 greedy .*; set --samples 1, or",
 }
 
 
@@ -95,6 +100,50 @@ def test_a_users_mistake_is_named_and_nothing_written(
     printed = capsys.readouterr().out.splitlines()  # what would be downloaded
     for key in benchmark.PAPER:
         assert any(line.startswith(key) and benchmark.benchmark(key).licence in line for line in printed)
+
+
+def test_responses_of_another_decoding_never_stand_in_one_table(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    shutil.copytree(tiny, other)
+
+    def call(model: Path, key: str, options: str) -> str:
+        given = ["--model", str(model), "--benchmarks", key, "--limit", "2", "--out", str(out), *options.split()]
+        monkeypatch.setattr("sys.argv", ["run", *given])
+        run.main()
+        return capsys.readouterr().out
+
+    drawn = "--samples 3 --temperature 1.5 --max-tokens 5"
+    printed = call(tiny, "syn_mix3", f"{drawn} --details")
+    samples = Results(out).samples(run.checkpoint(tiny))
+    record = json.loads((samples / "samples.json").read_text())
+    assert record["decoding"] == {"samples": 3, "temperature": 1.5, "max_tokens": 5}
+    entry = record["benchmarks"]["syn_mix3"]
+    assert entry["decoding"] == record["decoding"] | {"top_p": 1.0}
+    assert entry["deviations"] == [
+        "samples 3, the registry's is 32",
+        "temperature 1.5, the registry's is 0.6",
+        "max_tokens 5, the registry's is 64",
+        "the first 2 of 20 items",
+    ]
+    rows = read_responses(samples / "syn_mix3.parquet")
+    assert len(rows) == 2 * 3
+    assert max(row.tokens or 0 for row in rows) == 5
+    (score,) = (row for row in read_rows(Results(out).scores) if row["benchmark"] == "syn_mix3")
+    figures = [f"{100 * score[name]:.2f}" for name in ("score", "pass_at_k", "maj_at_k")]
+    cut = f"{100 * score['truncated'] / 6:.2f}"
+    shown = next(line.split() for line in printed.splitlines() if line.split()[1:3] == ["syn_mix3", "3"])
+    assert shown[3:] == [*figures, f"{score['response_tokens']:.1f}", cut, f"{100 * score['no_answer'] / 6:.2f}"]
+    before = Results(out).scores.read_bytes()
+    for model, key in ((tiny, "syn_mix3"), (other, "syn_mix3"), (tiny, "syn_as3")):
+        for options, said in (("", "the registry's decoding"), (f"{drawn} --samples 2", "--samples 2 --temp")):
+            with pytest.raises(ConfigError, match=f"drawn with {drawn}, not {said}.*; choose another --out"):
+                call(model, key, options)
+    assert Results(out).scores.read_bytes() == before
+    assert "other/base" in call(other, "syn_mix3", drawn)
+    page = of_evaluation(open_tree(out))
+    assert " / ".join(shown[4:]) in page
 
 
 @pytest.mark.slow
