@@ -171,7 +171,7 @@ def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict
     if not path.is_file():
         name = next(one.log.model for one in surveys if one.model == at)
         return {
-            "schema": 1, "model": name, "weights_sha256": None, "files_sha256": None, "seed": 0, "benchmarks": {},
+            "schema": 1, "model": name, "weights_sha256": None, "files_sha256": None, "seed": None, "benchmarks": {},
             "engine": {"backend": "adopted"}, "adopted": {"files": {}}, "environment": environment(),
         }  # fmt: skip
     record = store.read_folder(path)
@@ -270,7 +270,7 @@ def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str,
             written += 1
             batch.append((
                 asked.item.item_id, row.sample - one.first, row.prompt, asked.prompt_sha256, row.response, "unknown",
-                None, 0, row.correct,
+                None, None, row.correct,
             ))  # fmt: skip
             size += len(row.response) + len(row.prompt)
             if size >= BATCH or len(batch) >= 4096:
@@ -281,7 +281,7 @@ def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str,
     if written != one.rows:
         raise CorruptInputError(f"{one.log.path}: was written while it was read; adopt it again")
     return {
-        "sha256": sha256_file(path), "rows": one.rows, "items": len(one.items), "seed": 0, "cut_at_limit": None,
+        "sha256": sha256_file(path), "rows": one.rows, "items": len(one.items), "seed": None, "cut_at_limit": None,
         "tool_verdicts": one.tool_verdicts,
     }  # fmt: skip
 

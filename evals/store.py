@@ -176,7 +176,7 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 
 
 _VALUES = {"stop": STOPS, "verdict": VERDICTS}
-_MAY_BE_EMPTY = frozenset(("tokens", "extracted", "normalised", "tool_correct"))
+_MAY_BE_EMPTY = frozenset(("tokens", "seed", "extracted", "normalised", "tool_correct"))
 _WHOLE = frozenset(("sample", "tokens", "seed"))  # columns of whole numbers; all others are text
 _WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold what is no UTF-8
 

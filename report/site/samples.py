@@ -60,6 +60,8 @@ LETTERS = {  # one letter per response in an index
 STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 SAMPLES = ("item_id", "sample", "prompt", "response", "stop", "tokens")
 GRADES = ("item_id", "sample", "verdict", "extracted", "rule")
+Others = Mapping[str, Mapping[tuple[str, int], tuple[str, str | None]]]
+"""Grader -> (item, sample) -> its verdict and the answer that it extracted."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,8 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
         yield Item(id, prompt, tuple(response for _, response in sorted(responses, key=itemgetter(0))))
 
 
-def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> dict[str, dict[tuple[str, int], str]]:
-    """Grader -> (item, sample) -> its verdict, as `evals.graders` wrote them beside the tree; empty where it did not.
+def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Others:
+    """The verdicts of other graders, as `evals.graders` wrote them beside the tree; empty where it did not.
 
     Raises CorruptInputError for verdicts on other samples.
     """
@@ -202,11 +204,10 @@ def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> dict[str, dic
         return {}
     if entries[benchmark].get("samples_sha256") != sampled["sha256"]:
         raise CorruptInputError(f"{record}: {benchmark}: of other samples; run: python -m evals.graders {tree.root}")
-    found: dict[str, dict[tuple[str, int], str]] = {}
-    for id, sample, name, verdict in _rows(
-        record.parent, record.name, benchmark, ("item_id", "sample", "grader", "verdict")
-    ):
-        found.setdefault(name, {})[id, sample] = verdict
+    found: dict[str, dict[tuple[str, int], tuple[str, str | None]]] = {}
+    columns = ("item_id", "sample", "grader", "verdict", "extracted")
+    for id, sample, name, *judged in _rows(record.parent, record.name, benchmark, columns):
+        found.setdefault(name, {})[id, sample] = judged[0], judged[1]
     return found
 
 
@@ -323,9 +324,9 @@ def _write_responses(
     name: str,
     stamp: str,
     items: Iterator[Item],
-    others: Mapping[str, Mapping[tuple[str, int], str]],
+    others: Others,
 ) -> None:
-    """The index of one benchmark and its text files. others: verdicts of graders (`graders`)."""
+    """The index of one benchmark and its text files."""
     index: dict[str, Any] = {"stamp": stamp, "items": [], "per": [], "begins": []}
     columns: dict[str, list[Any]] = {"verdicts": [], "stops": [], "tokens": [], "extracted": [], "rules": []}
     rules: dict[str, int] = {}
@@ -342,9 +343,12 @@ def _write_responses(
             columns["tokens"].append(tokens)
             columns["extracted"].append(extracted)
             columns["rules"].append(rules.setdefault(rule, len(rules)))
-        for grader, verdicts in others.items():
-            letters = [LETTERS.get(verdicts.get((item.id, sample), ""), "-") for sample in range(len(item.responses))]
-            index.setdefault("graders", {}).setdefault(grader, []).extend(letters)
+        for grader, judged in others.items():
+            of = index.setdefault("graders", {}).setdefault(grader, {"verdicts": "", "extracted": []})
+            for sample in range(len(item.responses)):
+                verdict, extracted = judged.get((item.id, sample), ("", None))
+                of["verdicts"] += LETTERS.get(verdict, "-")
+                of["extracted"].append(extracted)
         texts.append([item.prompt, [response[0] for response in item.responses]])
         size += sum(len(response[0]) for response in item.responses)
         if size >= TEXT_BYTES:
@@ -352,8 +356,6 @@ def _write_responses(
             texts, size = [], 0
     if texts:
         _put(folder, f"{name}.{len(index['begins']) - 1}", texts)
-    if others:
-        index["graders"] = {grader: "".join(letters) for grader, letters in index["graders"].items()}
     index |= columns | {key: "".join(columns[key]) for key in ("verdicts", "stops")} | {"rule_names": list(rules)}
     _put(folder, name, index)
 

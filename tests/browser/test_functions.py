@@ -21,7 +21,10 @@ INDEX = {
     "extracted": ["1", "2", "3", None],
     "rules": [0, 1, 0, 0],
     "rule_names": ["string", "number"],
-    "graders": {"ours": "cwcw", "other": "cwww", "tool": "c--c"},
+    "graders": {
+        name: {"verdicts": verdicts, "extracted": ["1", None, "3", "4"]}
+        for name, verdicts in {"ours": "cwcw", "other": "cwww", "tool": "c--c"}.items()
+    },
 }
 OTHER = INDEX | {"items": ["c", "b", "a"], "per": [1, 1, 2], "verdicts": "cwcc"}
 FILTER = {"show": "all", "verdict": "", "least": None, "most": None}

@@ -52,7 +52,7 @@ def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_sam
         for item in samples.read(scored_copy, TEPO, "syn_as3")
         for n, (text, _, _, verdict, _, _) in enumerate(item.responses)
     ]
-    responses[0].verdicts["tool"] = graders.Found("correct")  # and unknown of the others
+    responses[0].verdicts["tool"] = graders.Found("correct", extracted="7")  # and unknown of the others
     folder = scored_copy.root / graders.FOLDER / TEPO.path
     entry = graders.write_verdicts(folder / "syn_as3.parquet", responses, ("ours", "tool"))
     sampled = store.read_record(scored_copy.layout.samples(TEPO) / "samples.json")["syn_as3"]["sha256"]
@@ -60,7 +60,9 @@ def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_sam
     samples.write(scored_copy, scored_copy.root, None)
     names = [f"samples/{TEPO.path.as_posix()}/{key}" for key in ("syn_as3", "syn_mix3")]
     index, other = (unpacked(scored_copy.root / samples.FOLDER, name) for name in names)
-    assert index["graders"] == {"ours": index["verdicts"], "tool": "c" + "-" * (len(responses) - 1)}
+    unknown = len(responses) - 1
+    assert index["graders"]["tool"] == {"verdicts": "c" + "-" * unknown, "extracted": ["7"] + [None] * unknown}
+    assert index["graders"]["ours"]["verdicts"] == index["verdicts"]
     assert "graders" not in other
     write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": "0" * 64}}})
     with pytest.raises(CorruptInputError, match=r"run: python -m evals\.graders"):

@@ -19,7 +19,7 @@ const pairs = (() => {
         stops: index.stops.slice(first, end),
         tokens: index.tokens.slice(first, end),
         extracted: index.extracted.slice(first, end),
-        graders: Object.entries(index.graders ?? {}).map(([name, letters]) => [name, letters.slice(first, end)]),
+        graders: Object.entries(index.graders ?? {}).map(([name, of]) => [name, of.verdicts.slice(first, end), of.extracted.slice(first, end)]),
         rules: index.rules.slice(first, end).map((rule) => index.rule_names[rule]),
         share: [...index.verdicts.slice(first, end)].filter((letter) => letter === "c").length / (end - first),
       });

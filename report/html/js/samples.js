@@ -245,7 +245,7 @@
         "dl",
         {},
         fact("Verdict", el("b", { class: verdict === "c" ? "right" : "wrong" }, pairs.VERDICTS[verdict]), el("small", {}, ` rule: ${item.rules[n]}`)),
-        ...item.graders.map(([name, letters]) => fact(name, el("b", { class: letters[n] === "c" ? "right" : "wrong" }, pairs.VERDICTS[letters[n]]))),
+        ...item.graders.map(([name, letters, of]) => fact(name, el("b", { class: letters[n] === "c" ? "right" : "wrong" }, pairs.VERDICTS[letters[n]]), of[n] === null ? "" : el("code", {}, typeset.visible(of[n])))),
         fact("Extracted", item.extracted[n] === null ? "nothing" : el("code", {}, typeset.visible(item.extracted[n]))),
         fact("Length", item.tokens[n] === null ? "unknown" : `${item.tokens[n]} tokens`, `, ${pairs.STOPS[item.stops[n]]}`),
         item.count > 1 ? fact("Sample", `${n} of 0–${item.count - 1}; ${Math.round(item.share * item.count)} of ${item.count} right`) : null,
