@@ -29,7 +29,7 @@ KEPT = ROOT / "docs" / "notebook" / "atlas.csv"
 COLUMNS = ("name", "framework", "function", "verdict", "apart", "differs", "batches", "defaults", "note")
 HERE = Path(__file__).parent
 DECLARED = HERE / "frameworks.yaml"
-RUNNER_SECONDS = 300  # importing a trainer takes most of a minute on a busy machine
+RUNNER_SECONDS = 1800  # a guard: importing a trainer takes most of a minute on a busy machine
 
 
 def installed(framework: Mapping[str, Any], folder: Path) -> Path | None:

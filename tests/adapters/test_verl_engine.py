@@ -43,7 +43,7 @@ def run(world: Path, folder: Path, ranks: int, *others: Path) -> Figures:
     ]
     said = []
     try:
-        said = [process.communicate(timeout=900)[0] for process in processes]
+        said = [process.communicate(timeout=1800)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

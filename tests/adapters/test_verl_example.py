@@ -161,7 +161,7 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
                 line, cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True
             )
             try:
-                assert process.wait(timeout=900) == 0, said.read_text(errors="replace")[-4000:]
+                assert process.wait(timeout=1800) == 0, said.read_text(errors="replace")[-4000:]
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)

@@ -157,7 +157,7 @@ def test_a_run_trains_and_leaves_a_curve_and_a_model(
     spec = worlds.spec(world, trainer="verl", filter="mask", reward="tests.adapters.worlds:rarely")
     process = command(spec, out)
     no_stray_processes.append(process)
-    assert process.wait(timeout=900) == 0, said(out)[-3000:]
+    assert process.wait(timeout=1800) == 0, said(out)[-3000:]
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(8))
     assert {row["groups_sampled"] for row in rows} == {"4"}
@@ -269,7 +269,7 @@ def test_a_sampler_that_never_gets_the_weights_ends_the_run(
     spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4, temperature=0.7)
     process = command(spec, out, ("-c", UNSYNCED))
     no_stray_processes.append(process)
-    assert process.wait(timeout=900) == 2, said(out)[-3000:]
+    assert process.wait(timeout=1800) == 2, said(out)[-3000:]
     message = r"^error: .*curve.csv: rollout 2: the sampler has another policy than the trainer: sampling_gap_mean"
     assert re.search(message, said(out), re.MULTILINE), said(out)[-3000:]
     *before, last = read_growing_csv(out / "state" / "curve.csv")

@@ -123,7 +123,7 @@ def test_lm_evals_own_command_gives_the_scores_of_ours(server: Server, shared: P
         server.asked.clear()
         environment = os.environ | {"TEPO_BENCH_DATA": str(folder), "PYTHONPATH": ""}
         done = subprocess.run(
-            arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False,
+            arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False,
             encoding="utf-8",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
@@ -174,7 +174,7 @@ def test_the_commands_of_the_page_print_its_table(tiny: Path, shared: Path, tmp_
         f"{scored} --limit 2 --gen_kwargs max_gen_toks=8".replace("FOLDER", str(tiny)),
     ):
         done = subprocess.run(
-            line.split(), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False,
+            line.split(), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False,
             encoding="utf-8",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
