@@ -23,8 +23,8 @@ from core.digests import read_record
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import write_json
 from core.layout import BASE, Checkpoint, Results, Run
-from core.scores import read_rows, read_scores, write_scores
-from evals import data, details, generate, grade, score
+from core.scores import read_scores, write_scores
+from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, defined, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
@@ -208,7 +208,6 @@ def main() -> int:
     parser = Parser()
     generate.add_arguments(parser)
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
-    parser.add_argument("--details", action="store_true", help="also print pass@k, maj@k, lengths and truncation")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     args = parser.parse_args()
@@ -226,9 +225,8 @@ def main() -> int:
     for settings, model in models:
         path = evaluate(settings, benchmarks, args.out, backend=args.backend, model=model, **options)
     print(table(path))
-    if args.details:
-        print(details.text(read_rows(path)))
     print(f"scores: {path}")
+    print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {args.out}")
     print(f"a page of the responses: python -m report.build --results {args.out} --data {args.out / 'data'}")
     return 0
 

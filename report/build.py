@@ -94,7 +94,7 @@ def build(root: Path) -> str:
 def _details(tree: Tree) -> dict[str, Any]:
     """The figures beside the scores, one text for each checkpoint and benchmark, since a page may have thousands."""
     from core.scores import read_rows
-    from evals import details
+    from report.tables import details
 
     rows: dict[str, dict[str, str]] = {}
     for path, benchmark, *figures in details.lines(read_rows(tree.layout.scores)):

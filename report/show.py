@@ -15,8 +15,7 @@ from core.files import cells_of, read_growing_csv
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
-from evals import details
-from report.tables import render, spec
+from report.tables import details, render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 
 RUNS, DETAILS = "runs", "details"

@@ -7,20 +7,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from core import digests
 from core.declared import Where
 from core.files import json_text, read_json, write_text
-from core.layout import Checkpoint, Results
+from core.layout import BASE, Checkpoint, Results
 from core.provenance import sha256_bytes
 from workflow import code_hashes, decide, matrix, sweep, tree
 from workflow import config as configuration
-from workflow.matrix import Planned
+from workflow.matrix import Build, Planned
+
+# Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
+CACHE = Path("results/cache")
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,47 @@ class Plan:
     def write(self) -> None:
         for path, text in self.files.values():
             write_text(path, text)
+
+    # Cached, since rules call them once per job, and not computed before, since few jobs need them: the names hold
+    # hashes over code.
+    @cached_property
+    def base(self) -> Callable[[str, int], Path]:
+        """The folder of the model that a model's runs of one seed start from."""
+        return cache(lambda model, seed: CACHE / "models" / matrix.base_name(self.config, model, seed))
+
+    @cached_property
+    def prompts(self) -> Callable[[str, int], Path]:
+        """The file of the training prompts of a model's runs of one seed."""
+        return cache(lambda model, seed: CACHE / "prompts" / matrix.prompts_name(self.config, model, seed))
+
+    @cached_property
+    def builds(self) -> Mapping[str, Build]:
+        """The bases that are made here, by folder."""
+        return matrix.builds(self.config)
+
+    def clean_number(self, folder: str) -> int:
+        """The number of the clean model in a folder of the cache."""
+        return next(build.number for build in self.builds.values() if build.clean == folder)
+
+    def specification(self, planned: Planned, prompts: str) -> str:
+        """What `python -m methods.train` gets, as one line of JSON."""
+        base = self.base(planned.run.model, planned.run.seed).as_posix()
+        return json.dumps(matrix.specification(self.config, planned, base, prompts), sort_keys=True)
+
+    def weights(self, checkpoint: Checkpoint) -> Path:
+        """The folder that is evaluated: a trained checkpoint, or the base in the cache."""
+        run = checkpoint.run
+        return self.base(run.model, run.seed) if run.method == BASE else self.results.weights(checkpoint)
+
+    def ready(self, checkpoint: Checkpoint) -> Path:
+        """The file whose presence means that those weights are finished."""
+        is_base = checkpoint.run.method == BASE
+        return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
+
+    def of_runs(self, *names: str, runs: Iterable[Planned] | None = None) -> list[str]:
+        """The files that runs, or all runs, end with."""
+        found = self.runs.values() if runs is None else runs
+        return [f"{self.results.run(planned.run)}/{name}" for planned in found for name in names]
 
     def next_round(self) -> decide.Round:
         """The round that a call after this one begins with."""

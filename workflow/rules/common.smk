@@ -1,11 +1,9 @@
 # What every stage needs: the plan of this call, the paths, the environment of jobs. The logic lives in workflow/*.py and has tests.
-import json
 import signal
 import sys
-from functools import cache
 
 from core import worker
-from core.layout import BASE, Checkpoint
+from core.layout import Checkpoint
 from core.used_code import NUMERIC
 from report import captions
 from workflow import (
@@ -48,8 +46,7 @@ with command_line.one_line():
 
 config = PLAN.config
 RESULTS, LOGS, CHECKPOINTS = PLAN.results, PLAN.logs, PLAN.checkpoints
-# Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
-CACHE = Path("results/cache")
+CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 
@@ -93,61 +90,17 @@ wildcard_constraints:
     benchmark="|".join(BENCHMARKS),
 
 
-# Cached, since the rules ask once per job, and functions, since few jobs need these names: they hold hashes over code.
-@cache
-def base_folder(model, seed):
-    return CACHE / "models" / matrix.base_name(config, model, int(seed))
-
-
-@cache
-def prompts_file(model, seed):
-    return CACHE / "prompts" / matrix.prompts_name(config, model, int(seed))
-
-
-@cache
-def builds():
-    return matrix.builds(config)
-
-
-def clean_number(wc):
-    clean = f"{wc.model}-clean-{wc.recipe}"
-    return next(build.number for build in builds().values() if build.clean == clean)
-
-
 def planned_of(wc):
     return PLAN.runs[f"{wc.model}/{wc.method}/seed{wc.seed}"]
+
+
+def checkpoint_of(wc):
+    return Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
 
 
 # From the run's own settings: size of the model, cluster and variant decide what it needs.
 def train_need(wc):
     return resources.train(matrix.training(config, planned_of(wc)))
-
-
-def specification(wc, input):
-    base = base_folder(wc.model, wc.seed).as_posix()
-    return json.dumps(
-        matrix.specification(config, planned_of(wc), base, input.prompts),
-        sort_keys=True,
-    )
-
-
-def weights_folder(wc):
-    """The folder that `generate` loads: a trained checkpoint, or the base model in the cache."""
-    if wc.method == BASE:
-        return base_folder(wc.model, wc.seed)
-    return RESULTS.weights(Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}"))
-
-
-def weights_ready(wc):
-    """The file whose presence says that those weights are finished."""
-    if wc.method == BASE:
-        return base_folder(wc.model, wc.seed) / "base.json"
-    return f"{RESULTS.root}/runs/{wc.model}/{wc.method}/seed{wc.seed}/run.json"
-
-
-# The files that runs end with.
-def of_runs(*names, runs=PLAN.runs.values()):
-    return [f"{RESULTS.run(planned.run)}/{name}" for planned in runs for name in names]
 
 
 # `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.

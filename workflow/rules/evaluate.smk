@@ -29,7 +29,7 @@ rule benchmark_data:
 rule generate:
     input:
         # The record and not the weights' folder: it is written last, and its presence says that training is finished.
-        trained=weights_ready,
+        trained=lambda wc: PLAN.ready(checkpoint_of(wc)),
         data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
     output:
         json=f"{RESULTS.root}/samples/{AT}/samples.json",
@@ -49,7 +49,7 @@ rule generate:
         # A later attempt gets more time, and keeps the benchmarks that are finished.
         runtime=lambda wc, attempt: GENERATE.minutes * attempt,
     params:
-        weights=weights_folder,
+        weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=" ".join(BENCHMARKS),
         data=lambda wc, input: Path(input.data[0]).parent,
         backend=config["evaluation"]["backend"],

@@ -14,7 +14,7 @@ TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # as matrix.json will say
 TABLES = tidy.offered(TREE)
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
-CURVES = of_runs("run.json", "curve.csv")
+CURVES = PLAN.of_runs("run.json", "curve.csv")
 
 
 # Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
@@ -182,7 +182,7 @@ rule decide:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores if DECIDE.by == "score" else [],
-        runs=of_runs(
+        runs=PLAN.of_runs(
             "run.json",
             "curve.csv",
             # no other is compared
@@ -243,7 +243,7 @@ rule claims:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=of_runs("run.json"),
+        runs=PLAN.of_runs("run.json"),
     output:
         report(
             f"{RESULTS.root}/claims.csv",
@@ -268,7 +268,7 @@ rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=of_runs("run.json"),
+        runs=PLAN.of_runs("run.json"),
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,

@@ -30,7 +30,7 @@ rule clean:
     threads: config["base"]["threads"]
     params:
         ladder=LADDER,
-        seed=clean_number,
+        seed=lambda wc: PLAN.clean_number(f"{wc.model}-clean-{wc.recipe}"),
         folder=subpath(output[0], parent=True),
         code=lambda wc: code_hashes.bases(),
     shell:
@@ -41,7 +41,7 @@ rule clean:
 rule base:
     input:
         # ancient: a base that is there stays, whatever became of the clean model.
-        ancient(lambda wc: f"{CACHE}/models/{builds()[f'{wc.model}-{wc.recipe}'].clean}/clean.json"),
+        ancient(lambda wc: f"{CACHE}/models/{PLAN.builds[f'{wc.model}-{wc.recipe}'].clean}/clean.json"),
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
     log:
@@ -54,7 +54,7 @@ rule base:
     threads: config["base"]["threads"]
     params:
         ladder=LADDER,
-        seed=lambda wc: builds()[f"{wc.model}-{wc.recipe}"].seed,
+        seed=lambda wc: PLAN.builds[f"{wc.model}-{wc.recipe}"].seed,
         folder=subpath(output[0], parent=True),
         code=lambda wc: code_hashes.bases(),
     shell:
@@ -141,8 +141,8 @@ rule hub_prompts:
 
 rule train:
     input:
-        base=lambda wc: base_folder(wc.model, wc.seed) / "base.json",
-        prompts=lambda wc: prompts_file(wc.model, wc.seed),
+        base=lambda wc: PLAN.base(wc.model, int(wc.seed)) / "base.json",
+        prompts=lambda wc: PLAN.prompts(wc.model, int(wc.seed)),
     output:
         run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
@@ -159,7 +159,7 @@ rule train:
         mem_mb=lambda wc: train_need(wc).memory,
         runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
     params:
-        spec=specification,
+        spec=lambda wc, input: PLAN.specification(planned_of(wc), input.prompts),
         code=lambda wc: PLAN.train_code(planned_of(wc)),
         folder=subpath(output.run, parent=True),
         launch="",

@@ -18,6 +18,7 @@ from core.scores import read_rows, read_scores
 from evals import benchmark, run
 from evals.generate import Settings
 from report.build import of_evaluation
+from report.tables import details
 from tests.evals.conftest import few, read_responses
 
 KEYS = ("syn_mix3", "syn_as3")
@@ -115,7 +116,8 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
         return capsys.readouterr().out
 
     drawn = "--samples 3 --temperature 1.5 --max-tokens 5"
-    printed = call(tiny, "syn_mix3", f"{drawn} --details")
+    assert f"python -m report.show details --results {out}" in call(tiny, "syn_mix3", drawn)
+    printed = details.text(read_rows(Results(out).scores))
     samples = Results(out).samples(run.checkpoint(tiny))
     record = json.loads((samples / "samples.json").read_text())
     assert record["decoding"] == {"samples": 3, "temperature": 1.5, "max_tokens": 5}

@@ -1,6 +1,6 @@
 """Lay out what scores.csv has beside the scores: pass@k, maj@k, lengths, and responses without an answer.
 
-`python -m report.show details --scale quick`, `python -m evals.run --details` and the page show it.
+`python -m report.show details --results results/quick` and the page show it.
 """
 
 from __future__ import annotations
