@@ -55,7 +55,9 @@ def read(text: str) -> dict[str, Answers]:
     root, name = (text, "") if path.is_dir() or not colon else text.rsplit(":", 1)
     if path.suffix == ".csv" or not (Path(root).is_dir() or len(Path(root).parts) > 1):
         forms = "a tree, TREE:MODEL, FILE.csv, paper:METHOD, or SCORE:PROBLEMS:SAMPLES such as 0.367:30:32"
-        raise MissingInputError(f"{text}: no file or folder there; give {forms}")
+        raise MissingInputError(
+            f"{text}: no file or folder there; give {forms}; for two methods of a tree add --results TREE"
+        )
     return _checkpoint(open_or_kept(Path(root)), name)
 
 
@@ -79,7 +81,10 @@ def _checkpoint(tree: Tree, name: str) -> dict[str, Answers]:
             names.setdefault(key, []).append(at)
     if len(found := names.get(name, [])) != 1:
         near = get_close_matches(name, [key for key in names if key], 5, 0.0)
-        raise ConfigError(f"{tree.root}: checkpoint {name!r}: names {len(found)}; the nearest names: {', '.join(near)}")
+        raise ConfigError(
+            f"{tree.root}: checkpoint {name!r}: names {len(found)}; add one to the tree's name, as in "
+            f"{tree.root}:{near[0] if near else 'MODEL'}; nearest: {', '.join(near)}"
+        )
     record = tree.layout.grades(found[0]) / "grades.json"
     if not record.is_file():
         scores = {key: s for (at, key), s in tree.scores.items() if at == found[0] and key not in AVERAGES}

@@ -185,7 +185,7 @@ def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_
         ("36.7:30:32", "0.3:30:32", "36.7:30:32: score .a fraction.: must be a number from 0 to 1"),
         ("nothing", "0.3:30:32", "nothing: no file or folder there; give a tree"),
         ("0.3:30:32", "paper:grpo", "0.3:30:32 and paper:grpo: no benchmark in common: one without a name and aime24"),
-        ("results/reference/embedded:tiny_qwen2/tepo/seed1/step", "paper:grpo", "nearest names: .*tepo/seed1/step7"),
+        ("results/reference/embedded:tiny_qwen2/tepo/seed1/step", "paper:grpo", "nearest: .*tepo/seed1/step7"),
         ("a.csv", "b.csv", "a.csv and b.csv: problems: no problem in common: the first are '1' and '2'"),
         ("0.3:30:32 --compared own", "0.3:30:32", "--compared is for comparisons with --results"),
         ("tepo --results results/reference/embedded --spread 1", "grpo", "--spread is for comparisons without"),
