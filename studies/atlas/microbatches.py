@@ -30,7 +30,7 @@ COLUMNS = ("framework", "version", "loss", "setting", "factor", "cosine")
 RUNNERS = Path(__file__).parent / "runners"
 WHOLE = "accumulation 1"
 EXACT = 1e-6  # of the factor, and of the angle's cosine: float64 leaves 1e-12, TRL's clamps and epsilons less than this
-SECONDS = 600
+SECONDS = 1800  # a guard
 
 
 def _setting(accumulation: int = 1, steps_per_generation: int | None = None, ranks: int = 1) -> dict[str, int]:
