@@ -229,8 +229,8 @@ def main(world: Path, out: Path, *others: Path) -> None:
         for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
             kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
             data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
-        _, _, ((_, _, first),) = through_engine(actor, data, MethodLoss("tepo", 1, 4, MAX_TOKENS, whole_minibatch=True))
-    verl_worker.CHUNK = chunk
+        (only,) = through_engine(actor, data, MethodLoss("tepo", 1, 4, MAX_TOKENS, whole_minibatch=True))[2]
+    verl_worker.CHUNK, first = chunk, only.batch
     found["tokens with logits"] = largest.tokens
     found["first"] = catalog.parse("tepo").diagnostics(first)
     found["dH"] = float((first.entropy - first.old_entropy).abs()[first.mask].max())
