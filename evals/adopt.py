@@ -325,8 +325,7 @@ def main() -> int:
     for one in surveys:
         counts = ", ".join(f"{name} {count}" for name, count in one.tool_verdicts.items())
         print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
-    print(f"scores: {path}")
-    print(f"a page of the responses: python -m report.build --results {args.out} --data {args.out / 'data'}")
+    print(run.next_steps(path, args.out))
     return 0
 
 

@@ -204,6 +204,17 @@ def table(path: Path) -> str:
     return "\n".join(lines)
 
 
+def next_steps(scores: Path, out: Path) -> str:
+    """Where the scores lie, and the commands that show more of the tree `out`."""
+    return "\n".join(
+        [
+            f"scores: {scores}",
+            f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {out}",
+            f"a page of the responses: python -m report.build --results {out} --data {out / 'data'}",
+        ]
+    )
+
+
 def main() -> int:
     parser = Parser()
     generate.add_arguments(parser)
@@ -225,9 +236,7 @@ def main() -> int:
     for settings, model in models:
         path = evaluate(settings, benchmarks, args.out, backend=args.backend, model=model, **options)
     print(table(path))
-    print(f"scores: {path}")
-    print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {args.out}")
-    print(f"a page of the responses: python -m report.build --results {args.out} --data {args.out / 'data'}")
+    print(next_steps(path, args.out))
     return 0
 
 
