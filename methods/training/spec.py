@@ -40,6 +40,7 @@ class Training(Declared):
     filter: Literal["oversample", "mask", "refill", "none"] = "oversample"
     refill_rounds: Annotated[int, Field(ge=0)] = 4  # extra draws per rollout that filter `refill` may make
     micro_batches: Count = 1  # a minibatch is computed in so many parts (gradient accumulation)
+    shared_prefix: bool = False  # score a prompt once for all its responses, for less; see `adapters.trl.shared_prefix`
     save_every: Count = 4  # rollouts between two states to resume from
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast, on cuda only

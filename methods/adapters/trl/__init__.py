@@ -14,6 +14,7 @@ from core.errors import ConfigError
 from core.provenance import version
 from methods import catalog, sampling
 from methods.adapters import TRL_VERSION, Outcome, Plan
+from methods.adapters.trl import shared_prefix
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
@@ -69,6 +70,8 @@ def preflight(spec: Spec) -> Plan:
         raise ConfigError("environment: WORLD_SIZE: the trl adapter runs in one process; groups must not be spread")
     sizes = plan(spec.training, catalog.parse(spec.method))
     rollouts.check_inputs(spec, sizes.prompts_drawn)
+    if spec.training.shared_prefix:
+        shared_prefix.check(spec.base)
     return sizes
 
 

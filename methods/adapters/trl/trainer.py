@@ -8,6 +8,7 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
   first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped
   (the first update's own pass gives those of its minibatch);
 - responses are drawn by `methods.sampling`, which gives the tokens of `generate` for less, where it can;
+- with `training.shared_prefix` a prompt is scored once for all its responses;
 - TRL's head computes a small vocabulary in a buffer of its size, with the same bits;
 - weight decay acts on all parameters;
 - each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
@@ -38,9 +39,11 @@ from trl.trainer import utils as trl_utils
 from core.errors import ConfigError, CorruptInputError
 from methods import catalog, sampling
 from methods.adapters import Plan
+from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.adapters.trl.recorder import Recorder
 from methods.method import Method
+from methods.parts.entropy import logp_and_entropy
 from methods.training import rollouts
 from methods.training.rollouts import (
     Refill,
@@ -270,7 +273,9 @@ class MethodTrainer(GRPOTrainer):
             logp, entropy, full = self._score(self.model, rows)
         return replace(micro_batch, rows=replace(rows, old_logp=logp, old_entropy=entropy, old_full_logp=full))
 
-    def _get_per_token_logps_and_entropies(self, model: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, *args: Any, **kwargs: Any
+    ) -> Any:
         """TRL's computation, except for its pass over the old policy, which covers all that was sampled.
 
         `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: with other
@@ -279,9 +284,25 @@ class MethodTrainer(GRPOTrainer):
         # the reference model, if there is one, is another object
         if self.present.skips_old_logp and model is self.model:
             self.present.skips_old_logp = False
-            logits_to_keep = kwargs["logits_to_keep"] if "logits_to_keep" in kwargs else args[1]
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **kwargs)
+        if self.training_sizes.shared_prefix:
+            size = kwargs.get("batch_size") or len(input_ids)  # the reference model is given a whole rollout
+            parts = [
+                self._shared(model, ids, mask, logits_to_keep)
+                for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
+            ]
+            return (*(torch.cat(columns) for columns in zip(*parts, strict=True)), None)
+        return super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+        )
+
+    def _shared(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> tuple[torch.Tensor, ...]:
+        """Log-probs and entropies (n, C), 0 on padding; a prompt is read once for all its responses."""
+        valid = mask[:, -width:].bool()
+        with self.accelerator.autocast():
+            hidden = shared_prefix.states(model, ids, mask, width)
+            found = logp_and_entropy(hidden, model.lm_head.weight, ids[:, -width:][valid], temperature=self.temperature)
+        return tuple(x.new_zeros(valid.shape).masked_scatter(valid, x) for x in found)
 
     def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
@@ -295,6 +316,10 @@ class MethodTrainer(GRPOTrainer):
     def _full_logp(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
         """(n, C, V) at the sampling temperature; one more forward pass, because TRL's head never makes the logits."""
         with self.accelerator.autocast():
+            if self.training_sizes.shared_prefix:
+                valid = mask[:, -width:, None].bool()
+                found = model.lm_head(shared_prefix.states(model, ids, mask, width)).float() / self.temperature
+                return found.new_zeros(*valid.shape[:2], found.shape[1]).masked_scatter(valid, found.log_softmax(-1))
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
         full: torch.Tensor = (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)
         return full

@@ -1,0 +1,103 @@
+"""Score a group's prompt once: one row holds a prompt and all its responses, each of which sees the prompt and itself.
+
+    prompt | response 1 | response 2 | ... | padding
+
+Positions restart after the prompt at every response, so that each state is the one of a row of its own, up to rounding
+(float32: log-probs differ by about 1e-5, gradients by 1e-6 relative). Responses of K rows cost one prompt, not K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import ConfigError
+from core.files import read_json
+from methods.sampling import CLASSES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def check(base: str) -> None:
+    """Raise `ConfigError` for a model folder whose attention or output head is not the one that this module computes.
+
+    Of `sampling.CLASSES` the attention takes a mask of any form, and logits are states times a matrix. A sliding window
+    is a second mask, in which distances would be those of the shared row.
+    """
+    path = Path(base) / "config.json"
+    config = read_json(path, "model configuration")
+    off = "set training.shared_prefix to false"
+    names = config.get("architectures") or [None]
+    if names[0] not in CLASSES:
+        raise ConfigError(f"{path}: architectures: {names[0]!r}: allowed: {', '.join(CLASSES)}; or {off}")
+    layers = config.get("layer_types") or ()
+    always = names[0] == "MistralForCausalLM" and config.get("sliding_window") is not None
+    if always or config.get("use_sliding_window") or "sliding_attention" in layers:
+        raise ConfigError(
+            f"{path}: sliding_window: {config.get('sliding_window')!r}: training.shared_prefix needs layers "
+            f"that see all tokens; {off}"
+        )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """R rows of L tokens for N responses of at most C tokens."""
+
+    ids: Tensor  # (R, L) long
+    positions: Tensor  # (R, L) long
+    seen: Tensor  # (R, L, L) bool: does the token of the second index see that of the third?
+    state: Tensor  # (N, C) long: place in (R * L) of the state that predicts each response token; 0 on padding
+
+
+def pack(ids: Tensor, mask: Tensor, width: int) -> Packed:
+    """Neighbouring rows with equal prompts in one row each; so a part of a group is a row too.
+
+    ids, mask (N, P + C) long: prompts padded on the left, responses of C = width tokens padded on the right. A
+    response's last token predicts nothing and is left out.
+    """
+    import torch
+
+    prompt_NP, answer_NC = ids[:, :-width], ids[:, -width:]
+    is_prompt_NP, is_answer_NC = mask[:, :-width].bool(), mask[:, -width:].bool()
+    both = torch.cat([prompt_NP * is_prompt_NP, is_prompt_NP], 1)
+    first_N = torch.cat([is_answer_NC.new_ones(1), (both[1:] != both[:-1]).any(1)])
+    row_N = first_N.cumsum(0) - 1
+    prompt_R = is_prompt_NP[first_N].sum(1)
+    read_NC = torch.cat([is_answer_NC[:, 1:], torch.zeros_like(is_answer_NC[:, :1])], 1)
+    read_N = read_NC.sum(1)
+    before_N = read_N.cumsum(0) - read_N
+    start_N = prompt_R[row_N] + before_N - before_N[first_N][row_N]  # column of a response's first token
+    rows, columns = len(prompt_R), int((start_N + read_N).max())
+
+    packed, positions, block = (ids.new_zeros(rows, columns) for _ in range(3))
+    row, column = is_prompt_NP[first_N].nonzero(as_tuple=True)
+    column = column - (is_prompt_NP.shape[1] - prompt_R)[row]
+    packed[row, column] = prompt_NP[first_N][is_prompt_NP[first_N]]
+    positions[row, column] = column
+    block[row, column] = -1  # the prompt's; 0 is padding, which sees itself: no row of the mask is empty
+    response, nth = read_NC.nonzero(as_tuple=True)
+    row, column = row_N[response], start_N[response] + nth
+    packed[row, column] = answer_NC[response, nth]
+    positions[row, column] = prompt_R[row] + nth
+    block[row, column] = response + 1
+    seen = (block[:, :, None] == block[:, None]) | (block[:, None] == -1)
+    nth_C = torch.arange(width, device=ids.device)
+    state_NC = torch.where(nth_C > 0, start_N[:, None] + nth_C - 1, prompt_R[row_N, None] - 1)
+    state_NC = (state_NC + row_N[:, None] * columns) * is_answer_NC
+    return Packed(packed, positions, seen.tril(), state_NC)
+
+
+def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
+    """(tokens, D) before the output head: one for each response token, row by row, which it predicts."""
+    import torch
+
+    packed = pack(ids, mask, width)
+    seen = packed.seen[:, None]
+    if model.config._attn_implementation == "eager":  # adds its mask to the scores
+        seen = torch.where(seen, 0.0, torch.finfo(model.dtype).min).to(model.dtype)
+    hidden: Tensor = model.base_model(
+        input_ids=packed.ids, position_ids=packed.positions, attention_mask=seen, use_cache=False
+    ).last_hidden_state
+    return hidden.flatten(0, 1)[packed.state[mask[:, -width:].bool()]]
