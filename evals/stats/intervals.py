@@ -1,7 +1,7 @@
 """The formulas: standard errors and intervals on arrays, vectorised over every leading axis.
 
 Axes: P problem, S seed, B benchmark. Everything else in this package wraps these functions; the simulations of
-`tests/evals/stats/coverage.py` call the very same ones, so what is simulated is what is printed.
+`tests/evals/stats/test_coverage.py` call the very same ones, so what is simulated is what is printed.
 Differences from the textbook interval (mean +- t SE): a difference's degrees of freedom shrink when few problems carry
 the variance, and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where
 it says 95 %.

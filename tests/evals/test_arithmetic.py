@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import Counter
 from collections.abc import Callable
 from functools import cache, reduce
 
@@ -125,20 +124,11 @@ def test_prompt_spaces() -> None:
         assert len(arithmetic.held_out(family, k, test, seed=0)) == test
 
 
-def test_no_constant_answer_pays() -> None:
-    """Zero absorbing under free multiplication would give a constant answer half of the problems."""
-    for family, k in (cell for cell in LISTED if arithmetic.space(*cell) < 10_000):
-        counts = Counter(arithmetic.read(prompt, family, k).answer for prompt in arithmetic.prompts(family, k))
-        assert set(counts) <= set(arithmetic.family(family, k).answers(k))
-        limit = {"add2": 0.03, "swap": 0.205, "sort": 0.03, "iter": 0.172}.get(family, 0.115)
-        assert max(counts.values()) / sum(counts.values()) <= limit, (family, k)
-
-
 def test_training_never_draws_a_held_out_prompt_of_any_family() -> None:
     held = {prompt for cell in LISTED for prompt in arithmetic.prompts(*cell) if arithmetic.is_test(prompt)}
     assert len(held) > 30_000
     for ladder in LADDERS:
-        seen = {problem.prompt for problem in arithmetic.training_prompts(ladder, 20_000, seed=1)}
+        seen = {problem.prompt for problem in arithmetic.training_prompts(ladder, 5_000, seed=1)}
         assert not seen & held, ladder
         assert not any(arithmetic.is_test(prompt) for prompt in seen), ladder
 
@@ -159,15 +149,6 @@ def test_errors_name_what_is_wrong() -> None:
     for call, message in WRONG:
         with pytest.raises(ConfigError, match=message):
             call()
-
-
-def test_cells_of_a_ladder_are_equally_likely() -> None:
-    for ladder, cells in LADDERS.items():
-        problems = arithmetic.training_prompts(ladder, 9000, seed=0)
-        for cell in set(cells):
-            share = cells.count(cell) / len(cells)
-            found = sum((p.family, p.k) == cell for p in problems) / len(problems)
-            assert abs(found - share) < 5 * (share * (1 - share) / len(problems)) ** 0.5, (ladder, cell)
 
 
 def test_slips_are_carried_and_as_frequent_as_asked() -> None:
@@ -195,31 +176,6 @@ def test_the_answers_of_a_family_are_those_that_its_problems_have() -> None:
                 break
             found.add(recompute(prompt, family))
         assert found == possible, (family, k)
-
-
-def test_slips_of_other_families_are_possible_results() -> None:
-    for family, k, wrong in (("swap", 4, 0.8), ("iter", 3, 5 / 6), ("sort", 4, None)):
-        rng = random.Random(6)
-        slips = steps = 0
-        for problem in drawn(family, k, 2000):
-            *lines, box = arithmetic.solution(problem, "worked", 0.3, rng).split(";")
-            written = [line.split("=") for line in lines]
-            before = problem.prompt[1] if family == "swap" else ""
-            for left, result in written:
-                if family == "swap":
-                    assert result in "12345"
-                    slips += result != recompute(f"w{before}:{left}?", "swap")
-                elif family == "iter":
-                    assert result in "123456"
-                    slips += result != problem.prompt[int(left)]
-                else:  # the digit stands somewhere in what was written before
-                    assert before in {result[:at] + result[at + 1 :] for at in range(len(result)) if result[at] == left}
-                before = result
-                steps += 1
-            assert box == arithmetic.box(written[-1][1])
-        if wrong is not None:
-            expected = 0.3 * wrong
-            assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
 
 
 def test_rl_prompts_leave_out_the_untaught_families_only() -> None:

@@ -6,12 +6,7 @@ A server in a thread, which answers as each test says.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +16,6 @@ import pytest
 
 from core import lock
 from core.errors import BenchError, BusyError, ConfigError, MissingInputError
-from core.provenance import ROOT
 from evals import generate
 from evals.benchmark import Benchmark
 from evals.generation import openai
@@ -266,19 +260,6 @@ def _fail_after_20(
     assert journals(out) == []
 
 
-def test_one_prompt_that_always_fails_costs_no_other_response(server: Server, quick_data: Path, tmp_path: Path) -> None:
-    bad = "the first to come"
-
-    def answer(body: dict[str, Any], number: int) -> Answer:
-        nonlocal bad
-        bad = body["messages"][-1]["content"] if number == 0 else bad
-        return (500, {}, b"") if body["messages"][-1]["content"] == bad else server.echo(body, number)
-
-    server.answer = answer
-    with pytest.raises(MissingInputError, match=r"1 of 40 responses are missing \(HTTP 500 .*39 are kept"):
-        drawn(server, quick_data, tmp_path, limit=40)
-
-
 def test_a_response_that_comes_too_late_is_not_requested_twice(
     server: Server, quick_data: Path, tmp_path: Path
 ) -> None:
@@ -405,30 +386,6 @@ def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_p
     assert journals(tmp_path) == []
     server.answer = server.echo
     assert len(drawn(server, quick_data, tmp_path, SAMPLED, limit=3)) == 12
-
-
-@pytest.mark.slow
-def test_a_kill_loses_only_what_is_in_flight(server: Server, quick_data: Path, tmp_path: Path) -> None:
-    """SIGKILL to the command, when 20 responses are there and 4 on their way."""
-    hold = threading.Event()
-    server.answer = lambda body, number: server.echo(body, number) if number < 20 or hold.wait(120) else None
-    command = [
-        sys.executable, "-m", "evals.generate", "--backend", "openai", "--model", NAME, "--endpoint", server.url,
-        "--chat", "--prompt", "system", "--benchmarks", GREEDY, "--limit", "50", "--seed", "5", "--batch-size", "4",
-        "--data", str(quick_data), "--out", str(tmp_path),
-    ]  # fmt: skip
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    try:
-        while not (found := journals(tmp_path)) or found[0].read_bytes().count(b"\n") < 20 or server.in_flight < 4:
-            assert process.poll() is None
-            time.sleep(0.1)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    server.answer, server.asked = server.echo, []
-    assert len(drawn(server, quick_data, tmp_path, limit=50)) == 50
-    assert len(server.asked) == 30
-    hold.set()
 
 
 SECRET = "plantedU5z4"

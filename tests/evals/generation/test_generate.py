@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from core import digests
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import write_json
 from core.provenance import sha256_file
 from evals import data, generate, store
 from evals.generation import draw
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.store import Response
+from tests.core.test_digests import flip
 from tests.evals.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
 
@@ -67,13 +70,6 @@ def test_the_record_is_true(drawn: Path) -> None:
         assert (entry["seed"], entry["deviations"]) == (7, [])
 
 
-def test_samples_of_an_item_differ(drawn: Path) -> None:
-    """A random model is far from deterministic: any two equal samples of 64 tokens would be copies."""
-    texts = draw.by_item([row for row in rows(drawn, SAMPLED) if row.tokens == 64])
-    assert all(len(set(own)) == len(own) for own in texts.values())
-    assert draw.distinct_fraction(rows(drawn, SAMPLED)) > 0.9  # type: ignore[operator]
-
-
 def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
     """Against `generate` one prompt at a time: no padding, no batch, no lm-eval."""
     import torch
@@ -111,13 +107,6 @@ def test_own_sampling_and_generate_draw_the_same_file(
     assert capsys.readouterr().out.count("sampling by transformers' generate: a reason\n") == 1
     for key in QUICK:
         assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
-
-
-def test_stop_reasons_are_the_models_not_the_texts(drawn: Path) -> None:
-    """A random model writes broken UTF-8: encoded again, its text would be up to three times as long."""
-    own = rows(drawn, SAMPLED)
-    assert {row.stop for row in own} == {"stop", "length"}
-    assert all((row.stop == "length") == (row.tokens == 64) for row in own)
 
 
 def test_a_benchmark_does_not_depend_on_those_before_it(
@@ -221,11 +210,6 @@ def test_a_changed_question_is_asked_again(
             run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
 
 
-def test_a_limit_takes_the_first_items(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    run(tiny, quick_data, tmp_path, (GREEDY,), limit=3)
-    assert [row.item_id for row in rows(tmp_path, GREEDY)] == [row.item_id for row in rows(drawn, GREEDY)[:3]]
-
-
 def test_the_models_own_sampling_defaults_do_not_apply(
     drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
 ) -> None:
@@ -264,32 +248,6 @@ def test_sample_seeds_differ_within_and_between_seeds() -> None:
         assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
 
 
-def test_the_touched_private_parts_of_lm_eval_are_as_read() -> None:
-    """Read in lm-eval 0.4.13. On failure: reread HFLM._model_generate and its caller, and evals/generation/hf.py."""
-    import inspect
-
-    from lm_eval.models.huggingface import HFLM
-
-    assert list(inspect.signature(HFLM._model_generate).parameters) == [
-        "self", "context", "max_length", "stop", "generation_kwargs",
-    ]  # fmt: skip
-    assert "self._model_generate(" in inspect.getsource(HFLM.generate_until)
-
-
-def test_stock_hflm_gives_the_same_responses(drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path) -> None:
-    """Ours only looks on."""
-    from lm_eval.models.huggingface import HFLM
-
-    asked = engine("hf", Settings(str(tiny), seed=7, device="cpu"))
-    stock = HFLM(pretrained=str(tiny), batch_size=256, device="cpu", max_length=256, add_bos_token=False)
-    for key in QUICK:
-        benchmark = few(key)
-        planned = draw.make_plan(asked, benchmark, data.load(benchmark, quick_data), seed=7)
-        task = draw.load_task(draw.write_task(planned, tmp_path / key, asked.extras))
-        found = draw.ask(stock, task, planned)
-        assert [text for own in found.values() for text in own] == [row.response for row in rows(drawn, key)]
-
-
 def fake(item: str, sample: int, response: str) -> Response:
     return Response(item, sample, "p", "h", response, "stop", 1, 1)
 
@@ -316,32 +274,41 @@ def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
         draw.check("set", responses, {f"i{i}": "another" for i in range(5)})
 
 
-def test_copied_draws_are_found_end_to_end(
-    tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An engine that draws once and repeats it, as a fixed seed does."""
-    real = HuggingFace.lm
-
-    def lm(self: Any, max_length: int | None) -> Any:
-        found = real(self, max_length)
-        whole = type(found).generate_until
-
-        def once(requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            first = {id(r): r for r in requests}
-            answers = dict(zip(first, whole(found, list(first.values())), strict=True))
-            return [answers[id(r)] for r in requests]
-
-        found.generate_until = once
-        return found
-
-    monkeypatch.setattr(HuggingFace, "lm", lm)
-    with pytest.raises(CorruptInputError, match="syn_mix3: the samples of an item are copies of one draw"):
-        run(tiny, quick_data, tmp_path, (SAMPLED,))
-    assert not (tmp_path / "samples.json").exists()
-
-
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
     for text in ("plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"):
         row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
         store.write_samples(tmp_path / "x.parquet", [row])
         assert read_responses(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "\ufffd")
+
+
+def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
+    """By its own list of hashes where nothing else is given, and by its run's record."""
+    folder, record = tmp_path / "seed1/checkpoints/step4", tmp_path / "seed1/run.json"
+    folder.mkdir(parents=True)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        (folder / name).write_bytes(b"{} " + name.encode())
+    digests.write_folder(folder)
+    write_json(record, {"outputs": {"checkpoints/step4": digests.tree(digests.check_folder(folder))}})
+    for path in sorted(folder.iterdir()):
+        before = path.read_bytes()
+        flip(path, 0.3)
+        for given in (None, str(record)):
+            with pytest.raises(BenchError) as caught:
+                engine("hf", Settings(str(folder), 1, given)).identity()
+            assert str(folder) in str(caught.value), path.name
+            assert "\n" not in str(caught.value)
+        path.write_bytes(before)
+        engine("hf", Settings(str(folder), 1, str(record))).identity()
+
+
+def test_a_flipped_bit_of_a_benchmarks_file_is_named(quick_data: Path, tmp_path: Path) -> None:
+    """Also in a field that nothing is computed from, which the registry's hash does not cover."""
+    shutil.copytree(quick_data, tmp_path / "data")
+    path = tmp_path / "data" / f"{GREEDY}.jsonl"
+    for share in (0.01, 0.5, 0.999):
+        before = path.read_bytes()
+        flip(path, share)
+        with pytest.raises(CorruptInputError, match=str(path)):
+            data.load(few(GREEDY), path.parent)
+        path.write_bytes(before)
+    assert data.load(few(GREEDY), path.parent)

@@ -157,26 +157,3 @@ def test_lm_evals_own_command_gives_the_scores_of_ours(server: Server, shared: P
     assert scores["aime24"]["score"] == 0.75
     assert 0 < scores["math500"]["score"] < 1
     assert results[GROUP]["acc,responses"] == pytest.approx(scores[MACRO]["score"])
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_page_print_its_table(tiny: Path, shared: Path, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "own-responses.md").read_text(encoding="utf-8")
-    section = page.split("## Score inside lm-eval\n")[1].split("\n## ")[0]
-    typed = [line.strip() for line in section.splitlines() if line.startswith("    ")]
-    fetch, scored, heads = (line for line in typed if line.startswith(("python ", "lm_eval ", "|   Tasks")))
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "TEPO_BENCH_DATA": str(tmp_path),
-    }
-    for line in (
-        f"{fetch} --mirror {shared / 'benchmarks'}".replace("results/cache/benchmarks", str(tmp_path)),
-        f"{scored} --limit 2 --gen_kwargs max_gen_toks=8".replace("FOLDER", str(tiny)),
-    ):
-        done = subprocess.run(
-            line.split(), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False,
-            encoding="utf-8",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-4000:]
-    assert heads in done.stdout
-    assert "|tepo_aime24|      1|responses|     0|acc   |" in done.stdout

@@ -21,8 +21,6 @@ from report.build import of_evaluation
 from report.tables import details
 from tests.evals.conftest import few, read_responses
 
-KEYS = ("syn_mix3", "syn_as3")
-
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -146,27 +144,6 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
     assert "other/base" in call(other, "syn_mix3", drawn)
     page = of_evaluation(open_tree(out))
     assert " / ".join(shown[4:]) in page
-
-
-@pytest.mark.slow
-def test_a_tiny_model_on_real_problems_of_all_seven_sets(tiny: Path, tmp_path: Path, shared: Path) -> None:
-    """As the README types it: samples, grades and scores with intervals, and every deviation said."""
-    done = command(
-        "--model", str(tiny), "--benchmarks", "all", "--backend", "hf", "--limit", "2",
-        "--data", str(shared / "benchmarks"), "--out", str(tmp_path),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    results, at = Results(tmp_path), run.checkpoint(tiny)
-    record = json.loads((results.samples(at) / "samples.json").read_text())["benchmarks"]
-    for key in benchmark.PAPER:
-        rows = read_responses(results.samples(at) / f"{key}.parquet")
-        assert len(rows) == 2 * benchmark.benchmark(key).decoding.samples
-        assert (results.grades(at) / f"{key}.parquet").is_file()
-        assert f"the first 2 of {benchmark.benchmark(key).n} items" in record[key]["deviations"]
-        assert any("128 response tokens instead of 8192" in text for text in record[key]["deviations"])
-    scores = read_scores(results.scores)
-    assert set(scores["benchmark"]) == {*benchmark.PAPER, "avg_pooled", "avg_macro"}
-    assert scores["high"].notna().all()
 
 
 def test_a_weights_folder_of_ours_keeps_its_name(tmp_path: Path) -> None:

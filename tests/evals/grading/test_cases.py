@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from core.files import read_jsonl
 from core.provenance import ROOT
 from evals import data
 from evals.benchmark import PAPER, benchmark
+from evals.grade import disagreements, prime_verdicts
 from evals.grading import Rule, Verdict, expressions, symbolic
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, Task, cheap_grade
 from evals.grading.pool import QUICK, Pool
-from tests.evals.grading.cases import FOLDER, Case, Key, accuracy, cases, grade, known_errors, rows
 
 DOCS = ROOT / "docs" / "notebook" / "grading.md"
 
@@ -143,3 +146,183 @@ def test_what_took_long_is_compared_again_with_the_next_batch() -> None:
         )
         assert [grade.seconds <= QUICK for grade in grades] == [True, False]
         assert len(grader.known) == 1
+
+
+FOLDER = Path(__file__).with_name("cases")
+
+Key = tuple[str, str, str]
+"""What names a case: set, gold, answer."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An answer to one gold, and whether it is right."""
+
+    set: str  # key of the benchmark
+    kind: str  # what the case is an example of
+    gold: str  # as stored upstream, but with single blanks for line breaks
+    answer: str  # what stands in the model's box; with a box in it, all of the response
+    multiple: bool  # the item wants several values (`Item.multiple`)
+    tolerance: str | None  # the item's own (`Item.tolerance`)
+    right: bool  # as mathematics and the problem say, whatever the grader says
+
+    @property
+    def key(self) -> Key:
+        """Set, gold and answer: no two cases have the same."""
+        return self.set, self.gold, self.answer
+
+    @property
+    def response(self) -> str:
+        """The shortest response that gives this answer."""
+        return self.answer if "\\boxed" in self.answer else f"\\boxed{{{self.answer}}}"
+
+    def question(self) -> Question:
+        """What the grader is asked."""
+        return Question(gold(self.gold, tolerance=self.tolerance, multiple=self.multiple), self.response)
+
+
+def cases(folder: Path = FOLDER) -> list[Case]:
+    """All cases, equivalents first, in the order of the files."""
+    found = []
+    for name, right in (("equal.tsv", True), ("different.tsv", False)):
+        for row in rows(folder / name, ("set", "kind", "gold", "answer", "item", "note")):
+            found.append(
+                Case(
+                    set=row["set"],
+                    kind=row["kind"],
+                    gold=row["gold"],
+                    answer=row["answer"],
+                    multiple=row["item"] == "multiple",
+                    tolerance=row["item"].removeprefix("tolerance=") if "=" in row["item"] else None,
+                    right=right,
+                )
+            )
+    return found
+
+
+def known_errors(folder: Path = FOLDER) -> dict[Key, str]:
+    """The cases that the grader gets wrong, each with the reason."""
+    found = rows(folder / "known_errors.tsv", ("set", "gold", "answer", "reason"))
+    return {(row["set"], row["gold"], row["answer"]): row["reason"] for row in found}
+
+
+def rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The lines of a file of cases. Not CSV: LaTeX is full of commas, quotes and backslashes, and stands here as is."""
+    header, *lines = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
+    assert header == list(columns), path
+    return [dict(zip(columns, line, strict=True)) for line in lines]
+
+
+def grade(found: Sequence[Case], grader: Grader) -> list[bool]:
+    """Whether the grader calls each answer correct, in order."""
+    return [grade.verdict is Verdict.CORRECT for grade in grader.grade([case.question() for case in found])]
+
+
+def accuracy(found: Sequence[Case], verdicts: Sequence[bool]) -> dict[str, tuple[int, int, int, int]]:
+    """Set -> equivalents accepted, equivalents, near misses rejected, near misses; `all` for their sum."""
+    counts: dict[str, Counter[tuple[bool, bool]]] = {}
+    for case, verdict in zip(found, verdicts, strict=True):
+        for name in (case.set, "all"):
+            counts.setdefault(name, Counter())[case.right, verdict] += 1
+    order = [key for key in (*PAPER, "all") if key in counts]
+    return {
+        name: (
+            counts[name][True, True],
+            counts[name][True, True] + counts[name][True, False],
+            counts[name][False, False],
+            counts[name][False, True] + counts[name][False, False],
+        )
+        for name in order
+    }
+
+
+def test_every_real_gold_is_read(shared: Path) -> None:
+    kinds = {
+        key: [
+            gold(item.answer, tolerance=item.tolerance, multiple=item.multiple).kind
+            for item in data.load(benchmark(key), shared / "benchmarks")
+        ]
+        for key in PAPER
+    }
+    assert sum(map(len, kinds.values())) == 4411
+    for key in ("aime24", "aime25", "amc"):
+        assert set(kinds[key]) == {"integer"}
+    assert kinds["minerva"].count("scientific") == 58
+    assert sum(found.count("unparsed") for found in kinds.values()) <= 12
+
+
+def test_all_scientific_golds_accept_their_latex_form(shared: Path, grader: Grader) -> None:
+    items = data.load(benchmark("minerva"), shared / "benchmarks")
+    golds = [item.answer for item in items if gold(item.answer).kind == "scientific"]
+    parts = [stored.lower().split("e") for stored in golds]
+    questions = [
+        Question(gold(stored), f"\\boxed{{{mantissa} \\times 10^{{{int(exponent)}}}}}")
+        for stored, (mantissa, exponent) in zip(golds, parts, strict=True)
+    ]
+    assert [grade.verdict for grade in grader.grade(questions)] == [Verdict.CORRECT] * 58
+
+
+@pytest.fixture(scope="module")
+def outputs(shared: Path) -> list[dict[str, object]]:
+    return read_jsonl(shared / "outputs" / "qwen25math_math25x8.jsonl")
+
+
+def confusion(rows: list[dict[str, object]], right: list[bool]) -> tuple[int, int, int, int]:
+    """Counts ++, -+, +-, -- of (label says right, grader says right)."""
+    count = Counter((bool(row["label"]), verdict) for row, verdict in zip(rows, right, strict=True))
+    return count[True, True], count[False, True], count[True, False], count[False, False]
+
+
+def test_real_outputs_agree_with_their_labels(outputs: list[dict[str, object]], grader: Grader) -> None:
+    questions = [Question(gold(str(row["gold"])), str(row["output"])) for row in outputs]
+    right = [grade.verdict is Verdict.CORRECT for grade in grader.grade(questions)]
+    differing = [
+        (row["id"], row["gold"], row["label"]) for row, r in zip(outputs, right, strict=True) if r != row["label"]
+    ]
+    print(differing)
+    # the one is a thousands separator that the label counts as wrong
+    assert confusion(outputs, right) == (176, 1, 0, 23)
+
+
+def test_real_outputs_by_the_prime_grader(outputs: list[dict[str, object]]) -> None:
+    verdicts = prime_verdicts([str(row["output"]) for row in outputs], [str(row["gold"]) for row in outputs])
+    right = [verdict is Verdict.CORRECT for verdict in verdicts]
+    assert confusion(outputs, right) == (176, 1, 0, 23)
+
+
+# The PRIME grader's rules, for comparison.
+
+PRIME = {
+    "equal": ("5", r"\boxed{5}", Verdict.CORRECT),
+    "dfrac": (r"\frac{3}{7}", r"\boxed{\dfrac37}", Verdict.CORRECT),
+    "slash": (r"\frac{3}{7}", r"\boxed{3/7}", Verdict.CORRECT),
+    "unit": ("12", r"\boxed{12\text{ cm}}", Verdict.CORRECT),
+    "thousands": ("12000", r"\boxed{12,000}", Verdict.CORRECT),
+    "short name": ("5", r"\boxed{x=5}", Verdict.CORRECT),
+    "root": (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", Verdict.CORRECT),
+    "tuple": (r"(\sqrt{8},1)", r"\boxed{(2\sqrt{2},1)}", Verdict.CORRECT),
+    "fbox": ("5", r"\fbox{5}", Verdict.CORRECT),
+    "wrong": ("5", r"\boxed{6}", Verdict.WRONG),
+    "no box": ("5", "It is 5.", Verdict.NO_ANSWER),
+    "open box": ("5", r"\boxed{5", Verdict.NO_ANSWER),
+    "fbox after an open box": ("5", r"\boxed{6 \fbox{5}", Verdict.NO_ANSWER),
+    "no rewriting of e-notation": ("4.7e33", r"\boxed{4.7\times10^{33}}", Verdict.WRONG),
+    "no tolerance": ("0.33", r"\boxed{0.333}", Verdict.WRONG),
+    "looping answer": ("5", r"\boxed{" + "1+1+1+1+1+1+1+1+" * 20 + "}", Verdict.WRONG),
+}
+
+
+def test_the_prime_grader_and_where_it_disagrees(grader: Grader) -> None:
+    pairs = [("5", r"\boxed{5}"), ("4.7e33", r"\boxed{4.7\times10^{33}}"), ("52_8", r"\boxed{52_9}")]
+    asked = [*((stored, response) for stored, response, _ in PRIME.values()), *pairs]
+    golds = [stored for stored, _ in asked]
+    questions = [Question(gold(stored), response) for stored, response in asked]
+    verdicts = prime_verdicts([response for _, response in asked], golds)
+    assert dict(zip(PRIME, verdicts[: len(PRIME)], strict=True)) == {name: row[2] for name, row in PRIME.items()}
+    last = slice(len(PRIME), None)
+    keys = [(f"item{n}", 0) for n in range(3)]
+    rows = disagreements("set", keys, golds[last], grader.grade(questions[last]), verdicts[last])
+    assert [(row["item_id"], row["ours"], row["lineage"]) for row in rows] == [
+        ("item1", "correct", "wrong"),
+        ("item2", "wrong", "correct"),
+    ]

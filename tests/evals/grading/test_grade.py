@@ -6,7 +6,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.errors import ConfigError
 from core.provenance import ROOT
 from evals import data
 from evals.benchmark import benchmark
@@ -59,11 +58,6 @@ def samples(tmp_path: Path, quick_data: Path) -> Path:
     return _write(tmp_path / "samples", _rows(quick_data))
 
 
-@pytest.fixture
-def symbolic_samples(tmp_path: Path, quick_data: Path) -> Path:
-    return _write(tmp_path / "samples", _rows(quick_data, symbolic=True))
-
-
 def test_one_verdict_per_response(samples: Path, quick_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "grades"
     grade(samples, quick_data, out)
@@ -78,13 +72,6 @@ def test_one_verdict_per_response(samples: Path, quick_data: Path, tmp_path: Pat
     assert entry["sha256"] == hashlib.sha256((out / f"{KEY}.parquet").read_bytes()).hexdigest()
     assert entry["samples_sha256"] == hashlib.sha256((samples / f"{KEY}.parquet").read_bytes()).hexdigest()
     assert entry["verdicts"] == {str(v): table["verdict"].count(str(v)) for v in Verdict}
-
-
-def test_grading_twice_gives_identical_files(symbolic_samples: Path, quick_data: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        grade(symbolic_samples, quick_data, tmp_path / name)
-    for file in (f"{KEY}.parquet", "grades.json"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_grades_that_are_there_are_left_alone_until_the_samples_change(
@@ -114,51 +101,6 @@ def test_broken_text_is_graded_not_refused(quick_data: Path, tmp_path: Path) -> 
     out = tmp_path / "grades"
     grade(_write(tmp_path / "samples", {**rows, "response": text}), quick_data, out)
     assert pq.read_table(out / f"{KEY}.parquet")["verdict"].to_pylist()[4] == "wrong"
-
-
-def _changed(name: str, row: int, value: Any) -> Callable[[Path, Rows], None]:
-    """Samples of which one cell is another."""
-
-    def write(folder: Path, rows: Rows) -> None:
-        rows[name][row] = value
-        _write(folder, rows)
-
-    return write
-
-
-# Some of what the reader of samples refuses; `test_damage.py` and `test_score.py` go through all of it.
-BROKEN: dict[str, tuple[Callable[[Path, Rows], object], type[Exception]]] = {
-    rf"{KEY}.parquet: file is missing; its record has 40 rows": (
-        lambda folder, _: (folder / f"{KEY}.parquet").unlink(),
-        MissingInputError,
-    ),
-    "'eos'; allowed: stop, length, unknown": (_changed("stop", 3, "eos"), CorruptInputError),
-    "'0000000000000000' .* is not in": (
-        lambda folder, rows: _write(folder, {**rows, "item_id": ["0" * 16] * K + rows["item_id"][K:]}),
-        CorruptInputError,
-    ),
-    "column 'response' is empty in 1 rows": (_changed("response", 3, None), CorruptInputError),
-    "samples.json": (lambda folder, _: (folder / "samples.json").unlink(), MissingInputError),
-}
-
-
-def test_broken_samples_are_an_error_that_names_the_file(quick_data: Path, tmp_path: Path) -> None:
-    for number, (says, (breaks, error)) in enumerate(BROKEN.items()):
-        folder = _write(tmp_path / f"samples{number}", _rows(quick_data))
-        breaks(folder, _rows(quick_data))
-        with pytest.raises(error, match=says):
-            grade(folder, quick_data, tmp_path / "grades")
-    assert not (tmp_path / "grades").exists()
-
-
-def test_a_benchmark_that_was_not_sampled_is_named(samples: Path, quick_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match=r"no benchmark 'syn_mix4'; there: syn_mix3; nearest: syn_mix3"):
-        grade(samples, quick_data, tmp_path / "grades", benchmarks=["syn_mix4"])
-
-
-def test_missing_items_say_how_to_get_them(samples: Path, tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match=r"evals\.fetch"):
-        grade(samples, tmp_path / "nowhere", tmp_path / "grades")
 
 
 def test_the_command_grades_and_compares(samples: Path, quick_data: Path, tmp_path: Path) -> None:

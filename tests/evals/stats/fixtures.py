@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from core.files import write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import sha256_bytes, sha256_file
+from evals.stats.responses import Samples
 from evals.store import Response
 
 SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))
@@ -79,3 +80,8 @@ def beta(problems: int, k: int, mean: float, *, seed: int, spread: float = 1.0) 
     rng = np.random.default_rng(seed)
     chance = rng.beta(mean * spread, (1 - mean) * spread, problems)
     return rng.random((problems, k)) < chance[:, None]
+
+
+def samples(right: np.ndarray, start: int = 0, problems: tuple[str, ...] = ()) -> Samples:
+    """Verdicts (problems, k) with the item ids p0000, p0001, ..., counted from `start`."""
+    return Samples(tuple(f"p{i + start:04d}" for i in range(len(right))), np.asarray(right, bool), problems)

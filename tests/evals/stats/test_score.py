@@ -26,7 +26,6 @@ from core.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals import score
 from evals.score import paired, rows
 from evals.stats.responses import VERDICTS
-from paper.printed import COLUMN, printed
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]
@@ -62,15 +61,6 @@ def test_figures_of_a_row_recomputed_from_the_responses(results: Results) -> Non
     assert one.maj_at_k == np.where(majority > 4, 1.0, np.where(majority == 4, 0.5, 0.0)).mean()
     assert one.response_tokens == np.mean(10 + np.arange(12))
     assert one.low < one.score < one.high
-
-
-def test_average_rows(results: Results) -> None:
-    found = scores(results, [TEPO], KEYS, duplicates=KEEP)
-    pooled, macro = row(found, TEPO, "avg_pooled"), row(found, TEPO, "avg_macro")
-    assert pooled.score == pytest.approx((SAMPLED.sum() + GREEDY.sum()) / 146, abs=1e-15)
-    assert macro.score == pytest.approx((SAMPLED.mean() + GREEDY.mean()) / 2, abs=1e-15)
-    assert (pooled.responses, pooled.items, pooled.correct) == (146, 62, SAMPLED.sum() + GREEDY.sum())
-    assert pd.isna(pooled.samples)
 
 
 def test_every_verdict_is_counted_and_only_correct_scores(tmp_path: Path) -> None:
@@ -315,14 +305,6 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_pa
         assert str(path) in str(caught.value)
 
 
-def test_no_scores_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match=r"scores\.csv: table of scores is missing"):
-        read_scores(tmp_path / "scores.csv")
-    (tmp_path / "scores.csv").write_bytes(b"\xff\xfe")
-    with pytest.raises(CorruptInputError, match="not UTF-8 text"):
-        read_scores(tmp_path / "scores.csv")
-
-
 def test_unknown_lengths_stay_unknown(tmp_path: Path) -> None:
     data = responses(SAMPLED)
     data[0]["tokens"] = None
@@ -347,39 +329,3 @@ def test_large_files_keep_their_types(tmp_path: Path) -> None:
     pq.write_table(narrow.select(list(GRADE_COLUMNS)), path)
     _record(path, sha256=sha256_file(path))
     assert row(scores(results, [TEPO], ["sampled"], duplicates=KEEP), TEPO, "sampled").score == SAMPLED.mean()
-
-
-def test_a_row_of_the_paper_from_its_counts(tmp_path: Path) -> None:
-    """Seven sets of the paper's sizes with the counts of one printed row; five problems stored twice, three rows right.
-
-    The columns and "Avg." print as in the paper, and the weights follow from the rows that are there.
-    """
-    right = {
-        "aime24": 121,
-        "aime25": 84,
-        "amc": 1155,
-        "math500": 387,
-        "omni_math": 764,
-        "olympiadbench": 273,
-        "minerva": 95,
-    }
-    percent = ("12.60", "8.75", "43.48", "77.40", "27.17", "40.44", "34.92")
-    data = {}
-    for key, count in right.items():
-        k = 32 if key in ("aime24", "aime25", "amc") else 1
-        flags = [i < count for i in range(COLUMN[key])]
-        prompts = [f"{key} {i}" for i in range(COLUMN[key] // k)]
-        if key == "omni_math":
-            flags += [True] * 3 + [False] * 7
-            prompts += [f"copied {i // 2}" for i in range(10)]
-        data[key] = responses([flags[i : i + k] for i in range(0, len(flags), k)], prompts=prompts)
-    results = write(tmp_path, TEPO, data)
-    found = scores(results, [TEPO], list(data))  # the policy for copies is the registry's
-    for key, text in zip(right, percent, strict=True):
-        one = row(found, TEPO, key)
-        assert (one.responses, one.correct) == (COLUMN[key], right[key])
-        assert text in printed(one.correct, one.responses)
-    average = row(found, TEPO, "avg_pooled")
-    assert (average.responses, average.correct) == (8844, 2882)
-    assert "32.59" in printed(average.correct, average.responses)
-    assert average.low < 0.3259 < average.high
