@@ -16,7 +16,7 @@ from torch import Tensor
 
 from methods.batch import Batch
 from methods.method import Method
-from methods.parts import Part, Terms, ratios, reducers
+from methods.parts import Part, Scope, Terms, advantages, masks, penalties, ratios, reducers, surrogates
 
 Mutation = Callable[[Method], Method | None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -90,25 +90,6 @@ def swap_ratio(method: Method) -> Method | None:
     return None if method.parts.ratio.name == "none" else with_parts(method, ratio=negated(method.parts.ratio))
 
 
-@mutation("swap current and anchor in the KL")
-def swap_kl(method: Method) -> Method | None:
-    penalty = only_penalty(method)
-    if penalty is None or not is_kl(penalty) or penalty.settings["estimator"] in ("abs", "k2"):  # even in d
-        return None
-
-    def swapped(t: Terms) -> dict[str, Any]:
-        if t.batch.full_logp is not None and t.batch.old_full_logp is not None:
-            return {"batch": replace(t.batch, old_full_logp=2 * t.batch.full_logp.detach() - t.batch.old_full_logp)}
-        if penalty.settings["anchor"] == "old":
-            return {"log_ratio_BT": -t.log_ratio_BT}
-        assert t.batch.ref_logp is not None
-        down = 50.0  # both log-probs as far down: none is above 0, and their difference stays
-        logp, ref_logp = t.batch.logp, t.batch.ref_logp
-        return {"batch": replace(t.batch, logp=logp - down, ref_logp=2 * logp.detach() - ref_logp - down)}
-
-    return with_parts(method, penalties=(seen_through(penalty, swapped),))
-
-
 # ---- reducers and denominators ----
 
 REDUCERS = {
@@ -145,35 +126,6 @@ def ignore_totals(method: Method) -> Method | None:
     return with_parts(method, reduce=wrap(method.parts.reduce, lambda f: lambda x, b, t, s: f(x, b, None, None)))
 
 
-def shifted(batch: Batch) -> Batch:
-    return replace(batch, mask=batch.mask.roll(1, 1))
-
-
-@mutation("shift the reducer's mask by one token")
-def shift_mask(method: Method) -> Method:
-    def around(f: Callable[..., Any]) -> Callable[..., Any]:
-        def reduce(x: Tensor, batch: Batch, tokens: Any, sequences: Any) -> Tensor:
-            return f(x.expand_as(batch.mask), batch, tokens, sequences) + f(  # as if only the sum used the shifted mask
-                x.expand_as(batch.mask) * shifted(batch).mask - x.expand_as(batch.mask), batch, tokens, sequences
-            )
-
-        return reduce
-
-    return with_parts(method, reduce=wrap(method.parts.reduce, around))
-
-
-@mutation("shift the old log-probabilities by one token")
-def shift_logp(method: Method) -> Method:
-    if method.parts.ratio.name == "none":
-        late = seen_through(method.parts.surrogate, lambda t: {"logp_BT": t.logp_BT.roll(1, 1)})
-        return with_parts(method, surrogate=late)
-
-    def late_old(t: Terms) -> dict[str, Any]:
-        return {"batch": replace(t.batch, old_logp=t.batch.valid(t.batch.old_logp).roll(1, 1))}
-
-    return with_parts(method, ratio=seen_through(method.parts.ratio, late_old))
-
-
 # ---- ratios ----
 
 
@@ -187,29 +139,11 @@ MUTATIONS["use the sequence ratio"] = other_ratio("sequence")
 MUTATIONS["use the prefix ratio"] = other_ratio("prefix")
 
 
-@mutation("sum the log ratios instead of averaging")
-def product_ratio(method: Method) -> Method | None:
-    if method.parts.ratio.name not in ("sequence", "prefix"):
-        return None
-
-    def around(f: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda t: f(t) * (t.lengths_B1 if f.__name__ == "_sequence" else t.batch.mask.cumsum(1))
-
-    return with_parts(method, ratio=wrap(method.parts.ratio, around))
-
-
 @mutation("stop the ratio's gradient")
 def stop_ratio(method: Method) -> Method | None:
     if method.parts.ratio.name == "none" or method.parts.surrogate.name in WEIGHTED:
         return None  # no ratio, or a ratio that is stopped already
     return with_parts(method, ratio=wrap(method.parts.ratio, lambda f: lambda *a, **k: f(*a, **k).detach()))
-
-
-@mutation("take the own token's gradient for the mean's")
-def own_token(method: Method) -> Method | None:
-    if method.parts.ratio.name != "prefix" or method.parts.surrogate.name in WEIGHTED:
-        return None  # for a sequence weight the two are the same gradient (P3)
-    return with_parts(method, ratio=ratios.own_token(of=method.parts.ratio))
 
 
 @mutation("drop every stop-gradient")
@@ -239,3 +173,294 @@ def stop_penalty(method: Method) -> Method | None:
     if penalty is None:
         return None
     return with_parts(method, penalties=(wrap(penalty, lambda f: lambda *a, **k: f(*a, **k).detach()),))
+
+
+# ---- clips ----
+
+
+def clip_changed(method: Method, **settings: Any) -> Method | None:
+    surrogate = method.parts.surrogate
+    if surrogate.name not in ("clipped", "weighted") or not settings.keys() <= surrogate.settings.keys():
+        return None
+    if surrogate.settings.get("form") == "eq4" and settings.keys() <= {"low", "dual"}:
+        return None  # Eq. 4 as printed has neither
+    if all(surrogate.settings[name] == value for name, value in settings.items()):
+        return None
+    return with_parts(method, surrogate=replace(surrogate, settings={**surrogate.settings, **settings}))
+
+
+@mutation("swap the clip bounds")
+def swap_bounds(method: Method) -> Method | None:
+    settings = method.parts.surrogate.settings
+    if "low" not in settings:
+        return None
+    return clip_changed(method, low=settings["high"], high=settings["low"])
+
+
+@mutation("drop the lower clip bound")
+def drop_low(method: Method) -> Method | None:
+    if (method.parts.surrogate.settings.get("low") or 1) >= 1:
+        return None  # none, or at a weight of 0 that is never reached
+    return clip_changed(method, low=None)
+
+
+@mutation("drop the upper clip bound")
+def drop_high(method: Method) -> Method | None:
+    return clip_changed(method, high=None)
+
+
+@mutation("take the minimum before A (Eq. 4 as printed)")
+def eq4(method: Method) -> Method | None:
+    return clip_changed(method, form="eq4")
+
+
+@mutation("clip A < 0 again at 3")
+def dual(method: Method) -> Method | None:
+    return clip_changed(method, dual=3.0)
+
+
+@mutation("multiply by the weight without a clip")
+def unclipped(method: Method) -> Method | None:
+    if method.parts.surrogate.name in ("plain", "log_likelihood"):
+        return None
+    return with_parts(method, surrogate=surrogates.plain())
+
+
+# ---- divergence and masks ----
+
+
+def kl_changed(method: Method, **settings: Any) -> Method | None:
+    penalty = only_penalty(method)
+    if penalty is None or not is_kl(penalty) or all(penalty.settings[n] == v for n, v in settings.items()):
+        return None
+    wanted = {**penalty.settings, **settings}
+    if wanted["estimator"] != "k3":
+        wanted["clamp"] = None  # bounds k3 alone
+    if wanted["estimator"] == "full" and wanted["anchor"] == "ref":
+        return None  # refused by the method itself
+    return with_parts(method, penalties=(penalties.kl(**wanted),))
+
+
+for _estimator in ("k1", "k2", "k3", "abs"):
+    MUTATIONS[f"estimate the KL by {_estimator}"] = functools.partial(kl_changed, estimator=_estimator)
+for _anchor in ("old", "ref"):
+    MUTATIONS[f"anchor the KL at {_anchor}"] = functools.partial(kl_changed, anchor=_anchor)
+MUTATIONS["divide the KL by the masked tokens"] = lambda m: (
+    None
+    if (p := only_penalty(m)) is None or not is_kl(p) or p.settings["mask"].name == "everywhere"
+    else kl_changed(m, norm="masked")
+)
+
+
+def mask_changed(method: Method, mask: Part) -> Method | None:
+    penalty = only_penalty(method)
+    if penalty is None or penalty.settings["mask"].name == mask.name or "misaligned(dh=theorem)" in str(penalty):
+        return None  # either sign of A, by the theorem's word, is every token
+    changed = replace(penalty, settings={**penalty.settings, "mask": mask})
+    return with_parts(method, penalties=(changed,))
+
+
+MUTATIONS["penalise every token"] = lambda m: mask_changed(m, masks.everywhere())
+
+
+@mutation("flip the sign of dH")
+def flip_dh(method: Method) -> Method | None:
+    penalty = only_penalty(method)
+    mask = penalty and penalty.settings["mask"]
+    if penalty is None or mask is None or "dh" not in mask.settings:
+        return None
+    flipped = replace(mask, settings={**mask.settings, "dh": negated(mask.settings["dh"])})
+    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": flipped}),))
+
+
+@mutation("flip the sign of A in the mask")
+def flip_mask(method: Method) -> Method | None:
+    def change(t: Terms) -> dict[str, Any]:
+        return {"advantage": -t.advantage}
+
+    penalty, mask = only_penalty(method), method.parts.mask
+    # These two read no A.
+    if penalty is not None and penalty.settings["mask"].name not in ("everywhere", "short_of_entropy"):
+        dh = penalty.settings["mask"].settings.get("dh")
+        if penalty.settings["mask"].name == "misaligned" and dh is not None and dh.name != "entropy_diff":
+            return None  # A dH < 0, and that dH is a multiple of A
+        changed = seen_through(penalty.settings["mask"], change)
+        return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": changed}),))
+    if mask is not None and mask.name not in ("steer", "top_entropy"):  # |Omega| has no sign; the other reads no A
+        return with_parts(method, mask=seen_through(mask, change))
+    return None
+
+
+@mutation("drop the mask")
+def drop_mask(method: Method) -> Method | None:
+    return with_parts(method, mask=None) if method.parts.mask is not None else None
+
+
+@mutation("shape nothing")
+def drop_shape(method: Method) -> Method | None:
+    return with_parts(method, shape=None) if method.parts.shape is not None else None
+
+
+# ---- numbers ----
+
+
+def numbers(part: Part, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Paths to every number among a part's settings and its inner parts'."""
+    found = []
+    for name, value in part.settings.items():
+        if isinstance(value, Part):
+            found += numbers(value, (*path, name))
+        elif isinstance(value, float):
+            found.append((*path, name))
+    return found
+
+
+def scaled(part: Part, path: tuple[str, ...], factor: float) -> Part:
+    name, *rest = path
+    value = part.settings[name]
+    return replace(
+        part, settings={**part.settings, name: scaled(value, tuple(rest), factor) if rest else factor * value}
+    )
+
+
+def half_as_much_again(name: str) -> Mutation:
+    """A constant that is wrong by half, wherever the method has it."""
+
+    def mutate(method: Method) -> Method | None:
+        for slot, part in method.parts.filled().items():
+            path = next((p for p in numbers(part) if p[-1] == name), None)
+            if path is None or (name == "low" and (part.settings["low"] >= 1 or part.settings.get("form") == "eq4")):
+                continue  # below a weight of 0; not in Eq. 4 as printed
+            changed = scaled(part, path, 1.5)
+            return with_parts(method, **({"penalties": (changed,)} if slot.startswith("penalty") else {slot: changed}))
+        return None
+
+    return mutate
+
+
+for _name in ("low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa", "share"):
+    MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
+
+
+for _name in ("tau_positive", "tau_negative", "k_pos", "lambda_pos", "k_neg", "lambda_neg"):
+    MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
+
+
+def near_changed(method: Method, **settings: float) -> Method | None:
+    """Another trust region of the surrogate's mask (DPPO)."""
+    mask = method.parts.mask
+    if mask is None or not settings.keys() <= mask.settings.keys():
+        return None
+    return with_parts(method, mask=replace(mask, settings={**mask.settings, **settings}))
+
+
+MUTATIONS["trust every raised token"] = lambda m: near_changed(m, high=1e9)
+MUTATIONS["trust every lowered token"] = lambda m: near_changed(m, low=1e9)
+MUTATIONS["clip no raised token's logarithm"] = lambda m: logarithm_changed(m, high=1e9)
+MUTATIONS["clip no lowered token's logarithm"] = lambda m: logarithm_changed(m, low=1e9)
+
+
+def logarithm_changed(method: Method, **settings: float) -> Method | None:
+    """Other bounds of GMPO's log ratios."""
+    surrogate = method.parts.surrogate
+    if surrogate.name != "geometric_clipped":
+        return None
+    return with_parts(method, surrogate=replace(surrogate, settings={**surrogate.settings, **settings}))
+
+
+# ---- rollout correction ----
+
+
+def correction_changed(method: Method, **settings: Any) -> Method | None:
+    part = method.parts.correction
+    if part is None or all(part.settings[name] == value for name, value in settings.items()):
+        return None
+    bounds = {"cap", "floor"} - settings.keys()
+    if "rejection" not in settings and "rejection" in part.settings:
+        return None  # what a rejection leaves out, another first weight may leave out too
+    if {part.settings["action"], settings.get("action")} == {"truncate", "mask"} and not any(
+        part.settings[bound] is not None for bound in bounds
+    ):
+        return None  # without a bound the two are one
+    scope: Scope = "token" if {**part.settings, **settings}["level"] == "token" else "sequence"
+    return with_parts(method, correction=replace(part, settings={**part.settings, **settings}, own_scope=scope))
+
+
+def _without_bound(method: Method, bound: str) -> Method | None:
+    return correction_changed(method, **{bound: None})
+
+
+MUTATIONS["forget the rejection"] = lambda m: (
+    None
+    if m.parts.correction is None or "rejection" not in m.parts.correction.settings
+    else correction_changed(m, rejection=None)
+)
+MUTATIONS["correct nothing"] = lambda m: None if m.parts.correction is None else with_parts(m, correction=None)
+for _level in ("token", "sequence", "mean"):
+    MUTATIONS[f"correct by the ratio of: {_level}"] = functools.partial(correction_changed, level=_level)
+for _action in ("truncate", "mask", "reject"):
+    MUTATIONS[f"{_action} beyond the correction's bounds"] = functools.partial(correction_changed, action=_action)
+for _bound in ("cap", "floor"):
+    MUTATIONS[f"drop the correction's {_bound}"] = functools.partial(_without_bound, bound=_bound)
+
+
+@mutation("correct the penalty or the surrogate alone")
+def correct_other(method: Method) -> Method | None:
+    part = method.parts.correction
+    if part is None or not method.parts.penalties:
+        return None
+    return correction_changed(method, on="surrogate" if part.settings["on"] == "objective" else "objective")
+
+
+def correction_seen(method: Method, change: Any) -> Method | None:
+    part = method.parts.correction
+    return None if part is None else with_parts(method, correction=seen_through(part, change))
+
+
+def swapped_sampler(t: Terms) -> dict[str, Any]:
+    assert t.batch.sampling_logp is not None
+    return {"batch": replace(t.batch, old_logp=t.batch.sampling_logp, sampling_logp=t.batch.old_logp)}
+
+
+MUTATIONS["swap trainer and sampler in the correction"] = lambda m: correction_seen(m, swapped_sampler)
+MUTATIONS["correct the current policy, not the old"] = lambda m: correction_seen(
+    m, lambda t: {"batch": replace(t.batch, old_logp=t.batch.logp.detach())}
+)
+
+
+# ---- advantages ----
+
+
+def advantage_changed(name: str, part: Part) -> Mutation:
+    return lambda m: None if str(m.parts.advantage) == str(part) else with_parts(m, advantage=part)
+
+
+MUTATIONS["do not divide by the deviation"] = advantage_changed(
+    "", advantages.group_centred(scale="one", reward="binary")
+)
+MUTATIONS["divide by the biased deviation"] = advantage_changed("", advantages.group_zscore(std="biased"))
+MUTATIONS["divide by the deviation"] = advantage_changed("", advantages.group_zscore(std="unbiased"))
+
+
+@mutation("centre over the whole batch")
+def one_group(method: Method) -> Method | None:
+    part = method.parts.advantage
+    if part.settings.get("baseline") == "none":
+        return None  # it reads no groups
+    return with_parts(
+        method, advantage=wrap(part, lambda f: lambda reward, group, lengths, **k: f(reward, group * 0, lengths, **k))
+    )
+
+
+@mutation("declare nothing about splits")
+def no_scope(method: Method) -> Method | None:
+    """`scope = token` where a row or the batch must stay whole."""
+    if method.scope == "token":
+        return None
+
+    def loosened(part: Part) -> Part:
+        inner = {n: loosened(v) if isinstance(v, Part) else v for n, v in part.settings.items()}
+        return replace(part, own_scope="token", settings=inner)
+
+    slots: dict[str, Any] = {n: loosened(p) for n, p in method.parts.filled().items() if "penalty" not in n}
+    return with_parts(method, **slots, penalties=tuple(loosened(p) for p in method.parts.penalties))

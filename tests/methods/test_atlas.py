@@ -6,11 +6,13 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from core.errors import BenchError
 from core.files import read_csv, read_yaml
 from studies.atlas import __main__ as atlas
-from studies.atlas import explain
+from studies.atlas import explain, microbatches
 from studies.atlas.batches import batches
 
 DECLARED = read_yaml(atlas.DECLARED)
@@ -27,19 +29,6 @@ def test_every_difference_is_explained() -> None:
     for row in KEPT:
         if row["verdict"] == "differs" and row["differs"] == "no composition of ours":
             assert row["note"], (row["name"], row["framework"])
-
-
-def test_what_moved_is_said() -> None:
-    cell = {"name": "GRPO", "framework": "X 1", "verdict": "same", "differs": "", "defaults": "beta 0.0"}
-    assert atlas.moved([cell], [cell]) == []
-    assert atlas.moved([cell], [{**cell, "verdict": "differs", "differs": "kl: k3"}]) == [
-        "moved: GRPO of X 1: same -> differs kl: k3"
-    ]
-    assert atlas.moved([cell], [{**cell, "defaults": "beta 0.04"}]) == [
-        "defaults of GRPO of X 1: beta 0.0 -> beta 0.04"
-    ]
-    assert atlas.moved([], [cell]) == ["new: GRPO of X 1: same"]
-    assert atlas.moved([cell], []) == ["gone: GRPO of X 1"]
 
 
 @pytest.mark.parametrize("name", sorted(explain.FAMILIES))
@@ -92,3 +81,99 @@ def test_planted_differences_are_named(tmp_path: Path) -> None:
     kept = [row for row in KEPT if row["framework"] == framework["name"] and row["verdict"] != "read"]
     said = " ".join(atlas.moved(kept, list(again.values())))
     assert all(f"moved: {name} of" in said for _, _, name, _ in PLANTED.values())
+
+
+MICRO = read_yaml(atlas.DECLARED)["microbatches"]
+MICRO_KEPT = read_csv(microbatches.KEPT, "the micro-batches", microbatches.COLUMNS)
+TWO = {"micro_trl": ("DAPO", "BNPO"), "micro_verl": ("GRPO, token-mean", "GMPO")}
+GENERATION = "steps_per_generation 4, accumulation 2"
+
+
+def kept(framework: str, loss: str) -> dict[str, float]:
+    """Setting -> factor."""
+    rows = [row for row in MICRO_KEPT if f"{row['framework']} {row['version']}" == framework and row["loss"] == loss]
+    assert rows, (framework, loss)
+    return {row["setting"]: float(row["factor"]) for row in rows}
+
+
+def changed(framework: str, loss: str) -> set[str]:
+    """Settings whose gradient is not the whole batch's."""
+    of_loss = [row for row in MICRO_KEPT if f"{row['framework']} {row['version']}" == framework and row["loss"] == loss]
+    assert of_loss, (framework, loss)
+    return {row["setting"] for row in of_loss if microbatches.departs(row)}
+
+
+def test_the_kept_file_has_every_framework_and_ours_is_exact() -> None:
+    assert {f"{row['framework']} {row['version']}" for row in MICRO_KEPT} == {framework["name"] for framework in MICRO}
+    assert not [row for row in MICRO_KEPT if row["framework"] == "ours" and microbatches.departs(row)]
+
+
+def test_known_faults_show_in_the_versions_that_had_them() -> None:
+    splits = {"accumulation 2", "accumulation 4", "accumulation 8", "ranks 2"}
+    # TRL #2995, #3021: a token mean over each micro-batch in 0.16; none in 0.15, nor of loss_type grpo later
+    assert changed("TRL 0.16.1", "GRPO") == splits
+    assert not changed("TRL 0.15.2", "GRPO") | changed("TRL 1.16.0", "GRPO")
+    assert splits < changed("TRL 1.16.0", "BNPO")
+    # TRL pull request 6024: tokens of the generation in place of the update's
+    assert kept("TRL 1.7.0", "DAPO")[GENERATION] < 0.6 < 0.9 < kept("TRL 1.16.0", "DAPO")[GENERATION]
+    assert not changed("TRL 1.16.0", "DAPO") & splits
+    # verl #5625: samples in place of tokens; #7913: GMPO is multiplied by the number of micro-batches
+    assert changed("verl 0.7.1", "GRPO, token-mean") == splits
+    assert not changed("verl 0.9.1", "GRPO, token-mean")
+    assert [kept("verl 0.9.1", "GMPO")[f"accumulation {k}"] for k in (1, 2, 4, 8)] == [1, 2, 4, 8]
+
+
+def test_a_factor_and_a_turn_are_told_apart() -> None:
+    whole = np.array([3.0, 4.0])
+    found = {"L|accumulation 1": whole, "L|accumulation 2": 2 * whole, "L|ranks 2": np.array([4.0, 3.0])}
+    rows = list(microbatches.lines("X Y 1", found))
+    assert [(row["factor"], row["cosine"]) for row in rows] == [
+        ("1.000000", "1.000000"), ("2.000000", "1.000000"), ("1.000000", "0.960000")]  # fmt: skip
+    assert [microbatches.departs(row) for row in rows] == [False, True, True]
+    assert {row["framework"] for row in rows} == {"X Y"}
+    assert "| X Y 1 | L | 2.000 (1.000) |" in microbatches.table(rows)[2]
+    with pytest.raises(BenchError, match="norm is 0"):
+        list(microbatches.lines("X 1", {"L|accumulation 1": 0 * whole}))
+
+
+BROKEN = """
+import torch
+from micro_common import response, run
+
+def gradient(accumulation, whole):
+    rows = [response(prompt, copy) for prompt in range(8) for copy in range(2)]
+    table = torch.ones(16, dtype=torch.float64, requires_grad=True)
+    size = len(rows) // accumulation
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        tokens = sum(map(len, rows)) if whole else sum(map(len, part)) * accumulation
+        (sum(table[row].sum() for row in part) / tokens).backward()
+    return table.grad
+
+run({"exact": {"whole": True}, "broken": {"whole": False}}, gradient)
+"""
+
+
+@pytest.mark.slow
+def test_a_token_mean_over_micro_batches_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    framework = {"name": "Broken 1", "runner": str(tmp_path / "broken")}
+    rows = list(microbatches.lines("Broken 1", microbatches.gradients(framework, microbatches.RUNNERS, tmp_path)))
+    named = {(row["loss"], row["setting"]) for row in rows if microbatches.departs(row)}
+    assert named == {("broken", f"accumulation {k}") for k in (2, 4, 8)}
+    (tmp_path / "broken.py").write_text("raise SystemExit('no such trainer')", encoding="utf-8")
+    with pytest.raises(BenchError, match="Broken 1: no such trainer"):
+        microbatches.gradients(framework, None, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", TWO)
+def test_the_installed_trainers_are_as_kept(runner: str, tmp_path: Path) -> None:
+    framework = next(f for f in MICRO if f["runner"] == runner and f.get("installed"))
+    again = microbatches.lines(framework["name"], microbatches.gradients(framework, None, tmp_path, TWO[runner]))
+    figures: dict[str, dict[str, float]] = {}
+    for row in again:
+        figures.setdefault(row["loss"], {})[row["setting"]] = float(row["factor"])
+    assert set(figures) == set(TWO[runner])
+    for loss, by_setting in figures.items():
+        assert by_setting == pytest.approx(kept(framework["name"], loss), abs=2e-6), loss

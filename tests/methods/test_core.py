@@ -142,11 +142,6 @@ def test_every_default_is_allowed_and_says_why() -> None:
             assert option.reading is None or option.reading in NAMED, (key, option.name)
 
 
-def test_reading_ids_are_complete_and_unique() -> None:
-    assert [r.id for r in READINGS] == [f"R{n}" for n in range(1, 38)] + [f"E{n}" for n in range(1, 12)]
-    assert len(NAMED) == len(READINGS)
-
-
 def test_the_text_of_a_methods_readings_has_the_labels_that_a_key_may_set() -> None:
     text = {r.name: tuple(r.values) for r in READINGS if r.room == "methods"}
     assert text == {name: reading.labels for name, reading in READINGS_OF_METHODS.items()}

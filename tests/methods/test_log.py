@@ -44,10 +44,6 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def test_columns_by_rollout_are_columns_of_a_curve() -> None:
-    assert set(log.BY_ROLLOUT) < set(COLUMNS)
-
-
 def test_every_row_is_there_once_under_its_step_in_a_resumed_run_too(tmp_path: Path) -> None:
     """The first process wrote five rows, saved four, and was killed; the second goes on from the fourth."""
     pytest.importorskip("tensorboard")
@@ -79,16 +75,6 @@ def test_a_logger_that_fails_stops_no_run(
         assert said == f"{tmp_path}/log/broken: broken failed and is left out: RuntimeError: no room\n", place
 
 
-@pytest.mark.slow
-def test_wandb_writes_offline_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("wandb")
-    for count in (3, 6):
-        copied(tmp_path, ["wandb"], rows(count))
-    assert "failed" not in capsys.readouterr().err
-    (kept,) = (tmp_path / "log/wandb/wandb").glob("offline-run-*")
-    assert list(kept.glob("*.wandb"))
-
-
 def test_without_a_logger_nothing_is_made(tmp_path: Path) -> None:
     assert log.of_run(tmp_path, log.chosen("")) is None
 
@@ -99,12 +85,6 @@ def test_a_misspelt_and_a_missing_logger_are_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(log, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="tensorboard is not installed here: pip install tensorboard"):
         log.chosen("tensorboard")
-
-
-def test_the_logger_is_in_no_hash_of_a_run() -> None:
-    from core.code_hashes import closure
-
-    assert "methods/training/log.py" not in closure("methods.train")
 
 
 def test_the_configuration_takes_every_logger() -> None:

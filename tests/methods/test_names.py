@@ -12,9 +12,8 @@ from torch import Tensor
 
 from core.provenance import ROOT
 from methods import catalog
-from methods.batch import Batch
 from tests.methods import oracles
-from tests.methods.batches import Fields, random_fields, rows
+from tests.methods.batches import random_fields, rows
 from tests.methods.subjects import batch_of
 
 SAME = 64 * torch.finfo(torch.float64).eps
@@ -26,10 +25,6 @@ BATCHES = {
 BATCHES["sampled"] = BATCHES["ragged"] | {"old_logp": BATCHES["ragged"]["sampling_logp"]}
 TOTALS = {"batch_num_tokens": int(BATCHES["ragged"]["mask"].sum()), "global_batch_size": len(BATCHES["ragged"]["mask"])}
 Numbers = list[float]
-
-
-def batch_for(key: str, fields: Fields) -> Batch:
-    return batch_of(catalog.parse(key), fields)
 
 
 def ours(key: str, *, batch: str = "ragged", leaf: str = "logp", halves: bool = False) -> Tensor:
@@ -80,25 +75,6 @@ def verl_advantage(
     return oracles.verl_advantage(name, *given, tokens, **settings).tolist()
 
 
-def verl_metrics(name: str, *, low: float = 0.2, high: float = 0.28) -> dict[str, float]:
-    """What verl logs beside the loss."""
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-    from verl.workers.config import ActorConfig
-    from verl.workers.config.actor import PolicyLossConfig
-
-    fields, policy = BATCHES["ragged"], PolicyLossConfig(loss_mode=name)
-    config = ActorConfig(
-        strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1, clip_ratio=low, clip_ratio_low=low,
-        clip_ratio_high=high, clip_ratio_c=1e9, policy_loss=policy,
-    )  # fmt: skip
-    mask = fields["mask"].to(fields["logp"].dtype)
-    _, metrics = get_policy_loss_fn(name)(
-        old_log_prob=fields["old_logp"], log_prob=fields["logp"], advantages=fields["advantage"][:, None] * mask,
-        response_mask=mask, loss_agg_mode="token-mean", config=config,
-    )  # fmt: skip
-    return metrics
-
-
 def verl_default(name: str) -> Any:
     from verl.workers.config import ActorConfig
 
@@ -109,10 +85,6 @@ def trl_default(name: str) -> Any:
     from trl import GRPOConfig
 
     return GRPOConfig.__dataclass_fields__[name].default
-
-
-def diagnostics(key: str) -> dict[str, float | None]:
-    return catalog.parse(key).diagnostics(batch_for(key, BATCHES["ragged"]))
 
 
 GIVEN: dict[str, Any] = {
@@ -149,16 +121,6 @@ def test_what_the_page_says_is_so(heading: str, code: str) -> None:
 # Settings in the text of the page, that have no block of their own.
 
 
-def test_clip_fractions() -> None:
-    name = "actor/pg_clipfrac"
-    assert near(verl_metrics("vanilla")[name], diagnostics("grpo")["clip_fraction_tokens"])
-    assert verl_metrics("cispo")[name] > 0
-    assert diagnostics("cispo")["clip_fraction_tokens"] == 0
-    assert near(verl_metrics("clip_cov", low=1.0, high=1.0)[name], diagnostics("clip_cov")["mask_fraction"])
-    assert name not in verl_metrics("gpg")
-    assert name not in verl_metrics("kl_cov")
-
-
 def test_bounds_are_those_of_verls_presets() -> None:
     from verl.trainer.config.algorithm import RolloutCorrectionConfig as Preset
 
@@ -174,32 +136,3 @@ def test_bounds_are_those_of_verls_presets() -> None:
     ours_ = "grpo+correction=tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85"
     assert apart(verl("vanilla", correction=given, totals=TOTALS), ours(ours_)) < SAME
     assert apart(ours("grpo+correction=tis"), ours(ours_)) > 0.1
-
-
-def test_where_corrections_differ() -> None:
-    tis, given = "correction=tis+correction-cap=1.5", {"rollout_is": "token", "rollout_is_threshold": 1.5}
-    theirs = trl(loss_type="dapo", level="sequence", mode="token_truncate", clip_max=1.5)
-    assert apart(theirs, ours(f"tepo_nokl+{tis}")) < SAME
-    assert apart(verl("gspo", correction=given), ours(f"tepo_nokl+{tis}")) > 0.1
-    assert apart(verl("geo_mean", low=0.4, high=0.4, correction=given), ours(f"gmpo+{tis}")) > 1e-3
-    assert apart(trl(loss_type="vespo", mode="token_truncate", clip_max=1.5), ours(f"vespo+{tis}")) > 1e-3
-    kl_cov: dict[str, Any] = {"kl_cov_ratio": 2e-3, "ppo_kl_coef": 1.0, "correction": given}
-    assert apart(verl("kl_cov", **kl_cov), ours(f"kl_cov+{tis}+correction-on=objective")) < SAME
-    rejected = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.5_2"}
-    assert apart(verl("vanilla", correction=rejected), ours("grpo+correction=token-rs+correction-floor=0.5")) > 0.01
-
-
-def test_steer_as_its_authors_run_it() -> None:
-    for change in ("omega=ratio", "map=min-max"):
-        assert apart(ours(f"tepo_steer+{change}"), ours("tepo_steer")) > 0.01
-    assert apart(ours("tepo_steer+omega=ratio", batch="first"), ours("tepo_steer", batch="first")) == 0
-    assert apart(ours("tepo_steer+map=min-max", batch="first"), ours("tepo_steer", batch="first")) > 0.01
-
-
-def test_openrlhf() -> None:
-    rewards, groups, lengths = [1, 0, 0, 0], [0, 0, 1, 1], [1, 1, 1, 9]
-    keys = ("reinforce_pp+whiten-std=biased", "reinforce_pp+whiten-std=unbiased")
-    whole, less = (advantage(key, rewards, groups, lengths)[0] for key in keys)
-    assert near(whole / less, (12 / 11) ** 0.5)
-    with pytest.raises(ValueError, match="rejects nothing"):
-        ours("grpo+correction=tis+correction-cap=none+rejection=geo-rs+rejection-cap=5+rejection-floor=0.5")
