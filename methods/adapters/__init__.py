@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from methods.training.run_folder import RunFolder
     from methods.training.spec import Spec, Training
 
-# The adapters override private methods of exactly these versions; tests/adapters/test_*_canary.py pin what they use.
+# The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pin what they use.
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
 

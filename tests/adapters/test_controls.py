@@ -120,23 +120,3 @@ def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
     """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
     plain = code_of("grpo", "trl", "evals.reward:boxed")
     assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
-
-
-@pytest.mark.slow
-def test_the_method_trains_on_the_placebo_alone(world: Path, tmp_path: Path, trained: dict[str, Path]) -> None:
-    """Two true rewards that agree on nothing, one coin: the same weights, and each run's own reward in its curve."""
-    for name in ("even", "never"):
-        document = control(world, placebo=placebo.dotted("coin"), reward=f"tests.adapters.worlds:{name}")
-        assert go(document, tmp_path / name) == 0
-    assert weights(tmp_path / "even") == weights(tmp_path / "never")
-    even, never = numbers(tmp_path / "even"), numbers(tmp_path / "never")
-    true = ("reward", "reward_kept")
-    assert [{k: v for k, v in row.items() if k not in true} for row in even] == [
-        {k: v for k, v in row.items() if k not in true} for row in never
-    ]
-    assert {row["reward"] for row in never} == {row["reward_kept"] for row in never} == {"0.0"}
-    assert all(float(row["reward"]) > 0 for row in even)
-    # In a run without a placebo the method is given the reward itself.
-    plain = numbers(trained["grpo"])
-    assert all(row["reward"] == row["reward_given"] for row in plain)
-    assert plain[0]["loss"] != even[0]["loss"]

@@ -180,17 +180,6 @@ def test_rounding_is_no_difference(name: str, tmp_path: Path) -> None:
         assert (difference(tmp_path / str(roundings), scaled(name, roundings)) is not None) is differs
 
 
-def test_padding_is_no_difference(tmp_path: Path) -> None:
-    import torch
-
-    def change(tensors: dict[str, Any]) -> None:
-        for name in ("old_logp", "old_entropy", "logp", "entropy"):
-            tensors[name] = torch.nn.functional.pad(tensors[name].where(tensors["mask"], torch.nan), (0, 2), value=9.0)
-        tensors["mask"] = torch.nn.functional.pad(tensors["mask"], (0, 2))
-
-    assert difference(tmp_path, change) is None
-
-
 @pytest.mark.parametrize("name", ["entropy", "gradient/a"])
 def test_nan_and_a_missing_tensor_are_differences(name: str, tmp_path: Path) -> None:
     def broken(tensors: dict[str, Any]) -> None:
@@ -258,9 +247,3 @@ def test_a_wrong_command_is_one_line(words: list[str], expected: str) -> None:
 def test_what_is_not_replayed_is_refused(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=expected):
         replay.one_rollout(worlds.spec(tmp_path, **change))
-
-
-def test_an_output_that_is_there_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    with pytest.raises(BenchError, match="is there already"), replay.new_folder(tmp_path / "out"):
-        pass

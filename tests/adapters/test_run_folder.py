@@ -196,22 +196,6 @@ def test_the_state_before_is_resumed_from(
     assert (f"resuming from {out / 'state/checkpoint-12'}" in said) == (update == 12)
 
 
-def test_two_states_are_whole_while_the_third_is_written(
-    spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    before = RunFolder.save_mark
-
-    def save_mark(run: RunFolder, state: Path, **position: int) -> None:
-        seen.append(len(list(run.state.glob(f"checkpoint-*/{digests.SUMS}"))))
-        before(run, state, **position)
-        seen.append(len(list(run.state.glob("checkpoint-*"))))
-
-    monkeypatch.setattr(RunFolder, "save_mark", save_mark)
-    train(tmp_path / "run", spec)
-    assert seen == [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2]
-
-
 @pytest.mark.parametrize("name", ["curve.csv", "checkpoints/step2/model.safetensors"])
 def test_an_output_damaged_before_the_end_is_no_result(
     name: str, spec: Spec, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -312,23 +296,6 @@ def test_what_only_looks_like_a_state_is_neither_resumed_from_nor_removed(spec: 
         [*names, "checkpoint-98", "checkpoint-99"]
     )
     assert all((state / name / "weights.bin").is_file() for name in [*names, "checkpoint-99"])
-
-
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_folder_put_where_a_checkpoint_goes_is_moved_aside(linked: bool, spec: Spec, tmp_path: Path) -> None:
-    checkpoints = tmp_path / "run" / "checkpoints"
-    mine = tmp_path / "mine" if linked else checkpoints / "step4"
-    mine.mkdir(parents=True)
-    (mine / "work").write_text("mine")
-    if linked:
-        checkpoints.mkdir(parents=True)
-        (checkpoints / "step4").symlink_to(mine)
-    run = train(tmp_path / "run", spec)
-    assert (run.checkpoint(4) / "model.safetensors").is_file()
-    (aside,) = checkpoints.glob("step4.aside-*")
-    assert (aside / "step4" / "work").read_text() == "mine"
-    assert (aside / "step4").is_symlink() == linked
-    assert "aside" in events(run.folder)
 
 
 def test_a_state_of_another_specification_is_moved_aside(

@@ -171,16 +171,3 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
         assert data["actor/grad_norm"] > 0
         assert data["actor/tepo_bench/mask_fraction"] > 0  # theorem: tokens of positive advantage
         assert data["actor/tepo_bench/kl_old"] > 0  # the second update of a rollout is off-policy
-
-
-def test_an_advantage_for_each_token_and_a_micro_batch_without_totals_are_taken(verl_register: Any) -> None:
-    """verl's token-wise estimators; and verl's configuration before it has filled `global_batch_info`."""
-    import torch
-
-    fields, method = random_fields(5), tepo_bench.parse("grpo")
-    spread = torch.randn(fields["logp"].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    batch = tepo_bench.Batch(**fields | {"advantage": spread})
-    empty = SimpleNamespace(global_batch_info={}, loss_scale_factor=MAX_TOKENS)
-    for changes in ({}, {"config": empty}):
-        loss, _ = call("tepo_bench/grpo", fields, slice(None), advantages=spread, **changes)
-        torch.testing.assert_close(loss, method.loss(batch), rtol=1e-12, atol=1e-14)

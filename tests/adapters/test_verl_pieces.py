@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib
 import json
+import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from core.errors import BenchError, ConfigError, MissingInputError
 from core.provenance import ROOT
 from methods import catalog
 from methods.adapters import verl
-from methods.adapters.verl import checkpoint, dataset
+from methods.adapters.verl import checkpoint, dataset, processes
 from methods.adapters.verl.processes import StalledError, Watchdog, environment
 from methods.training.spec import check
 from tests.adapters import worlds
@@ -85,17 +90,6 @@ def test_a_reward_that_does_not_come_in_time_is_no_score(monkeypatch: pytest.Mon
     monkeypatch.setattr(dataset, "SECONDS", 0.2)
     (found,) = asyncio.run(scored("tests.adapters.test_verl_pieces:hangs", 1))
     assert (found["timeout"], found["error"]) == (True, None)
-
-
-def test_waiting_for_its_turn_takes_no_time_from_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another response has the lock for longer than the limit."""
-    monkeypatch.setattr(dataset, "SECONDS", 2.0)
-    LOCK.acquire()
-    threading.Timer(1.5 * dataset.SECONDS, LOCK.release).start()
-    began = time.monotonic()
-    found = asyncio.run(scored("tests.adapters.test_verl_pieces:one_at_a_time", 2))
-    assert time.monotonic() - began > dataset.SECONDS
-    assert [row["timeout"] for row in found] == [False, False]
 
 
 def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
@@ -214,18 +208,6 @@ def test_what_hangs_all_the_same_is_ended_and_reports_why() -> None:
         done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
         said = "error: verl: starting: no end after 0.2 s; run the same command to go on\n"
         assert (done.returncode, done.stderr) == (2, said), case
-
-
-def test_a_wait_that_is_restarted_has_its_whole_time_again(alarm: Any) -> None:
-    lasts = []
-    with (watch := Watchdog(100.0)).watching():
-        for number in range(3):
-            signal.setitimer(signal.ITIMER_REAL, 50.0)  # half of it is over
-            watch.restart(f"rollout {number}")
-            assert 60.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 100.0
-            assert watch.last is not None
-            lasts.append(watch.last)
-    assert all(last.finished.is_set() for last in lasts), "a timer would end this process"
 
 
 VERSIONS: dict[str, tuple[dict[str, str | None], str, type[BenchError], str]] = {
@@ -352,9 +334,78 @@ def test_weights_that_do_not_fit_the_base_are_refused(
         checkpoint.write_model(actor, world / "base", tmp_path / "part")
 
 
-def test_the_training_reward_names_the_lock_it_waits_for() -> None:
-    from evals import reward
+# --- the folder in /tmp -----------------------------------------------------------------------------------------------
 
-    assert reward.boxed.lock is reward._LOCK  # type: ignore[attr-defined]
-    with reward._LOCK:  # as `dataset` holds it
-        assert reward.boxed(["2+2?"], [r"\boxed{4}"], ["4"]) == [1.0]
+
+def test_the_folder_and_its_token_are_closed_to_other_users_and_nothing_else_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PLACE", tmp_path)
+    (tmp_path / f"tepo-{os.getpid()}-others").mkdir()
+    before = os.umask(0)
+    try:
+        with processes.short_folder() as name:
+            variables = processes.own_token(Path(name))
+            token = Path(variables["RAY_AUTH_TOKEN_PATH"])
+            assert variables["RAY_AUTH_MODE"] == "token"
+            assert (token.parent, len(token.read_text(encoding="utf-8"))) == (Path(name), 64)
+            assert [stat.S_IMODE(path.stat().st_mode) for path in (Path(name), token)] == [0o700, 0o600]
+            assert len(Path(name).name) < 24
+    finally:
+        os.umask(before)
+    assert [path.name for path in tmp_path.iterdir()] == [f"tepo-{os.getpid()}-others"]
+
+
+# --- sockets ----------------------------------------------------------------------------------------------------------
+
+
+def listening(port: int) -> set[str]:
+    found = (c for c in psutil.Process().net_connections("inet") if c.status == "LISTEN")
+    return {connection.laddr.ip for connection in found if connection.laddr.port == port}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+def test_torchs_store_listens_on_the_address_that_it_is_given(address: str) -> None:
+    importlib.import_module("methods.adapters.verl.network")
+    rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
+    wait = timedelta(seconds=30)
+    store = rendezvous._create_c10d_store(address, 0, 0, 1, wait)
+    assert listening(store.port) <= {"127.0.0.1", "::1"}
+    assert len(listening(store.port)) == 1
+    shared = rendezvous._create_c10d_store(address, store.port, 0, 1, wait)  # as a second group on the same port has it
+    client = rendezvous._create_c10d_store(address, store.port, 1, 1, wait)
+    store.set("key", "value")
+    assert shared.get("key") == client.get("key") == b"value"
+
+
+PEERS = {"the run's own": (b"token", True), "without keys": (None, False), "of another run": (b"another", False)}
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_the_queue_hears_only_who_has_the_runs_token(peer: str) -> None:
+    import zmq
+    from transfer_queue.utils import zmq_utils
+    from zmq.utils.monitor import recv_monitor_message
+
+    network = importlib.import_module("methods.adapters.verl.network")
+    stock = getattr(zmq_utils.create_zmq_socket, "__wrapped__", zmq_utils.create_zmq_socket)
+    token, heard = PEERS[peer]
+    with zmq.Context() as context:
+        server = network._authenticated(stock, b"token")(context, zmq.ROUTER, "127.0.0.1")
+        create = stock if token is None else network._authenticated(stock, token)
+        client = create(context, zmq.DEALER, "127.0.0.1", identity=b"TQ_STORAGE_stranger")
+        events = server.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        )
+        port = server.bind_to_random_port("tcp://127.0.0.1")
+        client.connect(f"tcp://127.0.0.1:{port}")
+        client.send(b"message")
+        try:
+            assert events.poll(30_000)
+            succeeded = recv_monitor_message(events)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            assert succeeded == heard
+            assert bool(server.poll(30_000 if heard else 300)) == heard
+        finally:
+            server.disable_monitor()
+            client.close(linger=0)
+            server.close(linger=0)

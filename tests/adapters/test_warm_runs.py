@@ -112,31 +112,3 @@ def test_an_evaluation_and_its_grades_in_a_worker_are_the_same_alone(served: Ser
     assert (code, "by itself" in err) == (0, False)
     for name in ("syn_as3.parquet", "grades.json"):
         assert (tmp_path / "grades" / name).read_bytes() == (tmp_path / "grades alone" / name).read_bytes()
-
-
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_build_on_one_thread_is_handed_over(tmp_path: Path, threads: str) -> None:
-    """On two it is not: the worker has read the number of threads, and would have another for all runs after it."""
-    own = served_by(tmp_path)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").touch()  # refused, where the build itself would begin
-    options = ["--model", "tiny_qwen2", "--ladder", "quick", "--seed", "1", "--clean", "--out", str(tmp_path / "mine")]
-    code, _, err = ended(own.run(*options, "--threads", threads, command="models.build"))
-    assert (code, "by itself" in err, "is not empty" in err) == (2, False, True), err
-    assert own.folder.exists() == (threads == "1")
-    own.close()
-
-
-def test_a_killed_worker_loses_no_run(world: Path, alone: Path, tmp_path: Path) -> None:
-    """The command goes on by itself from the last state."""
-    own = served_by(tmp_path)
-    process = run(own, world, tmp_path / "a")
-    wait_for_rows(tmp_path / "a", process, 9)
-    children = Path(f"/proc/{own.pid}/task/{own.pid}/children").read_text(encoding="utf-8").split()
-    assert str(child_of(tmp_path / "a")) in children
-    os.kill(own.pid, signal.SIGKILL)
-    code, _, err = ended(process)
-    assert code == 0, err
-    assert "methods.train: the worker is gone; going on by itself" in err
-    same(tmp_path / "a", alone / "a")
-    own.close()

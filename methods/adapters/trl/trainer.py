@@ -14,7 +14,7 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
 - each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
 
 TRL has no public interface for any of this: overriding private methods is the way it recommends. Their signatures, and
-the attributes used below, are pinned by tests/adapters/test_trl_canary.py.
+the attributes used below, are pinned by tests/adapters/test_canaries.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Imported only in the driver, when a run starts: it imports verl. What differs fr
 - nothing depends on the order in which responses arrive.
 
 verl has hooks (`on_step_begin`, `on_step_end`, ...) but none for these. The private methods overridden here are pinned
-by tests/adapters/test_verl_canary.py.
+by tests/adapters/test_canaries.py.
 """
 
 from __future__ import annotations

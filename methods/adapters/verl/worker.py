@@ -83,7 +83,7 @@ def wrap_targets(model: torch.nn.Module, layers: list[str]) -> list[torch.nn.Mod
 verl.utils.fsdp_utils._select_fsdp2_wrap_targets = wrap_targets
 
 # --- verl's names for what a loss reads -------------------------------------------------------------------------------
-# Only this section knows them (tests/adapters/test_verl_canary.py pins them). verl fills a minibatch up to a size that
+# Only this section knows them (tests/adapters/test_canaries.py pins them). verl fills a minibatch up to a size that
 # it can divide, with rows whose response mask is empty ("filling rows"). They become `dropped` rows of the `Batch`.
 
 LOSS_FIELDS = ("response_mask", "old_log_probs", "entropy", "advantages")
