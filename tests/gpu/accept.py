@@ -24,8 +24,7 @@ from core import errors
 from core.errors import ConfigError, Parser, whole
 from core.files import read_json, write_json, write_text
 from core.provenance import ROOT, environment
-from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place
-from tests.gpu.machine import nvidia_smi
+from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place, nvidia_smi
 
 OUT = Path("results/gpu")
 PATIENCE = 4.0  # times its minutes, a check is ended; on a CPU, whose speed nobody knows, an hour
@@ -36,7 +35,6 @@ def main() -> int:
     parser = Parser(prog="python -m tests.gpu.accept", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=OUT, help=f"for acceptance.json and acceptance.md (default: {OUT})")
     parser.add_argument("--checks", type=whole(0), nargs="+", help="these alone, and what they need")
-    parser.add_argument("--gpus", type=whole(1), default=1, help="2 adds the checks for two GPUs")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     parser.add_argument(
         "--work", type=Path, help="where models and runs go, and stay (default: a folder that is removed)"
@@ -45,15 +43,15 @@ def main() -> int:
     args = parser.parse_args()
     device, card = found_device(args.device)
     if args.one is not None:
-        run_here(args.one, Place(args.work.resolve(), device, card, args.gpus))
+        run_here(args.one, Place(args.work.resolve(), device, card))
         return 0
-    chosen = select(args.checks, args.gpus)
+    chosen = select(args.checks)
     if args.work is not None:
         args.work.mkdir(parents=True, exist_ok=True)
-        results = [run(check, Place(args.work.resolve(), device, card, args.gpus)) for check in chosen]
+        results = [run(check, Place(args.work.resolve(), device, card)) for check in chosen]
     else:
         with tempfile.TemporaryDirectory(prefix="gpu-", ignore_cleanup_errors=True) as work:
-            results = [run(check, Place(Path(work), device, card, args.gpus)) for check in chosen]
+            results = [run(check, Place(Path(work), device, card)) for check in chosen]
     record = {
         "schema": 1,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -84,14 +82,14 @@ def found_device(wanted: str | None) -> tuple[str, float | None]:
     return "cuda", total
 
 
-def select(numbers: Sequence[int] | None, gpus: int) -> list[Check]:
+def select(numbers: Sequence[int] | None) -> list[Check]:
     """In their order, with the checks that they need."""
     known = {check.number: check for check in CHECKS}
     if numbers is not None and (unknown := sorted(set(numbers) - set(known))):
         raise ConfigError(f"--checks: {unknown[0]}: there is no such check; allowed: {', '.join(map(str, known))}")
     wanted = set(known) if numbers is None else set(numbers)
     wanted |= {need for number in wanted for need in known[number].needs}
-    return [check for check in CHECKS if check.number in wanted and (check.gpus <= gpus or numbers is not None)]
+    return [check for check in CHECKS if check.number in wanted]
 
 
 def run_here(number: int, place: Place) -> None:
@@ -106,14 +104,12 @@ def run(check: Check, place: Place) -> dict[str, Any]:
     result: dict[str, Any] = {"number": check.number, "title": check.title}
     if not place.cuda and check.only:
         return told(result | {"state": NOT_RUN, "why": check.only, "figures": {}, "criteria": []})
-    if check.gpus > place.gpus:
-        return told(result | {"state": NOT_RUN, "why": "needs --gpus 2", "figures": {}, "criteria": []})
     began = time.monotonic()
     path, log = place.folder / f"figures{check.number}.json", place.folder / f"check{check.number}.log"
     path.unlink(missing_ok=True)
     words = [
         sys.executable, "-m", "tests.gpu.accept", "--in-process", str(check.number), "--work", str(place.folder),
-        "--device", place.device, "--gpus", str(place.gpus),
+        "--device", place.device,
     ]  # fmt: skip
     why = None
     with open(log, "w", encoding="utf-8") as stream:

@@ -6,11 +6,21 @@ Imports nothing heavy: the command reads it before it knows whether there is a G
 from __future__ import annotations
 
 import operator
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from core.provenance import ROOT
 from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B, SMALL, TOY, WIDE_1_5B, WIDE_7B, Shape
 
 GIGA = 1e9
@@ -57,7 +67,6 @@ class Place:
     folder: Path  # for all checks: later ones read what earlier ones trained
     device: str  # cpu or cuda
     card: float | None  # bytes
-    gpus: int = 1
 
     @property
     def size(self) -> Size:
@@ -96,7 +105,6 @@ class Check:
     criteria: tuple[Criterion, ...]
     needs: tuple[int, ...] = ()  # checks whose results it reads
     only: str | None = None  # why a CPU has nothing to run here
-    gpus: int = 1
 
 
 SPEED, DRIVER, MEMORY = "the speed of a CPU says nothing", "there is no driver", "there is no device memory"
@@ -110,7 +118,7 @@ def _c(figure: str, sign: str, limit: float | bool, only: str | None = None) -> 
 
 CHECKS = (
     Check(
-        0, "The machine", 0.3, "tests.gpu.machine:look",
+        0, "The machine", 0.3, "tests.gpu.checks:look",
         (
             _c("driver", ">=", 580, DRIVER), _c("torch_sees_the_gpu", "=", True, DRIVER),
             _c("pins_that_differ", "=", 0), _c("glibc", ">=", 2.31),
@@ -165,12 +173,88 @@ CHECKS = (
         ),
         needs=(5,),
     ),
-    Check(
-        8, "Two ranks have the gradient of one", 1.5, "tests.gpu.engine:two_ranks",
-        (_c("float32_gradient_worst", "<=", 1e-4),), gpus=2,
-    ),
-    Check(
-        9, "The inference engine over two GPUs", 1.5, "tests.gpu.runs:tensor_parallel",
-        (_c("responses", ">=", 8),), needs=(5,), only=ENGINE, gpus=2,
-    ),
 )  # fmt: skip
+
+
+def look(place: Place) -> Figures:
+    import torch
+
+    # the GPU environment may be looked at on a machine without one
+    pins = gpu_pins() if place.cuda or installed("vllm") else cpu_pins()
+    differ = {name: (installed(name), wanted) for name, wanted in pins.items() if installed(name) != wanted}
+    smi = nvidia_smi("name", "driver_version")
+    found: Figures = {
+        "gpu": smi[0] if smi else None,
+        "driver": float(".".join(smi[1].split(".")[:2])) if smi else None,  # 580.65 of 580.65.06
+        "torch": torch.__version__,
+        "torch_sees_the_gpu": torch.cuda.is_available(),
+        "python": platform.python_version(),
+        "pins_that_differ": len(differ),
+        "glibc": glibc(),
+        "compiler": compiler() is not None,
+        "ninja": shutil.which("ninja") is not None,
+        "flash_attn": installed("flash-attn"),
+        "cpus": len(os.sched_getaffinity(0)),
+        "shared_memory_gb": shutil.disk_usage("/dev/shm").total / GIGA if Path("/dev/shm").is_dir() else 0.0,
+        "disk_free_gb": shutil.disk_usage(place.folder).free / GIGA,
+    }
+    if differ:
+        found["pins"] = "; ".join(f"{name} is {have}, pinned {wanted}" for name, (have, wanted) in differ.items())
+    if place.cuda:
+        major, minor = torch.cuda.get_device_capability()
+        found |= {"capability": f"{major}.{minor}", "card_gb": torch.cuda.mem_get_info()[1] / GIGA}
+    return found
+
+
+def nvidia_smi(*fields: str) -> list[str] | None:
+    """What the driver says of the first GPU that this process may use; None where there is no driver.
+
+    Not asked through torch, which would take memory of the GPU for as long as the process lives.
+    """
+    if shutil.which("nvidia-smi") is None:
+        return None
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+    words = ["nvidia-smi", f"--id={first}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
+    values = [value.strip() for value in done.stdout.strip().split(",")]
+    return values if done.returncode == 0 and len(values) == len(fields) else None
+
+
+def glibc() -> float | None:
+    """2.36, as a number whose order is that of versions as long as the second part has two digits; None for another C
+    library."""
+    name, text = platform.libc_ver()
+    match = re.match(r"(\d+)\.(\d\d)", text)
+    return float(match[0]) if name == "glibc" and match else None
+
+
+def compiler() -> str | None:
+    names = (os.environ.get("CC", "cc"), "gcc", "x86_64-conda-linux-gnu-cc", "clang")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name).partition("+")[0]  # torch says which CUDA it is built for after the plus
+    except PackageNotFoundError:
+        return None
+
+
+def gpu_pins() -> dict[str, str]:
+    """environment.yml's."""
+    content = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    (pip,) = (item["pip"] for item in content["dependencies"] if isinstance(item, dict))
+    return _pins(pip)
+
+
+def cpu_pins() -> dict[str, str]:
+    """pyproject.toml's."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = content["project"]["optional-dependencies"]
+    return _pins(extras["harness"] + extras["verl"])
+
+
+def _pins(requirements: list[str]) -> dict[str, str]:
+    """Name -> version of the exact ones."""
+    pairs = (requirement.partition("==") for requirement in requirements)
+    return {name.strip(): wanted.strip() for name, sign, wanted in pairs if sign and re.fullmatch(r"[\w.]+", wanted)}

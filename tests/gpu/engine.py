@@ -1,4 +1,4 @@
-"""Checks 1 to 4 and 8: verl's training engine on this device, built out of our configuration as a run's worker is.
+"""Checks 1 to 4: verl's training engine on this device, built out of our configuration as a run's worker is.
 
 The module is imported in a process of its own (`python -m tests.gpu.accept --in-process`), and sets its environment
 before verl is imported. Sequences, minibatches and the plain model are those of the conformance tests.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core.files import read_json, write_json
 from methods import catalog
 from methods.adapters.verl.processes import environment
 from methods.training.spec import Spec, check
@@ -36,18 +33,20 @@ def spec_of(place: Place, base: Path, **training: Any) -> Spec:
     return check({**worlds.spec(world, trainer="verl", **sizes), "base": str(base)})
 
 
-def start(rank: int = 0, ranks: int = 1, port: int | None = None) -> None:
-    """Variables of this process that verl and torch read when they are imported or joined."""
+def start() -> None:
+    """Set the variables of this process that verl and torch read when they are imported or joined."""
     if "WORLD_SIZE" in os.environ:
         return
-    if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     os.environ |= {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
@@ -69,7 +68,7 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     return training_worker(spec, folder, HALF if half else None)
 
 
-# --- 1 and 8: losses and gradients ------------------------------------------------------------------------------------
+# --- 1: losses and gradients ------------------------------------------------------------------------------------
 
 
 def keys() -> list[str]:
@@ -124,45 +123,6 @@ def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, 
     from tests.adapters.verl_worker import compared
 
     return {key: compared(actor, model, key, 1, method_loss(spec, catalog.parse(key))) for key in keys()}
-
-
-def two_ranks(place: Place) -> Figures:
-    """Check 8: as `losses` in float32, half of the rows on either rank, over NCCL (gloo on a CPU)."""
-    base = models.save(place.folder / "ranks" / "base", place.size.small, spread=0.2)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    out = place.folder / "ranks" / "figures.json"
-    words = [sys.executable, "-m", "tests.gpu.engine", place.device, str(base), str(out), str(port)]
-    processes = [subprocess.Popen([*words, str(rank)]) for rank in range(2)]
-    try:
-        codes = [process.wait() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(codes):
-        raise RuntimeError(f"a rank ended with {codes}")
-    found = read_json(out)
-    worst = max(found, key=lambda key: found[key]["gradient"])
-    return {
-        "methods": len(found),
-        "float32_gradient_worst": found[worst]["gradient"],
-        "float32_gradient_worst_method": worst,
-    }
-
-
-def one_rank_of_two(device: str, base: Path, out: Path, port: int, rank: int) -> None:
-    start(rank, 2, port)
-    place = Place(base.parent, device, None)
-    spec = spec_of(place, base, max_completion_tokens=LIMIT)
-    os.environ |= environment(spec.training, base.parent)
-    found = gradients(plain_model(base), spec, base.parent / f"rank{rank}", half=False)
-    if rank == 0:
-        write_json(out, found)
-
-    import torch
-
-    torch.distributed.barrier()
 
 
 # --- 2 to 4: packing, memory, entropies -------------------------------------------------------------------------------
@@ -351,7 +311,3 @@ def unchanged_weights(place: Place) -> Figures:
         "dH_p50_in_other_micro_batches": float(other_change_N.quantile(0.5)),
         "dH_p99_in_other_micro_batches": float(other_change_N.quantile(0.99)),
     }
-
-
-if __name__ == "__main__":
-    one_rank_of_two(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

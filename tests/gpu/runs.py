@@ -1,4 +1,4 @@
-"""Checks 5 to 7 and 9: whole runs by the commands that the workflow calls."""
+"""Checks 5 to 7: whole runs by the commands that the workflow calls."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from methods.training.run_folder import MARK
 from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.gpu import models
-from tests.gpu.checks import Figures, Place
-from tests.gpu.machine import nvidia_smi
+from tests.gpu.checks import Figures, Place, nvidia_smi
 from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B
 
 # Floating-point operations per second in bfloat16 without sparsity, by a part of the device's name: data sheets.
@@ -274,7 +273,7 @@ def tensors(tree: Any, name: str = "") -> dict[str, Any]:
     return {path: x for key, child in children for path, x in tensors(child, f"{name}/{key}").items()}
 
 
-# --- 7 and 9: evaluation ----------------------------------------------------------------------------------------------
+# --- 7: evaluation ----------------------------------------------------------------------------------------------
 
 
 def generate(
@@ -374,14 +373,6 @@ def greedy(place: Place) -> float:
     pairs = [(a, b) for one, other in zip(*said, strict=True) for a, b in zip(one, other, strict=False)]
     total = sum(max(len(one), len(other)) for one, other in zip(*said, strict=True))
     return sum(a == b for a, b in pairs) / total
-
-
-def tensor_parallel(place: Place) -> Figures:
-    """Check 9."""
-    out = place.folder / "two"
-    shutil.rmtree(out, ignore_errors=True)
-    seconds = generate(place, out, BENCHMARKS[0], more=("--engine", "tensor_parallel_size=2"))
-    return {"responses": rows_of(out / f"{BENCHMARKS[0]}.parquet"), "seconds_with_start": seconds}
 
 
 if __name__ == "__main__":
