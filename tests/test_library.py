@@ -233,26 +233,3 @@ def test_a_users_file_is_type_checked_against_the_wheel(python: Path, tmp_path: 
     expected = [(first + index, code) for index, code in enumerate(WRONG.values())]
     lines = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert [(int(line.split(":")[1]), line.rpartition("[")[2].rstrip("]")) for line in lines] == expected, done.stdout
-
-
-REFUSED = {  # changes to the sources -> what the build says
-    "an import that cannot be rewritten": (
-        lambda tree: (tree / "methods/batch.py").write_text("import methods.parts\n"),
-        ("wheel",),
-        "error: methods/batch.py: write `from methods.parts import ...`, which the wheel can rewrite",
-    ),
-    "an editable install": (lambda tree: None, ("install", "--editable"), "error: pip install -e: not supported"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_built_is_refused(case: str, tmp_path: Path) -> None:
-    change, command, message = REFUSED[case]
-    tree = copy_of_sources(tmp_path / "tree")
-    change(tree)
-    target = ("--prefix", tmp_path / "prefix") if command[0] == "install" else ("--wheel-dir", tmp_path)
-    first, *options = command
-    done = pip(first, "--no-deps", "--no-index", "--no-build-isolation", *target, *options, tree)
-    assert done.returncode != 0
-    assert message in done.stdout + done.stderr

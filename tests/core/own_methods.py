@@ -54,21 +54,10 @@ EDITS: dict[str, tuple[Files, Files]] = {
     "constant": itself("LOW = §"),
     "keyword-only default": itself("def low(*, x=§):\n    return x\nLOW = low()"),
     "module's docstring": versions({MINE: '"""§"""\n' + METHOD.format(code="LOW = __doc__")}),
-    "function's docstring": itself('def f():\n    """§"""\nLOW = f.__doc__'),
-    "docstring by inspect": itself('import inspect\ndef f():\n    """§"""\nLOW = inspect.getdoc(f)'),
     "docstring by a computed name": itself('def f():\n    """§"""\nLOW = getattr(f, "__doc__")'),
-    "comment by inspect": itself(
-        "import inspect\ndef f():\n    pass  # §\nLOW = inspect.getsource(f).split('# ')[1].strip()"
-    ),
-    "comment by linecache": itself("import linecache\n# §\nLOW = linecache.getline(__file__, 5)[2:]"),
     "comment read as text": itself(
         ROOT + "# is §\nLOW = (ROOT / 'methods/catalog/mine.py').read_text().split('# is ')[1][:3]"
     ),
-    "unpacked or under None": (
-        own("x = {'a': 0.2}\nLOW = {None: x}.get('a', 0.1)"),
-        own("x = {'a': 0.2}\nLOW = {**x}.get('a', 0.1)"),
-    ),
-    "operator": (own("LOW = 0.4 - 0.2"), own("LOW = 0.4 / 2 - 0.1")),
     "global statement": itself("def f():\n    global LOW\n    LOW = §\nf()"),
     # another file of the project
     "plain import": both("from methods.minelib import LOW", LIB, "LOW = {}"),
@@ -76,14 +65,10 @@ EDITS: dict[str, tuple[Files, Files]] = {
         "def f():\n    from methods import minelib\n    return minelib.LOW\nLOW = f()", LIB, "LOW = {}"
     ),
     "relative import": both("from ..minelib import LOW", LIB, "LOW = {}"),
-    "relative import of a module": both("from .. import minelib\nLOW = minelib.LOW", LIB, "LOW = {}"),
     "else of a type checker's import": both(
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    LOW = 0.9\nelse:\n    from methods.minelib import LOW",
         LIB,
         "LOW = {}",
-    ),
-    "type checker's name of another module": both(
-        "import typing as t\nif not t.TYPE_CHECKING:\n    from methods.minelib import LOW", LIB, "LOW = {}"
     ),
     "computed module": both(
         "from importlib import import_module\nLOW = import_module('methods.mine' + 'lib').LOW", LIB, "LOW = {}"
@@ -93,15 +78,6 @@ EDITS: dict[str, tuple[Files, Files]] = {
         "m = u.module_from_spec(s)\ns.loader.exec_module(m)\nLOW = m.LOW",
         LIB,
         "LOW = {}",
-    ),
-    "by its path, executed": both(
-        "import runpy\nLOW = runpy.run_path('methods/' + 'minelib.py')['LOW']", LIB, "LOW = {}"
-    ),
-    "read and executed": both("exec(open('methods/' + 'minelib.py').read())", LIB, "LOW = {}"),
-    "from the root": both("from minemod import LOW", "minemod.py", "LOW = {}"),
-    "package's __init__": versions(
-        own("from methods.minepack import inner\nLOW = inner.LOW")
-        | {"methods/minepack/__init__.py": "LOW = §", "methods/minepack/inner.py": "from methods.minepack import LOW"}
     ),
     "parts from another file of the catalog": versions(
         {
@@ -115,11 +91,6 @@ EDITS: dict[str, tuple[Files, Files]] = {
     ),
     # data
     "DATA": both(ROOT + "DATA = ('methods/mine.json',)\npath = ROOT / DATA[0]\n" + READ, JSON, "{}"),
-    "DATA, a folder": both(
-        ROOT + "DATA = ('methods/minedata',)\npath = ROOT / DATA[0] / 'a.json'\n" + READ,
-        "methods/minedata/a.json",
-        "{}",
-    ),
     "beside the file": both(
         "import json\nfrom pathlib import Path\npath = Path(__file__).with_name('mine.json')\n" + READ,
         "methods/catalog/mine.json",
@@ -130,10 +101,8 @@ EDITS: dict[str, tuple[Files, Files]] = {
         JSON,
         "{}",
     ),
-    "os.open": both("import os\nLOW = os.read(os.open('methods/mine.json', os.O_RDONLY), 9)", JSON, "{}"),
     "pandas": both("import pandas\nLOW = pandas.read_csv('methods/mine.json').columns[0]", JSON, "{},x"),
     "in results": both("LOW = open('results/mine.json').read()", "results/mine.json", "{}"),
-    "outside the project": both("LOW = open('../mine.json').read()", "../mine.json", "{}"),
     "read when the loss is built": both(
         "class Low:\n    def __float__(self):\n        return float(open('methods/mine.json').read())\nLOW = Low()",
         JSON,
@@ -153,10 +122,8 @@ EDITS: dict[str, tuple[Files, Files]] = {
         LIB,
         "print({})",
     ),
-    "os.popen": both("import os\nLOW = os.popen('cat methods/mine.json').read()", JSON, "{}"),
     # the environment
     "os.environ": (own("import os\nLOW = os.environ['LOW']"), own("import os\nLOW = os.environ['LOW']")),
-    "os.getenv": (own("from os import getenv\nLOW = getenv('LOW')"), own("from os import getenv\nLOW = getenv('LOW')")),
 }
 
 # Edits that change no number: neither the hash nor the loss moves, and nothing is refused.

@@ -89,35 +89,6 @@ def test_taken_over_only_from_owners_that_are_gone(case: str, tmp_path: Path, mo
     assert taken(path) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("age", [20.0, -3600.0], ids=["past", "future"])
-def test_a_living_owner_keeps_its_lock_when_clocks_jump(
-    age: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its times are implausible, but it goes on touching."""
-    monkeypatch.setattr(lock, "WATCH", 1.0)
-    path, over = left(tmp_path, age=age, host="elsewhere"), threading.Event()
-
-    def touch() -> None:
-        for step in range(1000):
-            if over.wait(0.05):
-                return
-            os.utime(path, (time.time() - age + 0.05 * step,) * 2)
-
-    thread = threading.Thread(target=touch)
-    thread.start()
-    try:
-        time.sleep(0.2)
-        waiting = threading.Thread(target=taken, args=(path,), daemon=True)
-        waiting.start()
-        waiting.join(2.5)
-        assert json.loads(path.read_text())["host"] == "elsewhere"
-    finally:
-        over.set()
-        thread.join()
-        waiting.join(5.0)
-
-
 @pytest.mark.parametrize("content", [b"", b'{"host": "else', b"[]", b"\xff\xfe", b"3", b"null", b"[" * 100_000])
 def test_a_lock_that_cannot_be_read_is_given_a_moment(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

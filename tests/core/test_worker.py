@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -210,14 +209,6 @@ def test_a_stopped_worker_is_not_waited_for(served: Served, tmp_path: Path) -> N
         os.kill(worker_pid, signal.SIGCONT)
 
 
-def test_a_silent_connection_is_closed_after_a_while(served: Served) -> None:
-    assert ended(served.run("end"))[2] == ""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
-        silent.connect(str(served.folder / worker.SOCKET))
-        assert ended(served.run("end")) == (0, f"end {INSIDE}", "")
-        assert select.select([silent], [], [], 0)[0]
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_it_ends_with_the_process_that_offered_it(served: Served, tmp_path: Path, how: int) -> None:
     """However that ended. Commands that run end first, as jobs of a killed Snakemake do."""
@@ -234,11 +225,6 @@ def test_another_environment_is_refused_in_a_line(served: Served) -> None:
     assert ended(served.run("end"))[2] == ""
     refused = f"{COMMAND}: the worker refuses: it was started with another OMP_NUM_THREADS; going on by itself\n"
     assert ended(served.run("end", OMP_NUM_THREADS="2")) == (0, f"end {ALONE}", refused)
-
-
-def test_a_command_whose_libraries_are_not_shared_runs_by_itself(served: Served) -> None:
-    refused = f"{COMMAND}: the worker refuses: core.errors shares no libraries; going on by itself\n"
-    assert ended(served.run("unshared")) == (0, f"unshared {ALONE}", refused)
 
 
 def test_a_folder_that_others_can_enter_is_not_trusted(served: Served) -> None:
@@ -274,23 +260,3 @@ def test_what_would_run_other_code_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(used_code._used, str(ROOT / "core" / "worker.py"), (0, 0, 0))  # as if edited since
     assert one.refusal(request()) == "core/worker.py was written since it was started"
     assert one.stopping, "it would serve nobody any more"
-
-
-def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    one = made(tmp_path)
-    monkeypatch.setattr(worker, "threads", lambda: 1)
-    assert one.load(COMMAND, COMMAND) is None
-    monkeypatch.setattr(worker, "threads", lambda: 2)
-    assert one.load(COMMAND, COMMAND) == "2 threads after its imports"
-
-
-@pytest.mark.parametrize(
-    ("argv", "value"),
-    [([], "hf"), (["--backend", "vllm", "--out", "x"], "vllm"), (["--out", "x", "--backend=openai"], "openai"),
-     (["--backend"], "")],
-)  # fmt: skip
-def test_an_option_is_read_before_the_arguments_are(
-    argv: list[str], value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["evals.generate", *argv])
-    assert worker.option("--backend", "hf") == value

@@ -19,9 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
 
 
-PAPER = ROOT / "config/paper.yaml"
-
-
 @pytest.fixture
 def quick() -> dict[str, Any]:
     return load([EMBEDDED, QUICK])
@@ -124,12 +121,6 @@ def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> 
 def test_seeds_are_typed_as_a_list_or_a_range() -> None:
     for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
         assert load([EMBEDDED, QUICK], {"seeds": text})["seeds"] == seeds
-
-
-def test_a_title_given_with_the_name_stays(tmp_path: Path) -> None:
-    (tmp_path / "over.yaml").write_text("name: mine\ntitle: My question\n")
-    config = load([EMBEDDED, QUICK, tmp_path / "over.yaml"])
-    assert (config["scale"], config["title"], config["note"]) == ("mine", "My question", "Settings of the scale quick.")
 
 
 def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from core.errors import ConfigError
 from core.files import write_json, write_text
-from core.layout import Checkpoint, Results, Run
+from core.layout import Results, Run
 from methods.training.curve import COLUMNS
 from tests.merged_config import load
 from tests.workflow.conftest import Snakemake
@@ -316,31 +316,6 @@ def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
         assert done.returncode == (missing[1] == "1"), done.stderr
         assert done.returncode == code or code is None
         assert ("Not pinned to a commit" in done.stdout) == (config is PAPER)
-
-
-def test_an_unknown_ladder_has_no_time_and_neither_has_the_whole(tmp_path: Path) -> None:
-    of = dataclasses.replace(world(tmp_path, EMBEDDED), throughput=TABLE.model_copy(update={"build": ()}))
-    assert {job.seconds for job in estimate.build(of)} == {None}
-    text = "\n".join(summary.lines(of, 2)[0])
-    assert f"  {'base models':<26} {'unknown':>8} {'unknown':>8}" in text
-    assert "what is to do takes" not in text
-
-
-def test_responses_take_the_room_of_their_length(tmp_path: Path) -> None:
-    of = world(tmp_path)
-    row, token = (TABLE.bytes[name].value for name in ("row", "sample"))
-    assert of.response_bytes("qwen3_14b") == row + 1500 * token
-    assert world(tmp_path, EMBEDDED).response_bytes("tiny_qwen2") == row + 20 * token
-
-
-def test_measured_evaluation(tmp_path: Path) -> None:
-    of = world(tmp_path)
-    base = Checkpoint.base("qwen3_14b")
-    entries = {key: {"sha256": "c" * 64, "rows": 1, "seconds": spent} for key, spent in (("a", 30.0), ("b", 12.0))}
-    write_json(of.results.samples(base) / "samples.json", {"benchmarks": entries})
-    found = {job.name: job for job in estimate.generate(of)}
-    assert {job.seconds for name, job in found.items() if name.startswith("qwen3_14b")} == {42.0}
-    assert found[base.path.as_posix()].done
 
 
 @pytest.mark.usefixtures("_endless_disk")
