@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
@@ -26,7 +25,6 @@ from evals.benchmark import benchmark
 from evals.fetch import fetch
 from report import export
 from report.build import of_evaluation
-from tests.test_docs import BLOCK
 
 ROWS = [
     {"id": n, "sample": k, "problem": f"What is {n} + {n}?", "gold": str(2 * n), "response": text, "correct": right}
@@ -321,21 +319,3 @@ def test_a_long_log_is_read_a_row_at_a_time(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(BenchError, match="was written while it was read"):
         adopt._write_samples(tmp_path / "less.parquet", seen, islice(sample_logs.records(log, {}), 2))
     assert pq.read_metadata(tmp_path / "k.parquet").num_rows == 24
-
-
-@pytest.mark.slow
-def test_the_page_of_own_responses_types_what_it_shows(tmp_path: Path) -> None:
-    page = (ROOT / "docs/own-responses.md").read_text(encoding="utf-8")
-    section = page.partition("## Import responses\n")[2].partition("\n## ")[0]
-    (_, rows), (_, console) = BLOCK.findall(section)
-    (tmp_path / "mine.jsonl").write_text(rows, encoding="utf-8")
-    assert console.startswith("$ ")
-    for typed in console.removeprefix("$ ").split("\n$ "):
-        line, *shown = typed.splitlines()
-        done = subprocess.run(
-            [sys.executable, *line.split()[1:]], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert set(shown) <= set(done.stdout.splitlines())
-    assert (tmp_path / "results/mine/report.html").is_file()
