@@ -257,6 +257,19 @@ def _fail_after_20(
     assert journals(out) == []
 
 
+def test_one_prompt_that_always_fails_costs_no_other_response(server: Server, quick_data: Path, tmp_path: Path) -> None:
+    bad = "the first to come"
+
+    def answer(body: dict[str, Any], number: int) -> Answer:
+        nonlocal bad
+        bad = body["messages"][-1]["content"] if number == 0 else bad
+        return (500, {}, b"") if body["messages"][-1]["content"] == bad else server.echo(body, number)
+
+    server.answer = answer
+    with pytest.raises(MissingInputError, match=r"1 of 40 responses are missing \(HTTP 500 .*39 are kept"):
+        drawn(server, quick_data, tmp_path, limit=40)
+
+
 def test_a_response_that_comes_too_late_is_not_requested_twice(
     server: Server, quick_data: Path, tmp_path: Path
 ) -> None:
