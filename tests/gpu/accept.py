@@ -1,6 +1,6 @@
 """Does the paper's path run on this GPU? `python -m tests.gpu.accept`, or `make gpu`: 20 minutes, no network.
 
-Runs every check of `tests.gpu.checks` in a process of its own and writes results/gpu/acceptance.json and acceptance.md:
+Runs every check of `tests.gpu.checks` in a process of its own and writes results/gpu/acceptance.json:
 figures, what was asked of them, what could not be asked and why, and lines for config/throughput.yaml. Without a GPU
 the same checks run at toy size on the CPU, as far as they can. Exit code 0 if all that was asked holds, else 1.
 """
@@ -8,7 +8,6 @@ the same checks run at toy size on the CPU, as far as they can. Exit code 0 if a
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -22,9 +21,9 @@ from typing import Any
 
 from core import errors
 from core.errors import ConfigError, Parser, whole
-from core.files import read_json, write_json, write_text
+from core.files import read_json, write_json
 from core.provenance import ROOT, environment
-from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place, nvidia_smi
+from tests.gpu.checks import CHECKS, Check, Figures, Place, nvidia_smi
 
 OUT = Path("results/gpu")
 PATIENCE = 4.0  # times its minutes, a check is ended; on a CPU, whose speed nobody knows, an hour
@@ -33,7 +32,7 @@ HELD, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 def main() -> int:
     parser = Parser(prog="python -m tests.gpu.accept", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=OUT, help=f"for acceptance.json and acceptance.md (default: {OUT})")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"for acceptance.json (default: {OUT})")
     parser.add_argument("--checks", type=whole(0), nargs="+", help="these alone, and what they need")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     parser.add_argument(
@@ -63,8 +62,7 @@ def main() -> int:
         "passed": all(result["state"] != FAILED for result in results),
     }
     write_json(args.out / "acceptance.json", record)
-    write_text(args.out / "acceptance.md", page(record))
-    print(f"{args.out / 'acceptance.json'}, {args.out / 'acceptance.md'}")
+    print(*(record["throughput"] or ()), args.out / "acceptance.json", sep="\n")
     return 0 if record["passed"] else 1
 
 
@@ -198,51 +196,6 @@ def throughput(results: Sequence[dict[str, Any]]) -> list[str]:
             f'{figures["evaluation_response_tokens"]:.0f}, source: "{source}"}}'
         )
     return lines
-
-
-def page(record: dict[str, Any]) -> str:
-    """The record as Markdown."""
-    figures: Figures = {key: value for result in record["checks"] for key, value in result["figures"].items()}
-    ran = [result for result in record["checks"] if result["state"] != NOT_RUN]
-    failed = [result for result in ran if result["state"] == FAILED]
-    device = figures.get("gpu") if record["device"] == "cuda" else "a CPU, at toy size: nothing here was asked of a GPU"
-    text = [
-        "# Acceptance",
-        "",
-        f"{record['made']}, on {device}. {len(ran)} of {len(record['checks'])} checks ran, {len(failed)} failed.",
-        "",
-        "| | check | state | seconds |",
-        "|---|---|---|---|",
-        *(f"| {r['number']} | {r['title']} | {_state(r)} | {r.get('seconds', '')} |" for r in record["checks"]),
-    ]
-    for result in record["checks"]:
-        text += ["", f"## {result['number']}. {result['title']}", ""]
-        text += ["| asked | found | |", "|---|---|---|"] if result["criteria"] else []
-        text += [f"| {c['criterion']} | {_shown(c['value'])} | {_state(c)} |" for c in result["criteria"]]
-        others = {
-            key: value
-            for key, value in result["figures"].items()
-            if not any(c["criterion"].split()[0] == key for c in result["criteria"])
-        }
-        text += ["", *(f"- {key}: {_shown(value)}" for key, value in others.items())] if others else []
-        text += ["", "```", result["log"].replace("```", "'''"), "```"] if "log" in result else []
-    if record["throughput"]:
-        text += ["", "## For config/throughput.yaml", "", "```yaml", *record["throughput"], "```"]
-    elif record["throughput"] is None:
-        text += ["", f"No line for config/throughput.yaml: {SPEED}."]
-    return "\n".join(text) + "\n"
-
-
-def _state(entry: dict[str, Any]) -> str:
-    return f"{entry['state']}: {entry['why']}" if entry.get("why") else str(entry["state"])
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "unknown"
-    return (
-        f"{value:.4g}" if isinstance(value, float) else str(value) if not isinstance(value, dict) else json.dumps(value)
-    )
 
 
 if __name__ == "__main__":

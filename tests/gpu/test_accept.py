@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -134,7 +133,4 @@ def test_without_a_gpu_what_needs_none_runs_and_holds(tmp_path: Path) -> None:
     assert len(asked) >= 15
     left = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "not run"]
     assert all(c["why"] for c in left)
-    page = (tmp_path / "acceptance.md").read_text()
-    assert "nothing here was asked of a GPU" in page
-    assert re.search(r"\| 3 \| Memory .* \| not run: there is no device memory \|", page)
     json.dumps(record, allow_nan=False)
