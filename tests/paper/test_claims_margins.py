@@ -124,16 +124,6 @@ def test_a_verdict_never_contradicts_its_interval() -> None:
     assert seen == {"supported", "contradicted", "undecided", EQUAL}
 
 
-@pytest.mark.parametrize("ends", [(None, None), (-0.03, 0.01), (0.01, 0.03)])
-def test_an_entry_that_is_equal_has_its_interval_inside(ends: tuple[float | None, float | None]) -> None:
-    words = dict.fromkeys(("id", "family", "where", "quote", "statement", "scale", "kind", "reason"), "x")
-    with pytest.raises(ValueError, match="not inside"):
-        Entry(
-            "ours", variant=None, learning_rate=None, reading=None, verdict=EQUAL, estimate=0.0, null=0.0,
-            low=ends[0], high=ends[1], margin_low=-0.02, margin_high=0.02, **words,
-        )  # type: ignore[arg-type]  # fmt: skip
-
-
 # Interventions.
 
 FREE, HELD = "tepo_nokl", "tepo_held+target=0.5"
@@ -230,13 +220,3 @@ def test_the_interval_of_a_paired_ratio_of_sds_covers(ratio: float, shared: floa
 def test_spreads_that_cannot_be_tested_say_why(groups: list[list[tuple[float, float]]], words: str) -> None:
     with pytest.raises(Gap, match=words):
         ratio_of_paired_sds("x", groups, runs=[])
-
-
-def test_shared_seeds_make_the_ratio_sharper_and_models_are_centred() -> None:
-    draw = np.random.default_rng(2)
-    apart, together = (ratio_of_paired_sds("x", [pairs(np.random.default_rng(2), 1.0, r)], runs=[]) for r in (0.0, 0.8))
-    assert together.high / together.low < apart.high / apart.low  # type: ignore[operator]
-    group = pairs(draw, 1.5, 0.5)
-    shifted = [(a + 9, b - 7) for a, b in group]
-    one, other = (ratio_of_paired_sds("x", [group, second], runs=[]) for second in (group, shifted))
-    assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high))

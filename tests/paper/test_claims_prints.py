@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from core import errors
-from core.errors import ConfigError, CorruptInputError
 from paper import chance, printed
 from paper.claims import ledger
 from paper.claims.__main__ import main, paper_page
@@ -168,27 +167,3 @@ def test_command_refuses_in_one_line(words: tuple[str, ...], command: Callable[.
     code, err = command(*words)
     assert code == 2
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (",supported,", ",suported,", "line 5: peak-at-72: verdict 'suported'"),
-        ("detectable", "detectible", "column wanted"),
-        (",1,0.0097", ",one,0.0097", "line 5: invalid literal"),
-    ],
-)
-def test_a_broken_claims_csv_is_refused_by_line(tmp_path: Path, old: str, new: str, words: str) -> None:
-    path = tmp_path / "claims.csv"
-    path.write_text(to_text(ledger.printed_entries()).replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(CorruptInputError if "line" in words else ConfigError, match=words):
-        read(path)
-
-
-def test_means_of_two_runs_are_less_uncertain_by_the_square_root_of_two() -> None:
-    prints = Prints(PAPER)
-    one = prints.difference("T4.6", "T4.2", "score", "avg", 0.0)
-    two = prints.difference("T4.9", "T4.7", "score", "avg", 0.0)
-    ends = [(c.high or 0) - (c.low or 0) for c in (one, two)]
-    assert ends[0] / ends[1] == pytest.approx(math.sqrt(2), rel=0.01)
-    assert two.runs == ("T4.5", "T4.6", "T4.1", "T4.2")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gc
 import io
 import json
 import shutil
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from evals.stats.estimate import Comparison
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown
-from report.tables.tidy import Table, percent, read_table, tidy_csv, view
+from report.tables.tidy import Table, read_table, tidy_csv, view
 from tests.report import synthetic, tables
 from tests.report.finished import rehash, rewrite
 from tests.report.tables import cell, spread
@@ -124,25 +122,6 @@ def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(sc
             if row.id in (*changes, "T1.9")  # a difference is never bold
         )
         assert {row for row, slot in replace(filled, rows=rows).best if slot == "amc"} == bold, (tepo, grpo)
-
-
-def test_what_was_computed_for_a_tree_is_forgotten_with_it(scored_twice: Tree) -> None:
-    tree = Tree(scored_twice.root)
-    assert fill(tree).measured
-    gone = weakref.ref(tree)
-    del tree
-    gc.collect()
-    assert gone() is None
-
-
-def test_percent_rounds_and_never_prints_a_negative_zero() -> None:
-    assert [percent(v) for v in (0.123456, 1.0, -0.004, -0.00001, None)] == [
-        "12.35",
-        "100.00",
-        "-0.40",
-        "0.00",
-        "",
-    ]
 
 
 def test_the_tidy_table_leads_to_the_runs(scored_twice: Tree) -> None:

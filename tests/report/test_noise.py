@@ -204,17 +204,3 @@ def test_sides_that_cannot_be_compared_are_one_line(
     error = capsys.readouterr().err
     assert (ended.value.code, error.count("\n")) == (2, 1)
     assert re.search(message, error)
-
-
-def test_the_page_shows_what_its_commands_print(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = (ROOT / "docs" / "own-responses.md").read_text(encoding="utf-8")
-    section = page.split("## Is the difference noise?")[1].split("\n## ")[0]
-    commands = re.findall(r"^    python -m report.difference (.*?)(?: {2,}#.*)?$", section, re.MULTILINE)
-    assert commands
-    monkeypatch.chdir(ROOT)
-    out = " ".join(printed(monkeypatch, capsys, *shlex.split(command)) for command in commands)
-    quoted = re.findall(r"^> (.*)$", section, re.MULTILINE)
-    assert quoted
-    assert [quote for quote in quoted if quote not in out] == []

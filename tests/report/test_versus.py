@@ -19,7 +19,6 @@ from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from report.tables import render
-from report.tables.fill import printed_value, printed_whole
 from report.tables.tidy import Cell
 from tests.report.finished import rehash
 from tests.report.tables import cell, spread
@@ -97,14 +96,6 @@ def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree, readings: 
                 assert found.versus_df == found.versus_n + (-1 if key == "2" else 1)
 
 
-def test_the_detectable_difference_counts_holm(embedded: Tree) -> None:
-    found = cell(fill(embedded, "1"), "T1.8", "amc")
-    assert (found.versus_se or 0) > 0
-    assert (found.versus_tests or 0) > 1
-    expected = compare.detectable(found.versus_se or 0, found.versus_df or 0, found.versus_tests or 0)
-    assert found.versus_detectable == expected
-
-
 def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
     gspo, grpo = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
     expected = score.paired(scored.layout, gspo, grpo, [b["key"] for b in scored.benchmarks])
@@ -141,16 +132,6 @@ def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tre
         update={"low": -0.3, "high": 0.3, "by_seed": ("1:-0.02", "2:0.1")}
     )
     assert render.interval(gain) == "−2.0 / 10.0"
-
-
-def test_a_mean_row_is_the_estimate_of_a_row_of_several_seeds(scored_twice: Tree) -> None:
-    """Where the scale has just the two seeds that Table 4 names."""
-    mean, several = (cell(fill(scored_twice, key), row, "minerva") for key, row in (("4", "T4.9"), ("1", "T1.8")))
-    assert (mean.value, mean.low, mean.high, mean.level, mean.n, mean.seeds, mean.runs) == (
-        several.value, several.low, several.high, several.level, several.n, several.seeds, several.runs
-    )  # fmt: skip
-    parts = [cell(fill(scored_twice, "4"), row, "minerva").value for row in ("T4.5", "T4.6")]
-    assert mean.value == pytest.approx(sum(filter(None, parts)) / 2, abs=1e-15)
 
 
 UNCOMPARED = [
@@ -210,13 +191,6 @@ def test_the_mark_and_the_interval_of_the_difference_say_the_same() -> None:
     assert render.arrow(0.1, None, None, 0.01) == "?"
 
 
-def test_without_grades_one_seed_cannot_be_said_to_be_inside_noise(scored_copy: Tree) -> None:
-    shutil.rmtree(scored_copy.root / "grades")
-    found = cell(fill(scored_copy, "1"), "T1.8", "amc")
-    assert found.versus is not None
-    assert (found.versus_p_holm, found.inside_noise, render.mark(found)) == (None, None, "?")
-
-
 def test_a_baseline_without_scores_compares_nothing(embedded: Tree, tmp_path: Path) -> None:
     shutil.copytree(embedded.root, tmp_path / "embedded")
     lines = embedded.layout.scores.read_text().splitlines(keepends=True)
@@ -270,28 +244,6 @@ def test_an_average_over_other_benchmarks_is_not_comparable(paper: Tree, tmp_pat
     filled = fill(changed(paper, tmp_path / "paper", lambda m: m["benchmarks"].pop()), "1")
     assert cell(filled, "T1.8", "amc").comparable
     assert not cell(filled, "T1.8", "avg_pooled").comparable
-
-
-def test_a_stand_in_of_a_paper_model_is_not_comparable(paper: Tree, tmp_path: Path) -> None:
-    def stand_in(matrix: dict) -> None:
-        matrix["models"][0]["title"] = "a smaller one"
-
-    filled = fill(changed(paper, tmp_path / "paper", stand_in), "1")
-    first, second = filled.blocks
-    assert not any(c.comparable for row in first for c in row.cells.values())
-    assert first[0].stands_for == "Qwen2.5-7B"
-    assert second[0].stands_for is None
-    assert cell(filled, "T1.17", "amc").comparable
-
-
-def test_every_printed_cell_is_found_through_its_row() -> None:
-    from paper.printed import read
-
-    for row in read().values():
-        assert {slot: printed_value(row.id, slot) for slot in ("amc", "avg_pooled")} == {
-            "amc": None if row.cells["amc"] is None else row.cells["amc"] / 100, "avg_pooled": row.avg / 100
-        }  # fmt: skip
-        assert printed_whole(row.id) == (row.model != "m7")
 
 
 # Collapse.
