@@ -73,6 +73,16 @@ def test_copies_of_a_problem_are_one_draw() -> None:
     assert (twice.low, twice.high) == pytest.approx((once.low, once.high), rel=1e-9)
 
 
+def test_a_score_has_wilsons_interval_with_students_factor_and_the_effective_number_of_answers() -> None:
+    e = estimate(samples(beta(30, 32, 0.4, seed=1)))
+    assert e.value is not None
+    assert e.se is not None
+    effective = e.value * (1 - e.value) / e.se**2
+    for end in (e.low, e.high):
+        assert end is not None
+        assert abs(e.value - end) / np.sqrt(end * (1 - end) / effective) == pytest.approx(stats.t.ppf(0.975, 29))
+
+
 def test_greedy_interval_is_wilsons() -> None:
     """With one sample, or all samples alike: scipy's, for as many answers as there are problems."""
     for right, n, k in ((40, 100, 1), (29, 30, 32), (30, 30, 1), (0, 5, 4), (499, 500, 1)):
