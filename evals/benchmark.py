@@ -17,7 +17,8 @@ Row = Mapping[str, Any]
 
 # Kinds of gold answers: one of `evals.grading.decide.Gold.kind` when every gold of the set is of it, else `mixed`.
 KINDS = ("mixed", "string", "integer", "decimal", "scientific", "exact", "list", "symbolic")
-PROMPTS = ("system", "user", "none", "arithmetic")  # how a problem becomes a prompt (reading E3; generation/prompts.py)
+GENERATED = ("arithmetic", "questions")  # modules of evals that generate problems, and how these become prompts
+PROMPTS = ("system", "user", "none", *GENERATED)  # how a problem becomes a prompt (reading E3; generation/prompts.py)
 COPIES = ("paper", "unique", "keep")  # what to do with a problem that occurs twice (reading E2; stats/responses.py)
 
 

@@ -1,10 +1,11 @@
-"""Write training prompts: generated arithmetic, or a fixed choice of a data set's problems as one model reads them.
+"""Write training prompts: generated problems, or a fixed choice of a data set's problems as one model reads them.
 
     python -m models.prompts --ladder quick --count N --seed S --out FILE
+    python -m models.prompts --source questions --ladder mixed --count N --seed S --out FILE
     python -m models.prompts --source dapo_math_17k --data FILE --model FOLDER --max-tokens 2048 --count N --out FILE
 
 One row per prompt: `prompt` (as the model reads it), `answer`, and facts about it (`family` and `k`, or `cut`).
-Held-out problems of the arithmetic never appear.
+Held-out problems of what is generated never appear.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from core import code_hashes, digests, errors, used_code
 from core.errors import ConfigError, MissingInputError, Parser, whole
 from core.files import read_jsonl
-from evals.arithmetic import LADDERS, prompt_string, training_prompts
+from evals import arithmetic, questions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,14 +28,16 @@ if TYPE_CHECKING:
 READING = "system"  # R29: training asks as evaluation does (E3)
 TEMPLATE = "auto"
 
-OPTIONS = {"arithmetic": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # that a source needs and others refuse
+GENERATORS: Mapping[str, ModuleType] = {"arithmetic": arithmetic, "questions": questions}
+OPTIONS = {"generated": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # that a source needs and others refuse
 
 
-def arithmetic_rows(ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
+def generated_rows(source: str, ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
     """`count` training rows; a longer list with the same seed begins with the shorter one."""
+    made_by = GENERATORS[source]
     return [
-        {"prompt": prompt_string(p.prompt), "answer": p.answer, "family": p.family, "k": p.k}
-        for p in training_prompts(ladder, count, seed)
+        {"prompt": made_by.prompt_string(p.prompt), "answer": p.answer, "family": p.family, "k": p.k}
+        for p in made_by.training_prompts(ladder, count, seed)
     ]
 
 
@@ -59,16 +63,24 @@ def hub_rows(
     return rows
 
 
+UNHASHED = {"arithmetic": ("models.training_data", "evals.questions"), "questions": ("models.training_data",)}
+
+
 def code(source: str) -> code_hashes.Code:
     """What decides the prompts of a source; those that are generated do not depend on how a data set is read."""
-    unhashed = ("models.training_data",) if source == "arithmetic" else ("evals.grading",)
+    unhashed = UNHASHED.get(source, ("evals.grading", "evals.questions"))
     return code_hashes.Code("models.prompts", (code_hashes.closure("models.prompts", without=unhashed),), unhashed)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = Parser()
-    parser.add_argument("--source", default="arithmetic", help="arithmetic (default), dapo_math_17k, math_train")
-    parser.add_argument("--ladder", help=f"of the arithmetic: {', '.join(LADDERS)}")
+    parser.add_argument(
+        "--source", default="arithmetic", help="arithmetic (default), questions, dapo_math_17k, math_train"
+    )
+    parser.add_argument(
+        "--ladder",
+        help="of generated problems: " + "; ".join(f"{name}: {', '.join(g.LADDERS)}" for name, g in GENERATORS.items()),
+    )
     parser.add_argument("--data", type=Path, help="problems, as models.training_data writes them")
     parser.add_argument("--model", type=Path, help="folder whose tokenizer and chat template are used")
     parser.add_argument("--max-tokens", type=whole(1), help="longest prompt; a longer one is cut on the left")
@@ -77,14 +89,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
     used = used_code.start(code(args.source), inputs=filter(None, (args.data, args.model)))
-    needed = OPTIONS["arithmetic" if args.source == "arithmetic" else "hub"]
+    needed = OPTIONS["generated" if args.source in GENERATORS else "hub"]
     for name in ("ladder", "data", "model", "max_tokens"):
         if (getattr(args, name) is not None) != (name in needed):
             verb = "needs" if name in needed else "does not take"
             raise ConfigError(f"--source {args.source} {verb} --{name.replace('_', '-')}")
     rows: list[dict[str, Any]]
-    if args.source == "arithmetic":
-        rows = arithmetic_rows(args.ladder, args.count, args.seed)
+    if args.source in GENERATORS:
+        rows = generated_rows(args.source, args.ladder, args.count, args.seed)
     else:
         from models import training_data
 

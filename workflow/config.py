@@ -29,7 +29,8 @@ from pydantic import (
 from core.declared import Declared, Where, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
-from evals import placebo
+from evals import placebo, questions
+from evals.benchmark import GENERATED
 from methods.training import spec
 from methods.training.spec import Trainer
 
@@ -114,8 +115,10 @@ class Base(Declared):
 
 
 class Prompts(Declared):
-    source: Literal["arithmetic", "dapo_math_17k", "math_train"]
-    ladder: Literal["quick", "wide", "taught"] | None  # of generated problems, else ignored; null: that of the bases
+    source: Literal["arithmetic", "questions", "dapo_math_17k", "math_train"]
+    ladder: (
+        Literal["quick", "wide", "taught", "mixed"] | None
+    )  # of generated problems, else ignored; null: that of the bases
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
     revision: str | None = None
@@ -126,9 +129,11 @@ class Prompts(Declared):
         # All four, null included: a data set without a commit or hash is a choice that the configuration should show.
         keys = {"count", "seed", "revision", "sha256"}
         given = self.model_fields_set & keys
-        if self.source == "arithmetic" and given:
-            raise ValueError(f"{min(given)}: has no meaning with source: arithmetic, which generates its prompts")
-        if self.source != "arithmetic" and given != keys:
+        if self.source in GENERATED and given:
+            raise ValueError(f"{min(given)}: has no meaning with source: {self.source}, which generates its prompts")
+        if self.source in GENERATED and (self.source == "questions") != (self.ladder in questions.LADDERS):
+            raise ValueError(f"ladder: {self.ladder} is none of source: {self.source}; mixed is that of questions")
+        if self.source not in GENERATED and given != keys:
             raise ValueError(f"{min(keys - given)}: is missing")
         return self
 

@@ -167,7 +167,7 @@ class World:
     @property
     def data_file(self) -> Path | None:
         """The problems that training prompts are chosen from; None where prompts are generated."""
-        if self.config["prompts"]["source"] == "arithmetic":
+        if self.config["prompts"]["source"] in benchmarks.GENERATED:
             return None
         return self.cache / "data" / f"{matrix.data_name(self.config)}.jsonl"
 

@@ -288,11 +288,12 @@ def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
 def prompts_name(config: Mapping[str, Any], model: str, seed: int) -> str:
     """File of a run's training prompts in the cache. Generated problems are one file for all models and seeds; a data
     set's problems are in the chat template of the base."""
+    from evals.benchmark import GENERATED
     from workflow import code_hashes
 
     given = config["prompts"]
     digest = code_hashes.prompts(given["source"])
-    if given["source"] == "arithmetic":
+    if given["source"] in GENERATED:
         return f"{given['ladder'] or config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
     limit = config["training"].get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default)
     chosen = f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}"

@@ -4,6 +4,7 @@ r"""How a problem becomes what a model reads (reading E3), the same text for eve
     user        the instruction after the problem, one user message
     none        the problem alone
     arithmetic  `evals.arithmetic.prompt_string`, for the tiny models; never a chat template
+    questions   `evals.questions.prompt_string`, with solved examples; never a chat template
 
 The paper says only that the prompt asks for the answer in a box. Templates are applied and prompts are cut here, not by
 lm-eval: there neither would be visible in the samples, and a system message that a template refuses would be dropped
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError, unknown
-from evals import arithmetic
-from evals.benchmark import PROMPTS
+from evals import arithmetic, questions
+from evals.benchmark import GENERATED, PROMPTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -59,6 +60,7 @@ def plain(reading: str, problem: str) -> str:
         "user": lambda: f"{problem}\n{INSTRUCTION}\n\n",
         "none": lambda: f"{problem}\n\n",
         "arithmetic": lambda: arithmetic.prompt_string(problem),
+        "questions": lambda: questions.prompt_string(problem),
     }
     if reading not in texts:
         raise unknown("prompt", "reading", reading, PROMPTS)
@@ -76,7 +78,7 @@ def build(tokenizer: PreTrainedTokenizerBase, reading: str, template: str, probl
     has_one = getattr(tokenizer, "chat_template", None) is not None
     if template == "yes" and not has_one:
         raise ConfigError("prompt: chat template: `yes`, but the model's tokenizer has none; use auto or no")
-    if reading == "arithmetic" or template == "no" or not has_one:
+    if reading in GENERATED or template == "no" or not has_one:
         text, how = plain(reading, problem), f"{reading}, no chat template"
     else:
         text, how = _templated(tokenizer, reading, problem)

@@ -23,7 +23,7 @@ from lm_eval.api.task import ConfigurableTask
 from core.errors import BenchError, ConfigError
 from core.provenance import ROOT
 from evals import data, store
-from evals.benchmark import Item, benchmark
+from evals.benchmark import GENERATED, Item, benchmark
 from evals.generation import prompts
 from evals.grading import Verdict
 from evals.grading.decide import gold
@@ -66,7 +66,7 @@ class Task(ConfigurableTask):
         reading = benchmark(str(self.config.dataset_name)).prompt
         if system_instruction:
             raise ConfigError(f"--system_instruction: {self.config.task} has its own prompt ({reading}); leave it out")
-        if apply_chat_template and chat_template and reading != "arithmetic":
+        if apply_chat_template and chat_template and reading not in GENERATED:
             return chat_template(prompts.messages(reading, doc["problem"]))
         return prompts.plain(reading, doc["problem"])
 

@@ -186,16 +186,18 @@ def test_options_that_do_not_go_together_are_named() -> None:
         ([], "--source arithmetic needs --ladder"),
         (["--ladder", "quick", "--model", "m"], "does not take --model"),
         (["--ladder", "quik"], "nearest: quick"),
+        (["--source", "questions", "--ladder", "quick"], "ladder"),
     ):
         with pytest.raises(BenchError, match=message):
             prompts.main([*common, *words])
 
 
-def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("source", "ladder"), [("arithmetic", "quick"), ("questions", "mixed")])
+def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: Path, source: str, ladder: str) -> None:
     out = tmp_path / "prompts.jsonl"
-    prompts.main(["--ladder", "quick", "--count", "60", "--seed", "4", "--out", str(out)])
+    prompts.main(["--source", source, "--ladder", ladder, "--count", "60", "--seed", "4", "--out", str(out)])
     written = read_jsonl(out)
-    for row, problem in zip(written, arithmetic.training_prompts("quick", 60, 4), strict=True):
-        assert (row["prompt"], row["answer"]) == (arithmetic.prompt_string(problem.prompt), problem.answer)
+    for row, problem in zip(written, prompts.GENERATORS[source].training_prompts(ladder, 60, 4), strict=True):
+        assert (row["prompt"], row["answer"]) == (evaluation.plain(source, problem.prompt), problem.answer)
         assert (row["family"], row["k"]) == (problem.family, problem.k)
         assert not arithmetic.is_test(problem.prompt)

@@ -110,9 +110,10 @@ rule prompts:
     conda:
         "../../environment.yml"
     params:
+        source=SOURCE["source"],
         code=lambda wc: code_hashes.planned(wc.digest),
     shell:
-        "TEPO_CODE={params.code} python -m models.prompts --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m models.prompts --source {params.source} --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
 
 
 rule hub_prompts:
