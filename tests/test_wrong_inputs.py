@@ -105,6 +105,7 @@ FILES = [
     ),
     ("prompts: {source: dapo_math_17k}", r"prompts: count: is missing"),
     ("prompts: {count: 9}", r"prompts: count: has no meaning with source: arithmetic"),
+    ("prompts: {source: questions}", r"prompts: ladder: set ladder: mixed with source: questions"),
     ("cluster: {gpus: 8}", r"cluster\.gpu: is missing"),
     ("evaluation: {backend: vlm}", r"evaluation\.backend: unknown value 'vlm'; .*nearest: vllm"),
 ]

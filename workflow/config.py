@@ -132,7 +132,7 @@ class Prompts(Declared):
         if self.source in GENERATED and given:
             raise ValueError(f"{min(given)}: has no meaning with source: {self.source}, which generates its prompts")
         if self.source in GENERATED and (self.source == "questions") != (self.ladder in questions.LADDERS):
-            raise ValueError(f"ladder: {self.ladder} is none of source: {self.source}; mixed is that of questions")
+            raise ValueError("ladder: set ladder: mixed with source: questions, and with no other source")
         if self.source not in GENERATED and given != keys:
             raise ValueError(f"{min(keys - given)}: is missing")
         return self
