@@ -259,7 +259,7 @@ def test_entries_are_complete() -> None:
         assert (found.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER), key
         if not found.synthetic:
             assert len(found.revision) == 40, f"{key}: a commit, not a branch"
-    for first in ("syn_mix4", "syn_mix3"):  # each scale stands for each set once
+    for first in ("syn_q_next", "syn_mix4", "syn_mix3"):  # each scale stands for each set once
         start = SYNTHETIC.index(first)
         assert [benchmark.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(benchmark.PAPER)
 
