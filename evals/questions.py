@@ -21,6 +21,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from core.errors import ConfigError, unknown
 from evals.arithmetic import Problem, box, is_test
@@ -29,6 +31,7 @@ FILE = "evals/questions.py"
 END = "<|im_end|>"  # of SmolLM2 and other models with this chat template
 MOST_DRAWS = 50  # for each problem that is wanted: a family with fewer held-out questions is refused
 
+_NUMBERS = range(1, 100)
 _WORDS = (
     "cat", "dog", "sun", "tree", "book", "fish", "bird", "cup", "hat", "pen", "box", "car", "map", "key", "milk",
     "rain", "star", "moon", "house", "apple", "horse", "river", "bread", "stone", "chair", "table",
@@ -50,14 +53,17 @@ def _listed(values: Sequence[object]) -> str:
     return " ".join(map(str, values))
 
 
-def _number(choose: Callable[[list[int]], object]) -> Callable[[random.Random, int], Asked]:
-    """Ask for one of k different numbers below 100."""
+def _one_of(pool: Sequence[Any], choose: Callable[[list[Any]], object]) -> Callable[[random.Random, int], Asked]:
+    """List k different members of a pool, and name the one that is chosen from them."""
 
     def ask(rng: random.Random, k: int) -> Asked:
-        values = rng.sample(range(1, 100), k)
+        values = rng.sample(pool, k)
         return _listed(values), choose(values)
 
     return ask
+
+
+_number, _word = partial(_one_of, _NUMBERS), partial(_one_of, _WORDS)
 
 
 def _next(rng: random.Random, k: int) -> Asked:
@@ -68,13 +74,13 @@ def _next(rng: random.Random, k: int) -> Asked:
 
 def _repeated(rng: random.Random, k: int) -> Asked:
     """k numbers, one of them twice."""
-    values = rng.sample(range(1, 100), k - 1)
+    values = rng.sample(_NUMBERS, k - 1)
     return _listed(rng.sample([*values, values[0]], k)), values[0]
 
 
 def _different(rng: random.Random, k: int) -> Asked:
     """One number k - 1 times, and another."""
-    other, same = rng.sample(range(1, 100), 2)
+    other, same = rng.sample(_NUMBERS, 2)
     values = [same] * (k - 1)
     values.insert(rng.randrange(k), other)
     return _listed(values), other
@@ -90,18 +96,6 @@ def _neighbour(step: int) -> Callable[[random.Random, int], Asked]:
     return ask
 
 
-def _median(values: list[int]) -> int:
-    return sorted(values)[len(values) // 2]
-
-
-def _word(place: int) -> Callable[[random.Random, int], Asked]:
-    def ask(rng: random.Random, k: int) -> Asked:
-        words = rng.sample(_WORDS, k)
-        return _listed(words), words[place]
-
-    return ask
-
-
 FAMILIES = {
     family.key: family
     for family in (
@@ -109,14 +103,16 @@ FAMILIES = {
         Family("number before", (2,), _neighbour(-1), (("13", "12"), ("65", "64"))),
         Family("largest", (3, 5), _number(max), (("12 80 31", "80"), ("7 25 64", "64"))),
         Family("smallest", (3, 5), _number(min), (("12 80 31", "12"), ("64 25 7", "7"))),
-        Family("middle number", (3, 5), _number(_median), (("12 80 31", "31"), ("25 7 64", "25"))),
+        Family(
+            "middle number", (3, 5), _number(lambda v: sorted(v)[len(v) // 2]), (("12 80 31", "31"), ("25 7 64", "25"))
+        ),
         Family("second number", (3, 5), _number(lambda v: v[1]), (("12 80 31", "80"), ("64 25 7", "25"))),
         Family("last number", (3, 5), _number(lambda v: v[-1]), (("12 80 31", "31"), ("64 25 7", "7"))),
         Family("repeated number", (4, 6), _repeated, (("12 80 31 80", "80"), ("7 7 25 64", "7"))),
         Family("different number", (4, 6), _different, (("12 80 80 80", "12"), ("7 7 25 7", "25"))),
         Family("next number", (1, 3), _next, (("3 5 7 9", "11"), ("4 5 6 7", "8"))),
-        Family("second word", (3, 5), _word(1), (("dog cup tree", "cup"), ("book rain key", "rain"))),
-        Family("last word", (3, 5), _word(-1), (("dog cup tree", "tree"), ("book rain key", "key"))),
+        Family("second word", (3, 5), _word(lambda v: v[1]), (("dog cup tree", "cup"), ("book rain key", "rain"))),
+        Family("last word", (3, 5), _word(lambda v: v[-1]), (("dog cup tree", "tree"), ("book rain key", "key"))),
     )
 }
 
