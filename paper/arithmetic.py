@@ -1,4 +1,4 @@
-"""Do printed numbers follow from each other: cells from counts, averages from cells, differences and means from rows?
+"""Do printed numbers follow from each other: cells from counts, averages from cells?
 
 Counts: a printed percentage of n responses is some k of n, truncated or rounded. Averages: the paper's "Avg." is
 pooled over all 8,844 responses. Ten of these, the two copies of five OMNI-MATH problems, are in the pool and in no
@@ -16,19 +16,7 @@ from typing import NamedTuple
 
 from core.errors import ConfigError
 from core.files import to_csv
-from paper.printed import (
-    AVERAGE,
-    COLUMN,
-    COPIES,
-    HEADINGS,
-    POOL,
-    Paper,
-    Row,
-    block,
-    candidates,
-    measured,
-    printed,
-)
+from paper.printed import COLUMN, COPIES, HEADINGS, POOL, Paper, Row, candidates, measured, printed
 
 RESPONSES = sum(POOL.values())
 
@@ -76,14 +64,6 @@ def as_csv(findings: Iterable[Finding]) -> str:
 
 # Cells -> counts: which k of n stands behind a printed percentage, and is n the right one?
 
-# Other sizes under which a benchmark of this name is found, as controls of the sizes assumed.
-# If one of them explained a column as well, the counts behind its cells would be in doubt.
-RIVALS = {
-    "amc": {"40 problems x 32": 1280, "45 problems x 32": 1440},
-    "omni_math": {"all rows of the rule subset": 2821, "all of Omni-MATH": 4428},
-    "olympiadbench": {"OE_TO_maths_en_COMP": 674},
-}
-
 
 class Count(NamedTuple):
     """Right responses behind one cell. A cell "-" counts 0, as it does in the paper's average."""
@@ -127,35 +107,11 @@ def _cell(row: Row, key: str, n: int) -> Finding:
     return Finding(*where, " or ".join(f"{k}/{n}" for k in counts), "ok", how)
 
 
-def denominators(paper: Paper) -> list[Finding]:
-    """Control: of the distinct printed values of a column, how many n explains, beside other n and beside chance."""
-    findings = []
-    rows = measured(paper, distinct=True)
-    for key, n in COLUMN.items():
-        # 0.00 is a count over every n and says nothing about it
-        values = sorted({str(row.cells[key]) for row in rows if row.cells[key] is not None and row.cells[key] != 0})
-        for name, size in {"as counted": n, **RIVALS.get(key, {})}.items():
-            hits = sum(bool(candidates(value, size)) for value in values)
-            by_chance = len({text for k in range(size + 1) for text in printed(k, size)}) / 10001
-            note = f"{name}; {100 * by_chance:.0f} % of all two-decimal values are decodable over it"
-            decoded = f"{hits} of {len(values)}"
-            findings.append(Finding("", "", HEADINGS[key], "denominator", str(size), decoded, "listed", note))
-    return findings
-
-
 # Cells -> "Avg.": does the printed average follow from the row's own cells, and under which weighting?
 
 # Both are judgements, not tests: ten rows are too few for a distribution, and the page states both numbers.
 FAR = 3  # a number of right copies further than this from the median of the model's other rows is called unlikely
 OTHERS = 3  # so many other rows of the model are needed before any is called unlikely
-
-WEIGHTINGS = {
-    "pooled": dict(POOL),
-    "macro (mean of the columns)": dict.fromkeys(COLUMN, 1),
-    "each problem once": {**POOL, "aime24": 30, "aime25": 30, "amc": 83},
-    "pooled, OMNI-MATH 4428": {**POOL, "omni_math": 4428},
-    "pooled, OlympiadBench 674": {**POOL, "olympiadbench": 674},
-}
 
 
 def right(row: Row) -> tuple[int, int]:
@@ -219,93 +175,14 @@ def _average(paper: Paper, row: Row) -> Finding:
     missing = [HEADINGS[key] for key in COLUMN if row.cells[key] is None]
     if missing:
         notes.append(f"counted as 0: {', '.join(missing)}")
-    notes.append(f"macro mean {float(weighted(row, WEIGHTINGS['macro (mean of the columns)'])):.2f}")
+    notes.append(f"macro mean {float(_macro_mean(row)):.2f}")
     smallest, largest = implied(row)
     allowed = f"{smallest}..{largest}"
     return Finding(row.table, row.id, HEADINGS["avg"], "average", row.text("avg"), allowed, state, "; ".join(notes))
 
 
-def weighted(row: Row, weights: dict[str, int]) -> Fraction:
-    """Weighted mean of the row's columns in percent, from counts where cells decode; "-" is 0."""
+def _macro_mean(row: Row) -> Fraction:
+    """Of the row's columns in percent, from counts where cells decode; "-" is 0."""
     # Fractions, because a sum of floats could fall on the other side of a rounding boundary.
-    shares = {key: Fraction(sum(count(row.cells[key], n)[:2]), 2 * n) for key, n in COLUMN.items()}
-    return 100 * sum((weights[key] * shares[key] for key in COLUMN), Fraction(0)) / sum(weights.values())
-
-
-def controls(paper: Paper) -> list[Finding]:
-    """How many printed averages each weighting reproduces: to the printed digits, and within half the pool's slack."""
-    rows = [row for row in measured(paper, distinct=True) if row.avg != 0]
-    # Between 0 and COPIES right copies are possible: half that range is the distance allowed around a weighting.
-    slack = 100 * Fraction(COPIES, RESPONSES) / 2
-    findings = []
-    for name, weights in WEIGHTINGS.items():
-        distances = [abs(weighted(row, weights) - Fraction(row.avg)) for row in rows]
-        near = sum(distance <= slack + Fraction(1, 100) for distance in distances)
-        note = f"within {float(slack) + 0.01:.2f} points; median distance {float(median(distances)):.3f} points"
-        reproduced = f"{near} of {len(rows)}"
-        findings.append(Finding("", "", HEADINGS[AVERAGE], "weighting", name, reproduced, "listed", note))
-    return findings
-
-
-# Rows made of other rows: Delta rows against every row of their block, and means over seeds.
-
-
-def deltas(paper: Paper) -> list[Finding]:
-    """Each cell of a Delta row against the row its label names and against every other row of the block."""
-    return [_delta(paper, row, key) for row in paper.values() if row.kind == "delta" for key in HEADINGS]
-
-
-def _delta(paper: Paper, row: Row, key: str) -> Finding:
-    ours, named = (paper[id] for id in row.of)
-    where = (row.table, row.id, HEADINGS[key], "delta", row.text(key))
-    value, top, bottom = row.cells[key], ours.cells[key], named.cells[key]
-    if value is None or top is None or bottom is None:
-        return Finding(*where, "", "not_run")
-    difference = top - bottom
-    if value == difference:
-        return Finding(*where, str(difference), "ok", f"{ours.id} - {named.id}")
-    fits = []
-    for other in block(paper, ours):
-        cell = other.cells[key]
-        if other is not ours and cell is not None and top - cell == value:
-            fits.append(f"{other.id} ({other.label})")
-    if fits:
-        note = f"{ours.id} - {named.id} is {difference}; the printed value is {ours.id} minus {' or '.join(fits)}"
-        return Finding(*where, str(difference), "other_baseline", note)
-    note = f"{ours.id} minus no row of the block gives {value}"
-    if one_slip_apart(str(value), str(difference)):
-        note += f"; one slip away from {difference}"
-    return Finding(*where, str(difference), "no_baseline", note)
-
-
-def one_slip_apart(a: str, b: str) -> bool:
-    """Whether two numbers differ in one digit, or by two neighbouring digits that are swapped.
-
-    >>> one_slip_apart("5.68", "0.68"), one_slip_apart("5.68", "5.86"), one_slip_apart("5.68", "5.77")
-    (True, True, False)
-    """
-    if len(a) != len(b):
-        return False
-    places = [place for place in range(len(a)) if a[place] != b[place]]
-    if len(places) == 2:
-        first, second = places
-        return second == first + 1 and a[first] == b[second] and a[second] == b[first]
-    return len(places) == 1
-
-
-def means(paper: Paper) -> list[Finding]:
-    """Each cell of a mean row: the mean of the printed seeds, within .01 (seeds are themselves printed rounded)."""
-    findings = []
-    for row in paper.values():
-        if row.kind != "mean":
-            continue
-        for key, heading in HEADINGS.items():
-            where = (row.table, row.id, heading, "mean", row.text(key))
-            value, parts = row.cells[key], [paper[id].cells[key] for id in row.of]
-            if value is None or None in parts:
-                findings.append(Finding(*where, "", "not_run"))
-                continue
-            exact = sum((Fraction(part) for part in parts if part is not None), Fraction(0)) / len(parts)
-            state = "ok" if abs(Fraction(value) - exact) <= Fraction(1, 100) else "outside"
-            findings.append(Finding(*where, f"{float(exact):g}", state, f"mean of {', '.join(row.of)}"))
-    return findings
+    shares = [Fraction(sum(count(row.cells[key], n)[:2]), 2 * n) for key, n in COLUMN.items()]
+    return 100 * sum(shares, Fraction(0)) / len(shares)

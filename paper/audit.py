@@ -1,47 +1,37 @@
 """`python -m paper.audit`: write what follows from the printed numbers, and what does not.
 
-Reads the tables as printed (`tables/`) and the sentences about them (`sentences.yaml`); no results. What it writes is
-the same for all results and part of this repository: every check in `paper/audit.csv`, the page in
-`docs/notebook/audit.md` from the words in `pages/audit.md`.
+Reads the tables as printed (`tables/`), and no results. Every check is in `paper/audit.csv`; the words of the page in
+`docs/notebook/audit.md` are in `pages/audit.md`. Counts behind cells and averages are computed. All else (differences,
+means, chance, the paper's sentences) is constant and read from audit.csv itself: `paper/audit.py` of commit 40d696d
+computed it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import fields
 
 from core import errors
 from core.errors import Parser
-from core.files import read_text, write_text
+from core.files import read_csv, read_text, write_text
 from core.provenance import ROOT
-from paper import arithmetic, chance, printed, sentences
+from paper import arithmetic, printed
 from paper.arithmetic import CLEAN, FAR, OTHERS, RESPONSES, STATUS, Finding, as_csv
-from paper.chance import RARE, SPREAD
 from paper.printed import COLUMN, COPIES, HEADINGS, Paper, measured
-from paper.sentences import Sentence
 
 PAGE = ROOT / "paper" / "pages" / "audit.md"
 KEPT = ROOT / "paper" / "audit.csv"
 KEPT_PAGE = ROOT / "docs" / "notebook" / "audit.md"
 
 
-def audit(paper: Paper, prose: list[Sentence]) -> list[Finding]:
-    """All findings, check by check, in printed order."""
-    return [
-        *arithmetic.cells(paper),
-        *arithmetic.denominators(paper),
-        *arithmetic.averages(paper),
-        *arithmetic.controls(paper),
-        *arithmetic.deltas(paper),
-        *arithmetic.means(paper),
-        *chance.repeated(paper),
-        *chance.ties(paper),
-        *chance.together(paper),
-        *chance.seeds(paper),
-        *sentences.findings(paper, prose),
-        *sentences.consequences(paper, prose),
-    ]
+def audit(paper: Paper) -> list[Finding]:
+    """All findings, check by check: those of cells and averages computed, the others as they are kept."""
+    found: dict[str, list[Finding]] = {}
+    for row in read_csv(KEPT, "audit of the printed tables", [field.name for field in fields(Finding)]):
+        found.setdefault(row["check"], []).append(Finding(**row))
+    found |= {"count": arithmetic.cells(paper), "average": arithmetic.averages(paper)}
+    return [finding for findings in found.values() for finding in findings]
 
 
 # Checks that give a verdict, in the order of the summary.
@@ -88,14 +78,8 @@ def page(paper: Paper, findings: Sequence[Finding]) -> str:
         consequences=_consequences(of["consequence"]),
         cells=_table(defects["count"], **cells, note="how"),
         derived=_table(derived, **cells, admissible="recomputed", note="how"),
-        repeated=len(of["repeat"]),
         repeats=_table(defects["repeat"], **cells, admissible="first printed", note="how"),
-        ties=len(of["tie"]),
         tie_rows=_table(of["tie_rows"], row="rows", printed="equal", note="chance"),
-        SPREAD=SPREAD,
-        rare=100 * RARE,
-        distances=len(of["seeds"]),
-        by_chance=2 * RARE * len(of["seeds"]),
         seeds=_table(defects["seeds"], row="rows", cell="cell", **distances),
         sentences=_table(
             inexact, row="row", cell="cell", printed="says", admissible="follows", status="status", note="where"
@@ -152,22 +136,14 @@ def _word(status: str) -> str:
     return status.replace("_", " ")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = Parser(description="Audit the arithmetic of the paper's printed tables.")
-    parser.add_argument("--out", type=Path, default=KEPT, help="CSV: one line per check (default: paper/audit.csv)")
-    parser.add_argument("--page", type=Path, help="Markdown page (default, without --out: docs/notebook/audit.md)")
-    parser.add_argument("--tables", type=Path, default=printed.TABLES, help="folder of table<k>.csv and rows.csv")
-    parser.add_argument("--sentences", type=Path, default=sentences.SENTENCES)
-    args = parser.parse_args(arguments)
-
-    paper = printed.read(args.tables)
-    findings = audit(paper, sentences.read(args.sentences))
-    write_text(args.out, as_csv(findings))
-    target = args.page or (KEPT_PAGE if args.out == KEPT else None)
-    if target:
-        write_text(target, page(paper, findings))
+def main() -> None:
+    Parser(description="Audit the arithmetic of the paper's printed tables.").parse_args()
+    paper = printed.read()
+    findings = audit(paper)
+    write_text(KEPT, as_csv(findings))
+    write_text(KEPT_PAGE, page(paper, findings))
     defects = sum(finding.status not in ("ok", "not_run", "listed") for finding in findings)
-    print(f"{args.out}  {len(findings)} lines, {defects} of them do not follow or are only approximate")
+    print(f"{KEPT}  {len(findings)} lines, {defects} of them do not follow or are only approximate")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from evals.stats import intervals
 from evals.stats.compare import ALPHA, detectable, of_problems
 from evals.stats.estimate import Comparison
 from evals.stats.sizes import Error, Score, samples_needed, score_errors, units_needed
-from paper.chance import SPREAD
+from paper.printed import SPREAD
 from report.answers import Answers, of_rows
 from report.tables.render import markdown_table
 

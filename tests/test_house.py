@@ -1,7 +1,6 @@
 """The structure of the repository: who imports whom, how much, and which calls leave a choice to the machine."""
 
 import ast
-import importlib
 from functools import cache
 
 from tests import house
@@ -37,12 +36,6 @@ def test_a_room_imports_only_from_the_floors_below():
 def test_import_closures_stay_small():
     sizes = {entry: len(house.closure(modules(), entry)) for entry in house.CLOSURE_LIMITS}
     assert {entry: size for entry, size in sizes.items() if size > house.CLOSURE_LIMITS[entry]} == {}
-
-
-def test_benchmarks_can_be_imported():
-    """They are run by hand, so a renamed function would stay unnoticed."""
-    for path in sorted((house.ROOT / "studies").glob("*.py")):
-        importlib.import_module(f"studies.{path.stem}")
 
 
 def _without_encoding(tree: ast.AST) -> list[int]:

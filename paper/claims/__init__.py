@@ -4,8 +4,8 @@
 
     claims.py      what claims.yaml declares              tests.py       the kinds of test a claim can name
     from_print.py  the printed tables as a source         from_runs.py   a results tree as a source
-    lemmas.py      formulas on random policies            contrast.py    one tested quantity
-    ledger.py      sources and tests -> verdicts          entries.py     a verdict; claims.csv and claims.md
+    contrast.py    one tested quantity                    ledger.py      sources and tests -> verdicts
+    entries.py     a verdict; claims.csv and claims.md
 
 docs/claims.md describes how each verdict comes about.
 """

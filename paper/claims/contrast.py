@@ -163,6 +163,17 @@ def of_two_samples(
     )
 
 
+def of_share(what: str, hits: int, n: int, *, null: float, how: str) -> Contrast:
+    """A share of n policies: Clopper-Pearson's interval and the exact binomial test against `null`."""
+    from scipy.special import bdtr, betaincinv
+
+    low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
+    tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
+    p = min(1.0, 2 * min(tails))
+    return Contrast(what, hits / n, null, low, high, p, None, "share", "policy", how, n)
+
+
 def _detectable_of(se: float | None, df: float | None) -> Callable[[int], float] | None:
     from evals.stats.compare import detectable
 

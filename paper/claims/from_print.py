@@ -2,7 +2,7 @@
 
 Two runs that differ in their seed only differ by chance of generation and of training. Two estimates of that, and the
 wider interval counts:
-- generation alone (`paper.chance`, from the counts behind the cells; normal law). Training adds to it.
+- generation alone (`sd`, from the counts behind the cells; normal law). Training adds to it.
 - Table 4's three pairs of seeds: the mean of their squared distances over what generation alone predicts is a column's
   factor; carried over to all rows and models, none of which has a second seed; Student-t with 3 degrees of freedom.
 Mean rows (Table 4) are means of so many runs. A benchmark printed as "-" adds nothing, as in the paper's average.
@@ -14,16 +14,36 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 
-from paper import chance
 from paper.arithmetic import RESPONSES, count, implied, status
 from paper.claims.contrast import Contrast, Gap, ratio_of_sds
 from paper.claims.entries import POINTS
 from paper.claims.tests import SCORE, Rows, listed
-from paper.printed import AVERAGE, COLUMN, HEADINGS, POOL, Paper, Row, measured
+from paper.printed import AVERAGE, COLUMN, HEADINGS, POOL, SPREAD, Paper, Row, measured
 
 PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}  # benchmarks whose responses are 32 samples of fewer problems
 NORMAL = 1e6  # degrees of freedom at which Student's t is the normal law
+
+
+def sd(share: float, n: int) -> float:
+    """Standard deviation of the difference of two scores by generation alone, as a fraction.
+
+    share: the common score; n: responses. Mean p_i(1 - p_i) is p(1 - p) SPREAD/(1 + SPREAD), and the difference has
+    twice that variance over n. Greedy answers count as one draw: two trainings answer a problem differently as often as
+    two draws would.
+    """
+    return math.sqrt(2 * share * (1 - share) * SPREAD / (1 + SPREAD) / n)
+
+
+def seed_pairs(paper: Paper) -> list[tuple[Row, Row]]:
+    """Distinct runs that differ in their seed only."""
+    by_runs: dict[object, tuple[Row, Row]] = {}
+    for a, b in combinations(measured(paper), 2):
+        if a.run and b.run and a.run.seed != b.run.seed and a.run._replace(seed=None) == b.run._replace(seed=None):
+            # The last pair of rows wins: a table of seeds comes after the one that prints a single seed.
+            by_runs[frozenset((a.run, b.run))] = (a, b)
+    return list(by_runs.values())
 
 
 class Prints:
@@ -100,7 +120,7 @@ class Prints:
 
     @cached_property
     def seed_pairs(self) -> list[tuple[Row, Row]]:
-        return chance.pairs(self.paper)
+        return seed_pairs(self.paper)
 
     def factor(self, column: str) -> float:
         """Variance between the seeds of Table 4 over that of generation alone."""
@@ -134,8 +154,8 @@ class Prints:
     def _generation(self, a: str, b: str, column: str) -> float:
         """sd of the difference of two single runs by generation alone, as a fraction."""
         if column != AVERAGE:
-            return chance.sd(self._share(a, b, column), COLUMN[column])
-        parts = [POOL[key] / RESPONSES * chance.sd(self._share(a, b, key), n) for key, n in COLUMN.items()]
+            return sd(self._share(a, b, column), COLUMN[column])
+        parts = [POOL[key] / RESPONSES * sd(self._share(a, b, key), n) for key, n in COLUMN.items()]
         return math.sqrt(math.fsum(part**2 for part in parts))
 
     def _share(self, a: str, b: str, column: str) -> float:
@@ -157,20 +177,20 @@ class Prints:
             return Contrast(what, value, null, None, None, None, None, POINTS, "seed", "no spread", n, runs)
         # Three seed pairs can lie closer together than generation alone allows, by chance; then generation decides.
         laws = ((se, NORMAL, "generation noise of the counts"), (se * math.sqrt(factor), pairs, "Table 4's seed pairs"))
-        sd, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
-        half = float(intervals.quantile(df)) * sd
+        spread, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
+        half = float(intervals.quantile(df)) * spread
         return Contrast(
             what=what,
             value=value,
             null=null,
             low=value - half,
             high=value + half,
-            p=float(intervals.p_value(value - null, sd, df)),
-            detectable=detectable(sd, df),
+            p=float(intervals.p_value(value - null, spread, df)),
+            detectable=detectable(spread, df),
             unit=POINTS,
             level="seed",
-            how=f"{name}: sd {100 * sd:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)",
+            how=f"{name}: sd {100 * spread:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)",
             n=n,
             runs=runs,
-            detectable_of=lambda tests: detectable(sd, df, tests),
+            detectable_of=lambda tests: detectable(spread, df, tests),
         )

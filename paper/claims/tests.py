@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
 
-from paper.claims.contrast import Contrast, Gap
+from core.errors import unknown
+from core.files import read_csv
+from core.provenance import ROOT
+from paper.claims.contrast import Contrast, Gap, of_share
 from paper.printed import AVERAGE
 
+DATA = ("paper/formulas.csv",)
+FORMULAS = ROOT / DATA[0]  # on how many policies each formula holds; `tests/paper/formulas.py` counts them again
 Side = Literal["above", "below"]
 Rows = str | Sequence[str]
 LEAST_KEPT = 0.75  # share of the first rollout's entropy that is left at the end where entropy counts as held
@@ -123,10 +128,15 @@ def seed_spread(source: Source, *, steadier: Rows, than: Rows, column: str = AVE
 
 
 def algebra(source: Source, *, check: str, against: float) -> Outcome:
-    """A printed formula holds for more than this share of random softmax policies. Needs no run: any source will do."""
-    from paper.claims import lemmas
-
-    return Outcome((lemmas.share(check, against),))
+    """A printed formula holds for more than this share of random softmax policies: the counts of `FORMULAS`."""
+    columns = ("check", "holds", "policies", "drawn", "figures")
+    rows = {row["check"]: row for row in read_csv(FORMULAS, "counts of the formulas", columns)}
+    if check not in rows:
+        raise unknown("algebra", "check", check, rows)
+    row = rows[check]
+    how = f"{row['holds']} of {row['policies']} {row['drawn']}, Clopper-Pearson"
+    how = "; ".join(part for part in (how, row["figures"]) if part)
+    return Outcome((of_share(f"{check} holds", int(row["holds"]), int(row["policies"]), null=against, how=how),))
 
 
 KINDS: dict[str, Callable[..., Outcome]] = {

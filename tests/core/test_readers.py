@@ -29,7 +29,7 @@ from core.scores import read_rows
 from evals import data, learning_curves, store
 from methods.training import spec
 from models import recipe, registry
-from paper import printed, sentences
+from paper import printed
 from paper.claims import claims, entries
 from report import convergence, show
 from report.figures import spec as figure_spec
@@ -85,7 +85,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
         "report/tables.yaml",
         "report/figures.yaml",
         "paper/claims.yaml",
-        "paper/sentences.yaml",
     ):
         shutil.copyfile(ROOT / path, root / Path(path).name)
     shutil.copytree(ROOT / "paper/tables", root / "printed")
@@ -131,7 +130,6 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "tables.yaml": table_spec.tables,
     "figures.yaml": figure_spec.figures,
     "claims.yaml": claims.read_claims,
-    "sentences.yaml": sentences.read,
     "printed/table1.csv": lambda path: printed.read(path.parent),
     "printed/rows.csv": lambda path: printed.read(path.parent),
     "growing.csv": read_growing_csv,

@@ -30,15 +30,6 @@ T2.2,,run,q7,grpo,2,72,
 T2.3,,mean,q7,,,,T2.1 T2.2
 """
 
-SENTENCES = """sentences:
-  - id: gain
-    where: an invented section
-    quote: more by this much
-    checks:
-      - difference: {cell: T1.4.avg, minus: T1.2.avg, says: "%(gain)s"}
-      - rank: {cell: T1.4.amc, says: "1"}
-"""
-
 
 def cells() -> dict[str, list[str]]:
     """Row id -> the eight printed cells, all truncated."""
@@ -51,7 +42,7 @@ def cells() -> dict[str, list[str]]:
     return found
 
 
-def write(folder: Path, planted: dict[tuple[str, str], str] | None = None, *, gain: str | None = None) -> Path:
+def write(folder: Path, planted: dict[tuple[str, str], str] | None = None) -> Path:
     """The tables in `folder`, with `planted` {(row, heading): text} in place of what follows."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = cells()
@@ -63,8 +54,6 @@ def write(folder: Path, planted: dict[tuple[str, str], str] | None = None, *, ga
         order = sorted((id for id in rows if id.startswith(f"T{table}.")), key=lambda id: int(id.split(".")[1]))
         lines += [",".join((id, f"row {id}", *rows[id])) for id in order]
         (folder / f"table{table}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    said = gain or cells()["T1.5"][-1]
-    (folder / "sentences.yaml").write_text(SENTENCES % {"gain": said}, encoding="utf-8")
     return folder
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from core import errors
-from paper import chance, printed
+from paper import printed
 from paper.claims import ledger
 from paper.claims.__main__ import main, paper_page
 from paper.claims.claims import read_claims, read_margins
 from paper.claims.contrast import Gap
 from paper.claims.entries import COLUMNS, Entry, read, to_text
-from paper.claims.from_print import Prints
-from paper.printed import POOL, Row, with_cell
+from paper.claims.from_print import Prints, sd
+from paper.printed import POOL, Paper, Row
 from tests.paper.claim_trees import both, tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_chance_by_hand() -> None:
         parts = []
         for key, n in printed.COLUMN.items():
             share = float((PAPER[a].cells[key] or 0) + (PAPER[b].cells[key] or 0)) / 200
-            parts.append((POOL[key] / 8844 * chance.sd(share, n)) ** 2)
+            parts.append((POOL[key] / 8844 * sd(share, n)) ** 2)
         return math.sqrt(sum(parts))
 
     pairs = {("T4.1", "T4.2"): 0.0055, ("T4.3", "T4.4"): 0.0004, ("T4.5", "T4.6"): 0.0003}
@@ -59,7 +59,7 @@ def test_the_wider_of_two_intervals_counts() -> None:
     share = float(PAPER["T1.8"].cells["aime24"] + PAPER["T1.2"].cells["aime24"]) / 200  # type: ignore[operator]
     aime, amc = (prints.difference("T1.8", "T1.2", "score", column, 0.0) for column in ("aime24", "amc"))
     assert prints.factor("aime24") < 1 < prints.factor("amc")
-    assert (aime.high or 0) - (aime.value or 0) == pytest.approx(1.959964 * chance.sd(share, 960), rel=1e-3)
+    assert (aime.high or 0) - (aime.value or 0) == pytest.approx(1.959964 * sd(share, 960), rel=1e-3)
     assert "generation noise" in aime.how
     assert "seed pairs" in amc.how
 
@@ -67,6 +67,15 @@ def test_the_wider_of_two_intervals_counts() -> None:
 def test_a_cell_that_is_not_printed_is_a_gap() -> None:
     with pytest.raises(Gap, match=r"T2\.6 prints - under AIME24"):
         Prints(PAPER).difference("T2.6", "T2.5", "score", "aime24", 0.0)
+
+
+def with_cell(paper: Paper, id: str, column: str, value: Decimal) -> dict[str, Row]:
+    """The paper with another value in one cell, in every row of the same run."""
+    run = paper[id].run
+    return {
+        key: replace(row, cells={**row.cells, column: value}) if key == id or (run and row.run == run) else row
+        for key, row in paper.items()
+    }
 
 
 def _shift(rows: dict[str, str]) -> dict[str, Row]:

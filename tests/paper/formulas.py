@@ -1,4 +1,4 @@
-"""The paper's formulas on random softmax policies: on what share of them does each hold? No run is needed.
+"""The paper's formulas on random softmax policies: on how many of them does each hold? (`paper/formulas.csv`)
 
 Two kinds of policy, both small enough for exact sums in float64:
 
@@ -19,14 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from core.errors import MissingInputError, unknown
-from core.files import read_csv
-from core.provenance import ROOT
-from paper.claims.contrast import Contrast
-
-DATA = ("paper/sampler.csv",)
-SAMPLER = ROOT / DATA[0]  # `python -m studies.sampler` writes it: bias and noise of gradients where samplers differ
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50
@@ -473,7 +465,7 @@ def line_21(w: Responses) -> Seen:
     return Seen(apart_N < EQUAL, sizes)
 
 
-# ---- Shares ----------------------------------------------------------------------------------------------------------
+# ---- Counts ----------------------------------------------------------------------------------------------------------
 
 # What a check looks at, and what that is called.
 POPULATIONS: dict[str, Callable[[], Any]] = {
@@ -494,54 +486,6 @@ _ON: dict[str, tuple[Callable[[Any], Seen], ...]] = {
     ),
 }  # fmt: skip
 CHECKS = {check.__name__: (check, population) for population, checks in _ON.items() for check in checks}
-
-# Shares that `paper/sampler.csv` counts: study, tokens, sampler, loss and the column with the count.
-OLD = "old, KL 0.01"  # the sampler is some updates old, as in the later minibatches of a rollout
-SAMPLED = {
-    "sequence_weight_has_less_bias": ("weights", "8", OLD, "sequence, geometric mean", "less_bias"),
-    "sequence_weight_has_less_noise": ("weights", "8", OLD, "sequence, geometric mean", "less_noise"),
-    "tepo_has_less_bias": ("methods", "6", OLD, "tepo", "less_bias"),
-}
-
-
-@cache
-def share(check: str, null: float) -> Contrast:
-    """Share of policies for which the formula holds: Clopper-Pearson and the exact binomial test against `null`."""
-    from scipy.special import bdtr, betaincinv
-
-    sizes: tuple[tuple[str, float], ...] = ()
-    if check in CHECKS:
-        seen, population = look(check), CHECKS[check][1]
-        n, hits, sizes = len(seen.holds), int(seen.holds.sum()), seen.sizes
-        how = f"{hits} of {n} {population}"
-    elif check in SAMPLED:
-        n, hits = sampled(check)
-        how = f"{hits} of {n} random policies over 2 words and {SAMPLED[check][1]} tokens, every response listed"
-    else:
-        raise unknown("algebra", "check", check, [*CHECKS, *SAMPLED])
-    low = float(betaincinv(hits, n - hits + 1, 0.025)) if hits else 0.0
-    high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
-    tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
-    p = min(1.0, 2 * min(tails))
-    how = f"{how}, Clopper-Pearson"
-    return Contrast(f"{check} holds", hits / n, null, low, high, p, None, "share", "policy", how, n, units=sizes)
-
-
-def sampled(check: str) -> tuple[int, int]:
-    """Policies of `paper/sampler.csv`, and on how many of them the check holds."""
-    *names, figure = SAMPLED[check]
-    keys = ("study", "length", "sampler", "loss")
-    for row in read_csv(SAMPLER, "what the sampler changes", (*keys, "policies", figure)):
-        if [row[key] for key in keys] == names:
-            return int(row["policies"]), int(row[figure])
-    raise MissingInputError(f"{SAMPLER}: no row {', '.join(names)}; write it again: python -m studies.sampler")
-
-
-@cache
-def look(check: str) -> Seen:
-    """What a check finds on its policies."""
-    function, population = CHECKS[check]
-    return function(POPULATIONS[population]())
 
 
 # ---- Softmax ---------------------------------------------------------------------------------------------------------
