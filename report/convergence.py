@@ -21,6 +21,7 @@ from evals import learning_curves
 from evals.learning_curves import Curve
 from methods import catalog
 from methods.readings import READINGS, Reading
+from methods.training.movement import MOVEMENT
 
 RUN_HEADER = ("model", "method", "seed", "reward_first", "reward_last", "differs")
 READING_HEADER = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
@@ -35,6 +36,11 @@ SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "kl_old": (("kl_old",), "mean"),
     "seconds": (("seconds_rollout", "seconds_update"), "sum"),
     "mask_fraction": (("mask_fraction",), "mean"),
+    "kl_step": (("kl_step",), "mean"),  # one value a rollout, and the next
+    "kl_base": (("kl_base",), "mean"),
+    "update_norm": (("update_norm",), "mean"),
+    "effective_step": (("effective_step",), "mean"),
+    "grad_clipped": (("grad_clipped",), "mean"),
 }
 CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
 
@@ -101,7 +107,9 @@ def curve_csv(curves: Mapping[Run, Curve]) -> str:
     """The curves by rollout, as far as each run goes; an empty field is a value that is not defined."""
     rows = []
     for run, curve in curves.items():
-        series = {name: curve.series(columns, aggregate) for name, (columns, aggregate) in SERIES.items()}
+        # runs made before these columns existed have none
+        later = {name: [None] * len(curve.rollouts) for name in MOVEMENT if name not in curve.rollouts[0][0]}
+        series = {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
         for n in range(len(curve.rollouts)):
             keys = {"model": run.model, "method": run.method, "seed": run.seed, "rollout": n + 1}
             rows.append(keys | {name: values[n] for name, values in series.items()})

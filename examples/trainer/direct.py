@@ -14,6 +14,7 @@ from methods.adapters import Outcome, Plan
 from methods.batch import Batch
 from methods.diagnostics import NAMES
 from methods.training import rollouts
+from methods.training.movement import MOVEMENT
 from methods.training.rollouts import RolloutFigures, choose, collapsed, deal, derive, informative, order, stream_seed
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class _Loop:
             minibatches.append((these, old))
         for index in range(t.updates_per_rollout):
             these, old = minibatches[index % t.minibatches]
-            row: dict[str, Any] = dict.fromkeys(("loss", "grad_norm", *NAMES)) | {"tokens": 0, "sequences": 0}
+            row: dict[str, Any] = dict.fromkeys(("loss", "grad_norm", *NAMES, *MOVEMENT))
+            row |= {"tokens": 0, "sequences": 0}
             update = (number - 1) * t.updates_per_rollout + index
             if old is not None:
                 logp, entropy = self._score(ids[these], whole[these], width)

@@ -18,6 +18,7 @@ from core.errors import CorruptInputError
 from core.files import atomic
 from core.progress import Progress
 from methods.diagnostics import NAMES
+from methods.training.movement import MOVEMENT, Update
 from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Figure = float | int | None
 COLUMNS = (
     "rollout", "update", "minibatch", "reward", "reward_kept", "reward_given", "groups_sampled", "groups_kept",
     "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
-    "learning_rate", *NAMES, "tokens", "sequences", "seconds_update", "seconds_rollout",
+    "learning_rate", *NAMES, *MOVEMENT, "tokens", "sequences", "seconds_update", "seconds_rollout",
 )  # fmt: skip
 
 
@@ -127,11 +128,14 @@ class Recorder:
         batch: Batch | None,
         gradient_norm: float | None,
         place: Tensor | None = None,
+        moved: Update | None = None,
+        divergences: Mapping[str, Figure] | None = None,
         **more: Figure,
     ) -> None:
         """Write the row of update `index` of a rollout. batch: the whole minibatch; None: it had no group to train on.
 
-        place: of `Trace.trained`; more: loss, learning_rate, tokens, sequences, seconds_update, seconds_rollout.
+        place: of `Trace.trained`; divergences: of `movement.KL`, for a rollout's last row; more: loss, learning_rate,
+        tokens, sequences, seconds_update, seconds_rollout.
         """
         if batch and index == 0 and not self._unchanged_checked:
             rounding = self.method.check_unchanged(batch)
@@ -143,7 +147,13 @@ class Recorder:
         diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = diagnostics["entropy"] if batch else self._entropy
         update = (figures.rollout - 1) * self.training.updates_per_rollout + index
-        own = {"update": update, "minibatch": index, "grad_norm": gradient_norm if batch else None}
+        gradient_norm = gradient_norm if batch else None
+        own: dict[str, Figure] = {"update": update, "minibatch": index, "grad_norm": gradient_norm}
+        own |= {**dict.fromkeys(MOVEMENT), **(divergences or {})}
+        if moved:
+            own |= {"update_norm": moved.norm, "effective_step": moved.effective(float(more["learning_rate"] or 0))}
+        if gradient_norm is not None:
+            own["grad_clipped"] = int(gradient_norm > self.training.gradient_clip)
         self.run.curve.append({**asdict(figures), **own, **diagnostics, **more})
 
     def end_rollout(self, figures: RolloutFigures) -> tuple[list[int], bool]:

@@ -17,6 +17,7 @@ from core.files import cells_of, read_csv, read_json
 from core.layout import Run, split
 from core.provenance import ROOT
 from core.results_tree import Tree
+from methods.training.movement import MOVEMENT
 from report import captions
 from report.figures.drawing import number, points
 from report.figures.spec import css_colours, looks, offered, preferred
@@ -48,6 +49,11 @@ PANELS = (
     Panel("Response length", "response_tokens", "tokens"),
     Panel("Time", "seconds", "seconds per rollout"),
     Panel("Tokens under the mask", "mask_fraction", "%", 100),
+    Panel("KL of a rollout", "kl_step", "nats per token"),
+    Panel("KL to the base model", "kl_base", "nats per token"),
+    Panel("Update norm", "update_norm", "L2"),
+    Panel("Effective step", "effective_step", "learning rates"),
+    Panel("Clipped updates", "grad_clipped", "%", 100),
 )
 
 
@@ -102,14 +108,15 @@ def measures(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iter
 
 def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     """Of each run that has a curve: column -> value by rollout."""
-    needed = ("model", "method", "seed", *(panel.column for panel in PANELS))
+    # a tree written before these columns existed has none
+    needed = ("model", "method", "seed", *(panel.column for panel in PANELS if panel.column not in MOVEMENT))
     found: dict[Run, dict[str, Series]] = {}
     with measures(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
         for row in rows:
             run = Run(row["model"], row["method"], int(row["seed"]))
             curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
             for column, values in curve.items():
-                values.append(number(row[column]))
+                values.append(number(row.get(column, "")))
     return found
 
 

@@ -103,6 +103,47 @@ def test_the_curve_has_a_row_per_update_and_starts_on_policy(trained: dict[str, 
 
 
 @slow
+def test_the_curve_has_how_far_each_update_and_rollout_moved_the_weights(
+    trained: dict[str, Path], world: Path, train: Train, tmp_path: Path
+) -> None:
+    """From weights read back: the norm of a single update between two checkpoints, and the divergence from the base."""
+    from safetensors.torch import load_file
+
+    rows = numbers(trained["tepo"])
+    for row in rows:
+        assert (row["kl_step"] != "", row["kl_base_se"] != "") == (int(row["minibatch"]) == 3,) * 2
+        assert row["grad_clipped"] == str(int(float(row["grad_norm"]) > 1.0))
+        assert float(row["update_norm"]) > 0
+    first, last = rows[3], rows[-1]
+    assert (first["kl_step"], first["kl_step_se"]) == (first["kl_base"], first["kl_base_se"])
+    assert float(last["kl_base"]) > float(last["kl_step"]) > 0
+    # one update a rollout: two checkpoints are the weights of two consecutive steps
+    single = {"minibatches": 1, "passes": 1, "rollouts": 2, "checkpoints": (1, 2)}
+    assert train(tmp_path / "run", "grpo", **single) == 0
+    one, two = (load_file(tmp_path / f"run/checkpoints/step{n}/model.safetensors") for n in (1, 2))
+    squares = sum(float((two[name].double() - one[name].double()).square().sum()) for name in one)
+    found, count = numbers(tmp_path / "run")[1], sum(x.numel() for x in one.values())
+    assert float(found["update_norm"]) == pytest.approx(math.sqrt(squares), rel=1e-5)
+    assert float(found["effective_step"]) == pytest.approx(math.sqrt(squares / count) / 3e-3, rel=1e-5)
+
+
+@slow
+def test_in_a_large_vocabulary_the_divergences_are_estimated_from_the_sampled_tokens(
+    trained: dict[str, Path], train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("methods.training.movement.EXACT", 1)
+    assert train(tmp_path / "run", **LONGER) == 0
+    exact, estimated = numbers(trained["tepo"]), numbers(tmp_path / "run")
+    for a, b in zip(exact, estimated, strict=True):
+        for name in ("kl_step", "kl_base"):
+            if a[name]:
+                assert a[name] != b[name]
+                assert abs(float(a.pop(name)) - float(b.pop(name))) < 5 * float(b[f"{name}_se"])
+                assert float(b.pop(f"{name}_se")) > 0 < float(a.pop(f"{name}_se"))
+    assert exact == estimated
+
+
+@slow
 def test_run_json_and_the_checkpoint_of_a_run(trained: dict[str, Path], world: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -166,7 +207,10 @@ def test_without_a_right_answer_the_weights_stay_and_the_run_says_why(
         load_file(folder / "model.safetensors") for folder in (world / "base", tmp_path / "run/checkpoints/step2")
     )
     assert all(bool((before[name] == after[name]).all()) for name in before)
-    assert {(row["loss"], row["grad_norm"], row["tokens"]) for row in numbers(tmp_path / "run")} == {("", "", "0")}
+    rows = numbers(tmp_path / "run")
+    assert {(row["loss"], row["grad_norm"], row["tokens"]) for row in rows} == {("", "", "0")}
+    assert {(row["update_norm"], row["effective_step"], row["grad_clipped"]) for row in rows} == {("0.0", "0.0", "")}
+    assert [(row["kl_step"], row["kl_base"]) for row in rows[3::4]] == [("0.0", "")] * 2
 
 
 @slow

@@ -21,6 +21,7 @@ from evals import learning_curves
 from evals.learning_curves import MEASURES, first_reaching, running_mean
 from report import convergence
 from report.figures.drawing import Point, points
+from report.site import training
 from tests.report import synthetic
 from tests.report.finished import rewrite
 
@@ -236,6 +237,25 @@ def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable
     area = {row["method"]: row for row in rows if row["measure"] == "area"}
     assert area["grpo"]["versus"] == ""
     assert (area["tepo"]["versus"], area["gspo"]["difference_how"]) == ("grpo", "no seed in common: not compared")
+
+
+def test_a_curve_from_before_how_far_training_moves_has_none_and_a_later_one_its_values(tree: Tree) -> None:
+    later = {"kl_step": 0.5, "kl_base": 0.75, "update_norm": 2.0, "effective_step": 0.3, "grad_clipped": 0}
+    path = tree.layout.run(Run("tiny_qwen2", "tepo", 2)) / "curve.csv"
+
+    def moved(row: dict[str, str]) -> dict[str, str]:
+        cells = later | ({"grad_clipped": 1} if row["minibatch"] == "1" else {"kl_step": "", "kl_base": ""})
+        return row | {name: str(cell) for name, cell in cells.items()}
+
+    rewrite(path, moved)
+    convergence.write(tree)
+    rows = list(csv.DictReader((tree.layout.figures / "convergence_curves.csv").open(newline="")))
+    for row in rows:
+        ours = (row["method"], row["seed"]) == ("tepo", "2")
+        assert [row[name] for name in later] == (["0.5", "0.75", "2.0", "0.3", "0.5"] if ours else [""] * 5)
+    lines = {line["method"]: line["values"] for line in training.view(tree)["lines"]}
+    assert lines["tepo"]["grad_clipped"]["seeds"] == {"1": [None] * ROLLOUTS, "2": [50.0] * ROLLOUTS}
+    assert "kl_step" not in lines["grpo"]
 
 
 def test_the_points_of_a_method_are_mean_and_range_over_its_seeds() -> None:

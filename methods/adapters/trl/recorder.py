@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from methods.adapters.trl.microbatches import MicroBatch
-from methods.training import curve
+from methods.training import curve, movement
 from methods.training.rollouts import RolloutFigures, together
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Recorder(curve.Recorder, TrainerCallback):
     def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
         super().__init__(run, method, stop)
         self.write_weights: Callable[[Path], None]  # set once the trainer exists
+        self.divergences: Callable[[], dict[str, float | None]]  # likewise: of the rollout that has been trained on
         self._figures: RolloutFigures
         # Of the present update:
         self._rollout_seconds: float | None = None  # sampling before it; None if no rollout was due
@@ -42,6 +43,7 @@ class Recorder(curve.Recorder, TrainerCallback):
         self._loss: float | None = None
         self._totals = (0, 0)  # tokens and sequences of the minibatch
         self.gradient_norm: float | None = None  # before clipping
+        self._weights: list[Tensor] = []  # before the step
         self._began = time.perf_counter()
 
     # --- called by our trainer ------------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ class Recorder(curve.Recorder, TrainerCallback):
         self._batches, self._loss, self.gradient_norm, self._rollout_seconds = [], None, None, None
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self._weights = movement.copies(kwargs["model"].parameters())
         if not self._batches:
             # A minibatch without an informative group says nothing, and AdamW must not move on momentum alone: it skips
             # parameters that have no gradient at all, but not those whose gradient is zero.
@@ -90,6 +93,8 @@ class Recorder(curve.Recorder, TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         seconds = time.perf_counter() - self._began - (self._rollout_seconds or 0.0)
         per_rollout = self.training.updates_per_rollout
+        moved, self._weights = movement.update(self._weights, kwargs["model"].parameters()), []
+        left = -state.global_step % per_rollout  # updates until the rollout's end
         batch = together(self._batches) if self._batches else None
         self._batches = []  # frees the graph
         self.write_row(
@@ -97,6 +102,8 @@ class Recorder(curve.Recorder, TrainerCallback):
             (state.global_step - 1) % per_rollout,
             batch,
             self.gradient_norm,
+            moved=moved,
+            divergences=None if left else self.divergences(),
             loss=self._loss,
             learning_rate=float(kwargs["optimizer"].param_groups[0]["lr"]),
             tokens=self._totals[0],
@@ -104,7 +111,6 @@ class Recorder(curve.Recorder, TrainerCallback):
             seconds_update=seconds,
             seconds_rollout=self._rollout_seconds,
         )
-        left = -state.global_step % per_rollout  # updates until the rollout's end
         if left == 0:
             # Checkpoints before TRL writes the state: a complete state must lack none of those before it.
             due, control.should_save = self.end_rollout(self._figures)

@@ -44,7 +44,7 @@ from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batc
 from methods.adapters.trl.recorder import Recorder
 from methods.method import Method
 from methods.parts.entropy import logp_and_entropy
-from methods.training import rollouts
+from methods.training import movement, rollouts
 from methods.training.rollouts import (
     Refill,
     RolloutFigures,
@@ -78,6 +78,7 @@ class RolloutState:
     # of the rollout
     kept: Rows | None = None  # with their advantages
     parts: list[MicroBatch] = field(default_factory=list)
+    before: torch.Tensor | None = None  # what `_measured` gave before the first update
     # an update, and what `Method.select` returned for it
     selected: tuple[int, Mapping[str, torch.Tensor]] = -1, MappingProxyType({})
 
@@ -102,6 +103,13 @@ class MethodTrainer(GRPOTrainer):
         self.present = RolloutState()
         self._refusal: str | None = None  # why `generate` was called, once that has been printed
         super().__init__(**trainer)
+        # A resumed run loads its state later. The reference model, where the method has one, holds the same weights.
+        self.base = (
+            [p.detach() for p in self.ref_model.parameters()]
+            if self.ref_model
+            else movement.copies(self.model.parameters())
+        )
+        self.exact = int(self.model.config.get_text_config().vocab_size) <= movement.EXACT
 
     @property
     def rollout(self) -> int:
@@ -261,6 +269,7 @@ class MethodTrainer(GRPOTrainer):
             first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
             buffer = first + [self._with_old_policy(micro_batch) for micro_batch in rest]
         self._buffered_inputs = self.present.parts = buffer
+        self.present.before = self._measured()
         self.recorder.add_rollout_seconds(time.perf_counter() - began)
         return buffer[self._step % len(buffer)]
 
@@ -306,9 +315,7 @@ class MethodTrainer(GRPOTrainer):
 
     def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
-        ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
-        mask = torch.cat([rows.prompt_mask, rows.completion_mask], dim=1)
-        width = rows.completion_ids.shape[1]
+        ids, mask, width = _inputs(rows)
         # entropies for every method: the diagnostics read them even where the loss does not
         logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
         return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
@@ -384,6 +391,30 @@ class MethodTrainer(GRPOTrainer):
 
     # --- 6. what the curve and a resumed run need ---------------------------------------------------------------------
 
+    def _measured(self) -> torch.Tensor:
+        """(N,) log-probs of the N tokens of the responses that `movement` measures; (N, V) in a small vocabulary."""
+        t, kept = self.training_sizes, self.present.kept
+        assert kept is not None
+        rows, size = kept.take(slice(None, None, movement.SHARE)), t.rows_per_minibatch // t.micro_batches
+        found = []
+        with torch.no_grad():
+            for start in range(0, len(rows), size):  # no larger than what is trained at once
+                part = rows.take(slice(start, start + size))
+                logp = self._full_logp(self.model, *_inputs(part)) if self.exact else self._score(self.model, part)[0]
+                found.append(logp[part.completion_mask.bool()])
+        return torch.cat(found) if found else torch.empty(0)
+
+    def divergences(self) -> dict[str, float | None]:
+        """How far the rollout's updates moved the policy, and how far it now is from the run's base."""
+        kept, before = self.present.kept, self.present.before
+        if kept is None or before is None or len(kept) == 0:
+            return dict(movement.NOTHING_TRAINED)
+        after = self._measured()
+        with movement.weights(list(self.model.parameters()), self.base):
+            base = self._measured()
+        rows = kept.take(slice(None, None, movement.SHARE))
+        return movement.divergences(before, after, base, rows.group.repeat_interleave(rows.lengths))
+
     def get_decay_parameter_names(self, model: Any) -> list[str]:
         """All parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
         return [name for name, _ in model.named_parameters()]
@@ -396,6 +427,12 @@ class MethodTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         self.recorder.saved(int(self.state.global_step), self.refill.position)
+
+
+def _inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Tokens (n, P + C) of prompts and completions, their mask, and C."""
+    ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
+    return ids, torch.cat([rows.prompt_mask, rows.completion_mask], dim=1), rows.completion_ids.shape[1]
 
 
 # --- What the sampler computed ---------------------------------------------------------------------------------------
@@ -565,7 +602,7 @@ def build_trainer(
         trainer.model.save_pretrained(str(folder))
         trainer.processing_class.save_pretrained(str(folder))
 
-    recorder.write_weights = write_weights
+    recorder.write_weights, recorder.divergences = write_weights, trainer.divergences
     return trainer
 
 

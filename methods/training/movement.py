@@ -1,0 +1,112 @@
+"""How far training moves the policy: the columns `MOVEMENT` of curve.csv. None means unknown.
+
+kl_step         KL(after || before): `before` sampled the rollout, `after` is the policy after its last update
+kl_base         KL(after || base), base: the weights that the run started from
+                Both are nats per token, means over the tokens of every `SHARE`-th response that was trained on. Up to
+                `EXACT` words a token's divergence is a sum over the vocabulary. Above, it is w k3 at the sampled token,
+                w = after/before and k3 = 1/r + log r - 1 with r = after/before or after/base: unbiased for that sum.
+kl_step_se      standard error of the mean, with prompt groups as the independent units; None with one group
+kl_base_se      likewise
+update_norm     L2 norm of the change of all parameters in an update; 0 without an update
+effective_step  update_norm / (learning_rate sqrt(parameters)): root mean square of AdamW's normalised step
+                m/(sqrt(v) + eps), with its weight decay
+grad_clipped    1 where the gradient's norm was above the clip, otherwise 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from methods.parts.penalties import ESTIMATORS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KL = ("kl_step", "kl_step_se", "kl_base", "kl_base_se")  # of a rollout, in the row of its last update
+MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
+
+SHARE = 4  # one response of so many is measured: three passes over all would be a fifth of a tiny run
+EXACT = 1024  # words of the largest vocabulary whose whole distributions are compared
+
+NOTHING_TRAINED: dict[str, float | None] = {**dict.fromkeys(KL), "kl_step": 0.0}
+
+
+def divergences(before: Tensor, after: Tensor, base: Tensor | None, group_N: Tensor) -> dict[str, float | None]:
+    """`KL` of a rollout. before, after, base: (N,) log-probs of N sampled tokens, or (N, V) whole distributions.
+
+    group_N: the prompt group of each token. Without `base`, its two columns are None.
+    """
+    found = dict(NOTHING_TRAINED)
+    for name, anchor in (("kl_step", before), ("kl_base", base)):
+        if anchor is not None and len(after):
+            found[name], found[f"{name}_se"] = _mean(_divergence(before, after, anchor), group_N)
+    return found
+
+
+def _divergence(before: Tensor, after: Tensor, anchor: Tensor) -> Tensor:
+    """(N,) KL(after || anchor) of each token in float64, or its estimate from the token that `before` sampled."""
+    before, after, anchor = before.double(), after.double(), anchor.double()
+    if after.ndim == 2:
+        return (after.exp() * (after - anchor)).sum(1)
+    return (after - before).exp() * ESTIMATORS["k3"](after - anchor)
+
+
+def _mean(x_N: Tensor, group_N: Tensor) -> tuple[float | None, float | None]:
+    """The mean and its standard error as of a ratio of sums over groups; None for a number that is not finite."""
+    import torch
+
+    mean = x_N.mean()
+    _, index_N = group_N.unique(return_inverse=True)
+    groups = int(index_N.max()) + 1
+    residual_G = torch.zeros(groups, dtype=x_N.dtype, device=x_N.device).index_add_(0, index_N, x_N - mean)
+    error = residual_G.square().sum().mul(groups / max(groups - 1, 1)).sqrt() / len(x_N)
+    return _finite(mean), _finite(error) if groups > 1 else None
+
+
+def _finite(x: Tensor) -> float | None:
+    value = float(x)
+    return value if math.isfinite(value) else None
+
+
+class Update(NamedTuple):
+    """The change of the parameters in one update."""
+
+    norm: float
+    parameters: int  # numbers
+
+    def effective(self, learning_rate: float) -> float:
+        """`effective_step`."""
+        return self.norm / (learning_rate * math.sqrt(self.parameters))
+
+
+def copies(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The parameters as they are now."""
+    return [p.detach().clone() for p in parameters]
+
+
+def update(before: Sequence[Tensor], parameters: Iterable[Tensor]) -> Update:
+    """The change since `copies`, which it overwrites; parameters that are spread over ranks count once."""
+    from torch.nn.utils import get_total_norm
+
+    count = 0
+    for old, new in zip(before, parameters, strict=True):
+        old.sub_(new.detach())
+        count += new.numel()
+    norm: Any = get_total_norm(before)
+    return Update(float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm), count)
+
+
+@contextmanager
+def weights(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
+    """Give the parameters these values inside the block; after it each has its own memory again, untouched."""
+    own = [p.data for p in parameters]
+    try:
+        for p, value in zip(parameters, values, strict=True):
+            p.data = value
+        yield
+    finally:
+        for p, value in zip(parameters, own, strict=True):
+            p.data = value
