@@ -15,8 +15,6 @@ from core.errors import ConfigError, CorruptInputError, unknown
 
 Row = Mapping[str, Any]
 
-# Kinds of gold answers: one of `evals.grading.decide.Gold.kind` when every gold of the set is of it, else `mixed`.
-KINDS = ("mixed", "string", "integer", "decimal", "scientific", "exact", "list", "symbolic")
 GENERATED = ("arithmetic", "questions")  # modules of evals that generate problems, and how these become prompts
 PROMPTS = ("system", "user", "none", *GENERATED)  # how a problem becomes a prompt (reading E3; generation/prompts.py)
 COPIES = ("paper", "unique", "keep")  # what to do with a problem that occurs twice (reading E2; stats/responses.py)
@@ -110,14 +108,6 @@ Source = RepositoryFile | HubFile | Generated | Adopted
 
 
 @dataclass(frozen=True)
-class KnownBad:
-    """An item whose gold or text is broken upstream. Listed, graded as it is, never silently repaired."""
-
-    item_id: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Benchmark:
     """One benchmark. Raises ConfigError, on construction, for a value that is not allowed."""
 
@@ -129,24 +119,16 @@ class Benchmark:
     n: int  # rows, with copies
     licence: str
     prompt: str  # one of PROMPTS
-    answer_kind: str  # one of KINDS
     decoding: Decoding
     stands_for: str | None = None  # the paper's set in whose place this one stands in tables
     duplicates: str = "paper"  # one of COPIES
-    known_bad: tuple[KnownBad, ...] = ()
     alternatives: tuple[Source, ...] = ()  # tried in order when the source cannot be reached
     files: tuple[str, ...] = ()  # other names under which a mirror may hold the file
-    checked_against: str = ""  # what the content was compared with
-    notes: str = ""
     meant: str = ""  # what a person must know to check an answer and the problem does not say: "modulo 10"
 
     def __post_init__(self) -> None:
         file = f"evals/tasks: {self.key}"
-        for name, value, allowed in (
-            ("prompt", self.prompt, PROMPTS),
-            ("answer_kind", self.answer_kind, KINDS),
-            ("duplicates", self.duplicates, COPIES),
-        ):
+        for name, value, allowed in (("prompt", self.prompt, PROMPTS), ("duplicates", self.duplicates, COPIES)):
             if value not in allowed:
                 raise unknown(file, name, value, allowed)
         if self.n < 1:
@@ -258,8 +240,8 @@ def defined(key: str, folder: Path) -> Benchmark:
         Definition, digests.read_record(path, "definition of a benchmark"), str(path), error=CorruptInputError
     )
     return Benchmark(
-        key, own.title, Adopted(own.tool), "", own.sha256, own.n, "unknown", "none", "mixed",
-        Decoding(1, 0.0, 1.0, 1), duplicates="keep", notes="How its responses were drawn is not known.",
+        key, own.title, Adopted(own.tool), "", own.sha256, own.n, "unknown", "none",
+        Decoding(1, 0.0, 1.0, 1), duplicates="keep",  # how its responses were drawn is not known
     )  # fmt: skip
 
 

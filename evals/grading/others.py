@@ -27,9 +27,9 @@ from types import ModuleType
 from typing import Any
 
 from core.errors import MissingInputError
-from evals.grading import Verdict, pool, prime
+from evals.grading import pool, prime
 from evals.grading.decide import Gold
-from evals.grading.normalise import LONGEST_ANSWER, clean
+from evals.grading.normalise import LONGEST_ANSWER
 
 Judgement = tuple[bool, str | None]
 """(whether it calls the response right, the answer that it extracted)."""
@@ -80,18 +80,12 @@ def _verl_dapo(module: Any, gold: str, response: str) -> Judgement:
     return bool(score["acc"]), None if score["pred"] in (None, "[INVALID]") else str(score["pred"])
 
 
-def _prime(_: Any, gold: str, response: str) -> Judgement:
-    decided = prime.by_text(gold, response)
-    right = decided if isinstance(decided, Verdict) else prime.outcome(Gold(gold, "symbolic"), decided)
-    return right is Verdict.CORRECT, prime.answer_of(clean(response))
-
-
 _REWARDS = "verl/utils/reward_score"
 OTHERS = {
     "math_verify": Other("math-verify", _math_verify),
     "minerva": Other("lm-eval", _minerva, ("lm_eval/tasks/minerva_math/utils.py",)),
     "exact_match": Other("lm-eval", _exact_match, ("lm_eval/tasks/aime/utils.py",)),
-    "prime": Other(None, _prime, seconds=prime.CPU_SECONDS),
+    "prime": Other(None, lambda _, gold, response: prime.judge(gold, response), seconds=prime.CPU_SECONDS),
     "verl_math": Other("verl", _verl_math, (f"{_REWARDS}/math_reward.py", f"{_REWARDS}/math.py")),
     "verl_dapo": Other("verl", _verl_dapo, (f"{_REWARDS}/math_dapo.py",)),
 }

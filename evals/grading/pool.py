@@ -64,7 +64,7 @@ class Task:
 
     gold: Gold
     answer: str
-    grader: str = "ours"  # a name that the worker knows: ours, lineage (`evals.grading.prime`), `evals.grading.others`
+    grader: str = "ours"  # a name that the worker knows: ours, or one of `evals.grading.others`
 
 
 @dataclass(frozen=True)
@@ -318,11 +318,11 @@ def algebra() -> dict[str, Compare]:
     """The graders by name, loaded and warm."""
     for name in FAST_INTEGERS:
         sys.modules[name] = None  # type: ignore[assignment]
-    from evals.grading import prime, symbolic  # symbolic imports all that prime's algebra needs
+    from evals.grading import symbolic
 
     symbolic.forbid_evaluation()
     _warm_up(symbolic.outcome)
-    return {"ours": symbolic.outcome, "lineage": prime.outcome}
+    return {"ours": symbolic.outcome}
 
 
 def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:

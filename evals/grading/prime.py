@@ -2,7 +2,7 @@ r"""The PRIME grader: the rules by which the code that the paper builds on judge
 
 That code is the PRIME team's (PRIME-RL/Entropy-Mechanism-of-RL, built on verl); the facts here are from its validation
 loop at commit 88505792. The grader is rebuilt from its description, to show where it and the project's own grader
-disagree. In options, columns and caches its name is `lineage`: the code that the paper's baselines come from grades so.
+disagree (`python -m evals.graders`).
 
 The answer is the last `\boxed{}`, else the last `\fbox{}`; no box is wrong. It is right when the texts are equal after
 the rewriting that graders of the MATH data set share, or when their members are equal one by one, or when math-verify
@@ -17,8 +17,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from evals.grading import Verdict
-from evals.grading.decide import Gold
 from evals.grading.normalise import LONGEST_ANSWER, balanced, braced_fractions, clean
 
 CPU_SECONDS = 1.0  # of one comparison
@@ -33,9 +31,6 @@ _SLASH = re.compile(r"(-?\d+)/(\d+)")
 _COMMAS = re.compile(r"(?<=\d),(?:\\!)?(?=\d{3}(?!\d))")
 _INTEGER = re.compile(r"[-+]?\d+(?:\.0*)?")
 _FRACTION = re.compile(r"[-+]?(?:\\frac\{-?\d+\}\{-?\d+\}|\d+/\d+)")
-
-
-# What texts decide
 
 
 def answer_of(response: str) -> str | None:
@@ -82,31 +77,25 @@ def members(text: str) -> list[str]:
     return [text]
 
 
-def by_text(gold: str, response: str) -> Verdict | str:
-    """The verdict if the texts alone give one, else the answer, which algebra has to compare. gold: as stored."""
-    answer = answer_of(clean(response))
-    if answer is None:
-        return Verdict.NO_ANSWER
-    if rewritten(gold) == rewritten(answer) or members(gold) == members(answer):
-        return Verdict.CORRECT
-    return Verdict.WRONG if len(answer) > LONGEST_ANSWER or loops(answer) else answer
-
-
-# What algebra decides. Called only in a worker process, which has loaded these libraries already.
-
-
-def outcome(gold: Gold, answer: str) -> Verdict:
-    """Equal when all members are, or when math-verify with its own defaults says so. gold.text: as stored."""
+def judge(gold: str, response: str) -> tuple[bool, str | None]:
+    """Whether a response is right, and its answer. gold: as stored. Imports the algebra: called in a worker process."""
     from math_verify import LatexExtractionConfig, parse, verify
 
-    expected, own = members(gold.text), members(answer)
+    answer = answer_of(clean(response))
+    if answer is None:
+        return False, None
+    expected, own = members(gold), members(answer)
+    if rewritten(gold) == rewritten(answer) or expected == own:
+        return True, answer
+    if len(answer) > LONGEST_ANSWER or loops(answer):
+        return False, answer
     if len(expected) == len(own) and all(map(_same_member, expected, own)):
-        return Verdict.CORRECT
+        return True, answer
     boxes = (
         parse(f"\\boxed{{{text}}}", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
-        for text in (gold.text, answer)
+        for text in (gold, answer)
     )
-    return Verdict.CORRECT if verify(*boxes, timeout_seconds=None) else Verdict.WRONG
+    return bool(verify(*boxes, timeout_seconds=None)), answer
 
 
 def _same_member(gold: str, answer: str) -> bool:

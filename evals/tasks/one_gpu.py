@@ -21,7 +21,6 @@ def _fewer(benchmark: Benchmark, samples: int) -> Benchmark:
         stands_for=benchmark.key,
         decoding=replace(benchmark.decoding, samples=samples, max_tokens=MAX_TOKENS),
         files=(benchmark.key, *benchmark.files),
-        notes=f"The items of {benchmark.key}, with {samples} samples of at most {MAX_TOKENS} tokens.",
     )
 
 

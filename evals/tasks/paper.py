@@ -6,7 +6,7 @@ equal golds. So 2811 of its 2821 rows are alone: the paper's column counts these
 
 from dataclasses import replace
 
-from evals.benchmark import Benchmark, Decoding, HubFile, KnownBad, RepositoryFile, Row
+from evals.benchmark import Benchmark, Decoding, HubFile, RepositoryFile, Row
 from evals.grading.normalise import last_box
 
 SAMPLED = Decoding(samples=32, temperature=0.6, top_p=1.0, max_tokens=8192)
@@ -15,10 +15,6 @@ MAA = "Apache-2.0 (repository); problems (c) MAA"
 
 # Part of every prompt in the upstream files of AIME; taken off, because the prompt is ours to choose (reading E3).
 INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\boxed{}."
-
-
-def _checked(rows: int) -> str:
-    return f"the repository file at this commit, all {rows} rows, read with this file's reader"
 
 
 def _aime(row: Row) -> Row:
@@ -71,10 +67,7 @@ AIME24 = Benchmark(
     n=30,
     licence=MAA,
     prompt="system",
-    answer_kind="integer",
     decoding=SAMPLED,
-    checked_against=_checked(30),
-    notes="Also on the hub: HuggingFaceH4/aime_2024 (train), Maxwell-Jia/AIME_2024 (train); not compared.",
 )
 AIME25 = replace(
     AIME24,
@@ -82,7 +75,6 @@ AIME25 = replace(
     title="AIME25",
     source=RepositoryFile("QwenLM/QwQ", "eval/data/aime25.jsonl", _aime),
     sha256="1858f2ccc1e8e29a31d5a3af26aadfc762261e570d8a44bcd74e4768fb4e8dc4",
-    notes="Also on the hub: math-ai/aime25 (test), yentinglin/aime_2025 (train); not compared.",
 )
 # The validation set of the AIMO prize, AMC 12 of 2022 and 2023; not one of the AMC sets of 40 problems.
 AMC = replace(
@@ -93,8 +85,6 @@ AMC = replace(
     revision="18ad596f08d487bb546d80d738d99ec697bd2e75",
     sha256="02db6cbe28afde33011426e663af934e3993872967a1580f6afa61cc37a63144",
     n=83,
-    checked_against=_checked(83),
-    notes="Also on the hub: AI-MO/aimo-validation-amc (train); not compared.",
 )
 # 311 golds are integers, others tuples, intervals, expressions, text.
 MATH500 = Benchmark(
@@ -106,15 +96,11 @@ MATH500 = Benchmark(
     n=500,
     licence="MIT",
     prompt="system",
-    answer_kind="mixed",
     decoding=GREEDY,
+    # tried when the repository cannot be reached; the sha256 decides whether it is the same
     alternatives=(HubFile("HuggingFaceH4/MATH-500", "test.jsonl", _math500),),
-    checked_against=_checked(500),
-    notes="The hub file is tried when the repository cannot be reached; the sha256 decides whether it is the same.",
 )
-_CUT = "gold with an unclosed brace"
-_COPY = "second copy of a problem"
-# The subset with answers that a rule can check.
+# The subset with answers that a rule can check; which rows the paper used follows from its denominator.
 OMNI_MATH = Benchmark(
     key="omni_math",
     title="OMNI-MATH",
@@ -124,24 +110,8 @@ OMNI_MATH = Benchmark(
     n=2821,
     licence="none stated in the repository",
     prompt="system",
-    answer_kind="mixed",
     decoding=GREEDY,
-    known_bad=(
-        KnownBad("35b57ecb6d20a316", _CUT),
-        KnownBad("92d2b82cd4dbb9de", _CUT),
-        KnownBad("cdb3ed5ca063524c", _CUT),
-        KnownBad("eaaf9b7adc0a8284", _CUT),
-        KnownBad("27623371721f43cf", "gold with a form feed where the backslash and the f of a fraction were"),
-        KnownBad("cac928a3a9ea859a", "gold `rac{7}{12}`: a fraction without its backslash and its first letter"),
-        KnownBad("63917a904e60be02-2", _COPY),
-        KnownBad("6143239b7cb06570-2", _COPY),
-        KnownBad("c892095da4e30979-2", _COPY),
-        KnownBad("1bc5f69811992b20-2", _COPY),
-        KnownBad("3e95c7e85cbf3e09-2", _COPY),
-    ),
     files=("omni_math_rule",),
-    checked_against=_checked(2821),
-    notes="The full set is on the hub as KbsdJames/Omni-MATH; which rows the paper used follows from its denominator.",
 )
 # English, text only. 94 rows want several values, stored as one text with commas; one states an absolute tolerance, 8 a
 # unit; 266 golds carry `$`.
@@ -154,11 +124,7 @@ OLYMPIADBENCH = Benchmark(
     n=675,
     licence="MIT (repository); Apache-2.0 (data card)",
     prompt="system",
-    answer_kind="mixed",
     decoding=GREEDY,
-    known_bad=(KnownBad("a1ca5d792dfe9b09", "gold with an odd number of dollar signs"),),
-    checked_against=_checked(675),
-    notes="Also on the hub: Hothan/OlympiadBench, OE_TO_maths_en_COMP, with one row less; not compared.",
 )
 # From university courses in science: 58 golds are in e-notation, 67 are decimals, others formulas or code-like.
 MINERVA = Benchmark(
@@ -170,10 +136,7 @@ MINERVA = Benchmark(
     n=272,
     licence="MIT (repository); problems CC BY-NC-SA (MIT OpenCourseWare)",
     prompt="system",
-    answer_kind="mixed",
     decoding=GREEDY,
-    checked_against=_checked(272),
-    notes="Also on the hub: math-ai/minervamath (test), knoveleng/Minerva-Math (train); not compared.",
 )
 
 BENCHMARKS = [AIME24, AIME25, AMC, MATH500, OMNI_MATH, OLYMPIADBENCH, MINERVA]

@@ -23,7 +23,6 @@ from core.layout import Checkpoint
 from core.provenance import ROOT, version
 from core.results_tree import Tree
 from evals import adopt, data, graders, store
-from evals.grade import prime_verdicts
 from evals.grading import Verdict
 from evals.grading.others import OTHERS
 
@@ -136,13 +135,12 @@ def test_each_verdict_is_what_the_package_itself_says(tmp_path: Path) -> None:
         own["verl_dapo"] = lambda g, t: score("math_dapo", t, g)["acc"]
     golds, texts = ([row[name] for row in rows] for name in ("gold", "output"))
     responses = [graders.Response("", n, "", g, t, {}) for n, (g, t) in enumerate(zip(golds, texts, strict=True))]
-    with graders.Judges([*own, "prime"]) as judges:
+    with graders.Judges(own) as judges:
         assert judges.not_run == {}
         judges.judge(responses)
     for name, call in own.items():
         assert [r.right(name) for r in responses] == [bool(call(r.gold, r.text)) for r in responses], name
         assert 0 < sum(bool(r.right(name)) for r in responses) < len(responses)
-    assert [r.right("prime") for r in responses] == [v is Verdict.CORRECT for v in prime_verdicts(texts, golds)]
 
 
 HOSTILE = (

@@ -15,7 +15,7 @@ from core.files import read_jsonl
 from core.provenance import ROOT
 from evals import data
 from evals.benchmark import PAPER, benchmark
-from evals.grade import disagreements, prime_verdicts
+from evals.graders import Judges, Response
 from evals.grading import Rule, Verdict, expressions, symbolic
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, Task, cheap_grade
@@ -284,45 +284,41 @@ def test_real_outputs_agree_with_their_labels(outputs: list[dict[str, object]], 
     assert confusion(outputs, right) == (176, 1, 0, 23)
 
 
+def by_prime(pairs: list[tuple[str, str]]) -> list[bool | None]:
+    """Whether the PRIME grader calls each (gold, response) right."""
+    responses = [Response("", n, "", stored, text, {}) for n, (stored, text) in enumerate(pairs)]
+    with Judges(["prime"]) as judges:
+        judges.judge(responses)
+    return [response.right("prime") for response in responses]
+
+
 def test_real_outputs_by_the_prime_grader(outputs: list[dict[str, object]]) -> None:
-    verdicts = prime_verdicts([str(row["output"]) for row in outputs], [str(row["gold"]) for row in outputs])
-    right = [verdict is Verdict.CORRECT for verdict in verdicts]
-    assert confusion(outputs, right) == (176, 1, 0, 23)
+    right = by_prime([(str(row["gold"]), str(row["output"])) for row in outputs])
+    assert confusion(outputs, list(map(bool, right))) == (176, 1, 0, 23)
 
 
 # The PRIME grader's rules, for comparison.
 
 PRIME = {
-    "equal": ("5", r"\boxed{5}", Verdict.CORRECT),
-    "dfrac": (r"\frac{3}{7}", r"\boxed{\dfrac37}", Verdict.CORRECT),
-    "slash": (r"\frac{3}{7}", r"\boxed{3/7}", Verdict.CORRECT),
-    "unit": ("12", r"\boxed{12\text{ cm}}", Verdict.CORRECT),
-    "thousands": ("12000", r"\boxed{12,000}", Verdict.CORRECT),
-    "short name": ("5", r"\boxed{x=5}", Verdict.CORRECT),
-    "root": (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", Verdict.CORRECT),
-    "tuple": (r"(\sqrt{8},1)", r"\boxed{(2\sqrt{2},1)}", Verdict.CORRECT),
-    "fbox": ("5", r"\fbox{5}", Verdict.CORRECT),
-    "wrong": ("5", r"\boxed{6}", Verdict.WRONG),
-    "no box": ("5", "It is 5.", Verdict.NO_ANSWER),
-    "open box": ("5", r"\boxed{5", Verdict.NO_ANSWER),
-    "fbox after an open box": ("5", r"\boxed{6 \fbox{5}", Verdict.NO_ANSWER),
-    "no rewriting of e-notation": ("4.7e33", r"\boxed{4.7\times10^{33}}", Verdict.WRONG),
-    "no tolerance": ("0.33", r"\boxed{0.333}", Verdict.WRONG),
-    "looping answer": ("5", r"\boxed{" + "1+1+1+1+1+1+1+1+" * 20 + "}", Verdict.WRONG),
+    "equal": ("5", r"\boxed{5}", True),
+    "dfrac": (r"\frac{3}{7}", r"\boxed{\dfrac37}", True),
+    "slash": (r"\frac{3}{7}", r"\boxed{3/7}", True),
+    "unit": ("12", r"\boxed{12\text{ cm}}", True),
+    "thousands": ("12000", r"\boxed{12,000}", True),
+    "short name": ("5", r"\boxed{x=5}", True),
+    "root": (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", True),
+    "tuple": (r"(\sqrt{8},1)", r"\boxed{(2\sqrt{2},1)}", True),
+    "fbox": ("5", r"\fbox{5}", True),
+    "wrong": ("5", r"\boxed{6}", False),
+    "no box": ("5", "It is 5.", False),
+    "open box": ("5", r"\boxed{5", False),
+    "fbox after an open box": ("5", r"\boxed{6 \fbox{5}", False),
+    "no rewriting of e-notation": ("4.7e33", r"\boxed{4.7\times10^{33}}", False),
+    "no tolerance": ("0.33", r"\boxed{0.333}", False),
+    "looping answer": ("5", r"\boxed{" + "1+1+1+1+1+1+1+1+" * 20 + "}", False),
 }
 
 
-def test_the_prime_grader_and_where_it_disagrees(grader: Grader) -> None:
-    pairs = [("5", r"\boxed{5}"), ("4.7e33", r"\boxed{4.7\times10^{33}}"), ("52_8", r"\boxed{52_9}")]
-    asked = [*((stored, response) for stored, response, _ in PRIME.values()), *pairs]
-    golds = [stored for stored, _ in asked]
-    questions = [Question(gold(stored), response) for stored, response in asked]
-    verdicts = prime_verdicts([response for _, response in asked], golds)
-    assert dict(zip(PRIME, verdicts[: len(PRIME)], strict=True)) == {name: row[2] for name, row in PRIME.items()}
-    last = slice(len(PRIME), None)
-    keys = [(f"item{n}", 0) for n in range(3)]
-    rows = disagreements("set", keys, golds[last], grader.grade(questions[last]), verdicts[last])
-    assert [(row["item_id"], row["ours"], row["lineage"]) for row in rows] == [
-        ("item1", "correct", "wrong"),
-        ("item2", "wrong", "correct"),
-    ]
+def test_the_rules_of_the_prime_grader() -> None:
+    verdicts = by_prime([(stored, response) for stored, response, _ in PRIME.values()])
+    assert dict(zip(PRIME, verdicts, strict=True)) == {name: row[2] for name, row in PRIME.items()}
