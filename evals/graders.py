@@ -1,6 +1,6 @@
 """Graders side by side: ours, other people's and the tool's own verdicts on one set of responses.
 
-    python -m evals.graders TREE                              a tree with samples and grades, or a kept reference
+    python -m evals.graders TREE                              a tree with samples and grades
     python -m evals.graders TREE --graders ours,math_verify   only these
     python -m evals.graders TREE --labels FILE.jsonl          also against labels: lines {gold, output, label}
 
@@ -26,13 +26,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, groupby
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core import digests, errors, packed
+from core import digests, errors
 from core.code_hashes import closure, code_hash
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
 from core.files import atomic, read_jsonl, to_csv, write_json
@@ -164,30 +164,6 @@ def _flags(file: Path, name: str, rows: int) -> list[bool | None]:
     if str(column.type) not in ("bool", "null"):
         raise CorruptInputError(f"{file}: column {name!r} holds {column.type}, true or false is meant")
     return list(column.to_pylist())
-
-
-def read_kept(tree: Tree) -> dict[tuple[Checkpoint, str], list[Response]]:
-    """The sample of responses that a reference keeps, by checkpoint and benchmark."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = tree.layout.responses
-    place = ("checkpoint", "benchmark", "item")
-    columns = [*place, "prompt", "gold", "response", "verdict", "rule", "extracted"]
-    try:
-        rows = pq.read_table(pa.BufferReader(packed.checked(path, tree.root)), columns=columns).to_pylist()
-    except (pa.ArrowException, KeyError) as error:
-        raise CorruptInputError(f"{path}: not a sample of responses ({' '.join(str(error).split())})") from error
-    found: dict[tuple[Checkpoint, str], list[Response]] = {}
-    rows.sort(key=lambda row: [row[name] for name in place])
-    for (at, benchmark, item), of_item in groupby(rows, key=lambda row: tuple(row[name] for name in place)):
-        for sample, row in enumerate(of_item):
-            if row["gold"] is None:
-                raise MissingInputError(f"{path}: {benchmark}: item {item} has no gold: kept without --data")
-            ours = {OURS: Found(row["verdict"], row["rule"], row["extracted"])}
-            response = Response(item, sample, row["prompt"], row["gold"], row["response"], ours)
-            found.setdefault((Checkpoint.parse(at), benchmark), []).append(response)
-    return found
 
 
 def read_labels(path: Path) -> dict[str, bool]:
@@ -330,12 +306,11 @@ def compare(tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data
     Raises ConfigError when no label is of a response of the tree, and as `read`.
     """
     given = read_labels(labels) if labels else {}
-    kept = read_kept(tree) if tree.layout.responses.is_file() and not (tree.root / "grades").is_dir() else {}
     table, matched = Table(not_run=dict(judges.not_run)), False
     for at in tree.checkpoints:
         record = tree.layout.grades(at) / "grades.json"
-        keys = {key for of, key in kept if of == at} or (store.read_record(record) if record.is_file() else {})
-        parts = {key: kept[at, key] if kept else read(tree, at, key, data) for key in sorted(keys)}
+        keys = store.read_record(record) if record.is_file() else {}
+        parts = {key: read(tree, at, key, data) for key in sorted(keys)}
         every = [response for responses in parts.values() for response in responses]
         if not every:
             continue
@@ -347,10 +322,10 @@ def compare(tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data
         missing = dict.fromkeys(
             set(names) - {*ran, *judges.not_run}, "no verdicts in the column tool_correct of the samples"
         )
-        sampled = {} if kept else store.read_record(tree.layout.samples(at) / "samples.json")
+        sampled = store.read_record(tree.layout.samples(at) / "samples.json")
         entries = {
             key: write_verdicts(out / at.path / f"{key}.parquet", responses, ran)
-            | {"samples_sha256": sampled.get(key, {}).get("sha256")}
+            | {"samples_sha256": sampled[key]["sha256"]}
             for key, responses in parts.items()
         }
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}
@@ -403,7 +378,7 @@ def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 def main() -> int:
     parser = Parser()
-    parser.add_argument("tree", type=Path, metavar="TREE", help="folder with samples/ and grades/, or a kept reference")
+    parser.add_argument("tree", type=Path, metavar="TREE", help="folder with samples/ and grades/")
     parser.add_argument("--graders", default=",".join(GRADERS), metavar="A,B", help=f"of {', '.join(GRADERS)}")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="JSONL: gold, output, label (true or false)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the problems (default: TREE/data)")
@@ -416,8 +391,6 @@ def main() -> int:
     if args.packages and not args.packages.is_dir():
         raise MissingInputError(f"--packages: {args.packages}: no folder there")
     tree, out = open_tree(args.tree), args.out or args.tree / FOLDER
-    if tree.is_reference and not args.out:
-        raise ConfigError(f"{args.tree}: a kept reference stays as it is; set --out to another folder")
     with Judges(names, packages=args.packages) as judges:
         table = compare(tree, out, judges, names=names, data=args.data or args.tree / "data", labels=args.labels)
     print(markdown(table))

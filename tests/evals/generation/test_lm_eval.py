@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from core.errors import ConfigError
 from core.provenance import ROOT
 from core.scores import MACRO, read_scores
 from evals import data
-from evals.benchmark import PAPER, benchmark, select
-from evals.generation.draw import make_plan
+from evals.benchmark import PAPER, benchmark
+from evals.generation.draw import make_plan, requests
 from evals.generation.engine import Settings, engine
-from evals.lm_eval.__main__ import files
 from tests.evals.generation.test_endpoint import NAME, Answer, Server, completion, server  # noqa: F401 - a fixture
 
 TASKS = ROOT / "evals" / "lm_eval"
@@ -43,9 +43,15 @@ def synthetic(tmp_path: Path) -> Path:
 
 
 def test_the_shipped_files_are_the_registrys() -> None:
-    """After a change of the registry: python -m evals.lm_eval --out evals/lm_eval."""
-    shipped = {path.name: path.read_text(encoding="utf-8") for path in TASKS.glob("*.yaml")}
-    assert shipped == files(select(["all"]))
+    shipped = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in TASKS.glob("*.yaml")}
+    group = shipped.pop(GROUP)
+    assert group["task"] == [f"tepo_{key}" for key in PAPER]
+    # the macro average of scores.csv
+    assert group["aggregate_metric_list"] == [{"metric": "acc", "aggregation": "mean", "weight_by_size": False}]
+    for key in PAPER:
+        names = {"include": "_common_yaml", "task": f"tepo_{key}", "dataset_name": key, "metadata": {"version": 1.0}}
+        assert shipped.pop(f"tepo_{key}") == names | requests(benchmark(key).decoding, {"top_k": 0})
+    assert not shipped
 
 
 def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
