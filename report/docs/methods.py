@@ -1,59 +1,28 @@
-"""Pages written from the method catalog: docs/methods.md and docs/readings.md.
+"""What docs/methods.md and docs/readings.md hold of the method catalog, between two marks in each place.
 
-`python -m report.docs.methods` writes them; a test fails while one is out of date.
+`python -m report.docs.methods` writes it; a test fails while a page is out of date.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from core.errors import Parser, run
-from core.files import write_text
+from core.errors import CorruptInputError, Parser, run
+from core.files import read_text, write_text
 from core.provenance import ROOT
 from methods import catalog
 from methods.method import Method
 from methods.options import CAP, CORRECTION, FLOOR, REJECTION, CatalogEntry, Option
 from methods.parts import Part
-from methods.parts.corrections import BOUNDS, WIDEST_MEAN
+from methods.parts.corrections import BOUNDS
 from methods.readings import NAMED, READINGS, Reading
 from report.docs import table
 
-GENERATED = (
-    "<!-- written by `python -m report.docs.methods`; edit methods/catalog or methods/readings.yaml instead -->\n"
-)
 BASELINE = "grpo"
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "why this default")
-METHODS_INTRO = """
-# Methods
-
-Every method of the catalog: equation, difference from GRPO/DAPO, options. A key may set options, as in
-`tepo+beta=1+kl-estimator=k1`. An option that settles an ambiguity of the paper names its [reading](readings.md).
-Other frameworks compute different losses under the same names: [names.md](names.md). To add a method:
-[add-a-method.md](add-a-method.md).
-
-In the equations i is a response, t a token of it, A_i the advantage, B the number of responses and N the number of
-tokens of an update minibatch, sg[x] is x without gradient, H_t the entropy over the whole vocabulary, and dH_t its
-change since the policy that sampled. J is maximised.
-
-*Scope* says how a minibatch may be split into micro-batches: `token` and `sequence` losses are the same however the
-rows are split, given the minibatch's counts; `sequence` needs whole rows; a `batch` loss takes statistics over all
-tokens at hand, so that splitting the minibatch changes the method. *Needs* are the fields of a `Batch` that a loss
-reads beyond log-probs, advantage and mask. Entropies of a large vocabulary: `methods.parts.entropy.logp_and_entropy`.
-
-A run *through TRL* has TRL's tokenisation, rewards, reference model, head and training loop; its loss and its sampling
-are replaced, and the advantages that TRL computes are thrown away. A run *through verl* has verl's FSDP2, vLLM, weight
-sync, queue and optimizer; loss, advantage, replay buffer, order of the rows and agent loop are replaced.
-"""
-CORRECTION_INTRO = """
-## Rollout correction
-
-An option of every method: `grpo+correction=tis+correction-cap=3`. The sampler (an inference engine) computes other
-log-probs than the trainer, even with the same weights; the correction weighs each token by what it did otherwise. With
-rho = pi_old / pi_sampler, a constant of the loss, the surrogate is multiplied, after its clip, by
-
-"""
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "tis": ("token", "rho held in [floor, cap]", "`token_truncate`", "`rollout_is=token`"),
     "icepop": ("token", "rho, 0 outside [floor, cap]", "`token_mask`", "the same, two thresholds"),
@@ -63,51 +32,24 @@ CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "seq-rs": ("sequence: product", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_sum_k1`"),
     "geo-rs": ("sequence: geometric mean", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_mean_k1`"),
 }
-CORRECTION_END = f"""
-A `rejection` multiplies the weight of a `correction` by that of a second one, `token-rs`, `seq-rs` or `geo-rs`:
-`correction=tis+rejection=geo-rs` is verl's preset `decoupled_geo_rs_token_tis`. The bounds above are those that a kind
-brings along; a key names them where they are not 2 and none. A bound of `geo-rs` beyond {1 / WIDEST_MEAN:g} or
-{WIDEST_MEAN:g} is refused: engine and trainer differ by .01 to .02 nats a token, and it would reject nothing.
-
-A corrected method needs `sampling_logp`. Where the frameworks differ: [names.md](names.md#rollout-correction).
-"""
-READINGS_INTRO = """
-# Readings
-
-Where the paper can be read in more than one way. **Bold** is the default. A method's reading is set in its key
-(`tepo+clip-form=eq4`), and a run's `run.json` names every reading of its method. What training settles is in the same
-file's specification; what evaluation settles is in `samples.json` and `grades.json`. Behind a value in brackets stands
-what sets it, or why nothing does.
-
-The paper names no codebase. *Lineage* means here the code that its baselines come from and whose sizes and settings it
-prints: [PRIME-RL/Entropy-Mechanism-of-RL](https://github.com/PRIME-RL/Entropy-Mechanism-of-RL), built on an older verl.
-"""
+MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 # docs/methods.md
 
 
-def methods_page() -> str:
+def methods_parts() -> dict[str, str]:
     entries = list(catalog.entries().values())
     shared = shared_options(entries)
-    return "\n".join(
-        [
-            f"{GENERATED}{METHODS_INTRO}",
-            table(("key", "method", "scope", "needs", "rows of the paper"), map(_summary, entries)),
-            *(method_section(entry, shared) for entry in entries),
-            "## Options of several methods\n",
-            table(OPTION, map(_row, shared)),
-            CORRECTION_INTRO
-            + table(
-                ("`correction`", "rho of", "weight", "floor, cap", "their source", "TRL 1.16.0", "verl 0.9.1"),
-                map(_correction, BOUNDS),
-            )
-            + CORRECTION_END,
-            table(OPTION, map(_row, (*CORRECTION, *REJECTION))),
-            "## Formulas\n",
-            table(("part", "formula"), formulas(entries)),
-        ]
-    )
+    kinds = ("`correction`", "rho of", "weight", "floor, cap", "their source", "TRL 1.16.0", "verl 0.9.1")
+    return {
+        "summary": table(("key", "method", "scope", "needs", "rows of the paper"), map(_summary, entries)),
+        "methods": "\n".join(method_section(entry, shared) for entry in entries),
+        "options of several methods": table(OPTION, map(_row, shared)),
+        "corrections": table(kinds, map(_correction, BOUNDS)),
+        "options of corrections": table(OPTION, map(_row, (*CORRECTION, *REJECTION))),
+        "formulas": table(("part", "formula"), formulas(entries)),
+    }
 
 
 def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
@@ -196,19 +138,12 @@ def _code(part: Part | None) -> str:
 # docs/readings.md
 
 
-def readings_page() -> str:
-    sections = [reading_section(reading) for reading in READINGS if reading.room == "methods"]
-    return "\n".join(
-        [
-            f"{GENERATED}{READINGS_INTRO}",
-            "## Settled by a method\n",
-            *sections,
-            "## Settled by training\n",
-            settled_elsewhere("training"),
-            "## Settled by evaluation\n",
-            settled_elsewhere("evals"),
-        ]
-    )
+def readings_parts() -> dict[str, str]:
+    return {
+        "methods": "\n".join(reading_section(reading) for reading in READINGS if reading.room == "methods"),
+        "training": settled_elsewhere("training"),
+        "evaluation": settled_elsewhere("evals"),
+    }
 
 
 def reading_section(reading: Reading) -> str:
@@ -245,8 +180,14 @@ def _sets(reading: Reading, label: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Path below docs/ -> text, for both pages."""
-    return {"methods.md": methods_page(), "readings.md": readings_page()}
+    """Path below docs/ -> its text with each part between two marks made anew. CorruptInputError for other marks."""
+    found = {}
+    for name, parts in (("methods.md", methods_parts()), ("readings.md", readings_parts())):
+        text = read_text(ROOT / "docs" / name, "page")
+        if (marks := [mark[2] for mark in MADE.finditer(text)]) != list(parts):
+            raise CorruptInputError(f"docs/{name}: parts between marks: {', '.join(marks)}, not {', '.join(parts)}")
+        found[name] = MADE.sub(lambda mark, parts=parts: mark[1] + parts[mark[2]], text)  # type: ignore[misc]
+    return found
 
 
 def main() -> None:
