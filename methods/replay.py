@@ -173,53 +173,37 @@ class Updates:
                 parameters[name].copy_(x)
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """What one trainer computed from a record."""
-
-    folder: Path
-    trainer: str  # with its version
-    record: str  # digest
-    spec: Spec
-
-    def update(self, number: int) -> dict[str, Tensor]:
-        """All tensors of an update (0-based), by the names that `Updates` gives them."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        path = self.folder / f"update{number}.safetensors"
-        if not path.is_file():
-            raise MissingInputError(f"{path}: is missing; replay the record again")
-        try:
-            tensors = load_file(path)
-        except SafetensorError as error:
-            raise CorruptInputError(f"{path}: cannot be read ({error}); replay the record again") from None
-        for name in ("mask", "advantage", "loss"):
-            if name not in tensors:
-                raise CorruptInputError(f"{path}: {name}: is missing; replay the record again")
-        return tensors
-
-
-def replayed(folder: Path) -> Replayed:
-    """A finished replay; `MissingInputError`, `CorruptInputError` or `ConfigError` for anything else."""
-    path = folder / REPLAY_FILE
-    values = validated(ReplayFile, read_json(path, "replay of a record"), str(path), error=CorruptInputError)
-    return Replayed(folder, values.trainer, values.record, check(values.spec, f"{path}: spec"))
-
-
 # --- The comparison ---------------------------------------------------------------------------------------------------
 
 
-def recording(replay: Replayed) -> Recording:
-    """Its updates as rollouts are compared, tensor by tensor."""
-    updates = range(replay.spec.training.updates_per_rollout)
-    reads = {number + 1: partial(_parts, replay, number) for number in updates}
-    return Recording(f"replay of {replay.record}", reads, streams=tuple(NAMES.values()), step="update")
+def recording(folder: Path) -> Recording:
+    """A finished replay, whose updates are compared as rollouts are.
+
+    `MissingInputError`, `CorruptInputError` or `ConfigError` for anything else.
+    """
+    path = folder / REPLAY_FILE
+    values = validated(ReplayFile, read_json(path, "replay of a record"), str(path), error=CorruptInputError)
+    spec = check(values.spec, f"{path}: spec")
+    updates = range(spec.training.updates_per_rollout)
+    reads = {number + 1: partial(_parts, folder / f"update{number}.safetensors") for number in updates}
+    settings = {"method": spec.method, "trainer": values.trainer}
+    return Recording(f"replay of record {values.record}", reads, settings, tuple(NAMES.values()), "update")
 
 
-def _parts(replay: Replayed, update: int) -> list[Part]:
-    """A part for each tensor, without padding; of a tensor that is not there, one without rows."""
-    tensors = {name: x.detach().cpu().numpy() for name, x in replay.update(update).items()}
+def _parts(path: Path) -> list[Part]:
+    """A part for each tensor of an update, without padding; of a tensor that is not there, one without rows."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not path.is_file():
+        raise MissingInputError(f"{path}: is missing; replay the record again")
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise CorruptInputError(f"{path}: cannot be read ({error}); replay the record again") from None
+    for name in ("mask", "advantage", "loss"):
+        if name not in tensors:
+            raise CorruptInputError(f"{path}: {name}: is missing; replay the record again")
     mask = tensors["mask"]
     parts = []
     for name in (*BATCH_FIELDS, "loss"):
@@ -230,23 +214,13 @@ def _parts(replay: Replayed, update: int) -> list[Part]:
             rows = [row[: row.nonzero()[0].max(initial=-1) + 1].astype(int) for row in mask]
         else:
             rows = [row[keep] for row, keep in zip(x, mask, strict=True)] if x.ndim == 2 else x.reshape(-1, 1)
-        scale = _largest(tensors["advantage"]) if name == "loss" else 0.0
+        sizes = abs(tensors["advantage"])
+        # of the loss, whose terms cancel; what is not finite is no scale
+        scale = float(sizes[sizes < math.inf].max(initial=0.0)) if name == "loss" else 0.0
         unit = "token" if x is not None and x.ndim == 2 else None
         parts.append(Part(NAMES[name], NAMES[name], list(rows), [] if name == "loss" else None, unit, scale=scale))
     gradients = {n.removeprefix(GRADIENT): x.ravel() for n, x in sorted(tensors.items()) if n.startswith(GRADIENT)}
     return [*parts, Part("gradient", "gradient", list(gradients.values()), list(gradients), "number")]
-
-
-def _largest(x: Any) -> float:
-    """The largest absolute value; what is not finite is no scale."""
-    return float(abs(x[abs(x) < math.inf]).max(initial=0.0))
-
-
-def compare(a: Replayed, b: Replayed, roundings: int = ROUNDINGS) -> streams.Difference | None:
-    """The first difference, or None. `ConfigError` for replays that cannot be compared."""
-    if a.record != b.record:
-        raise ConfigError(f"{b.folder}: is a replay of another record than {a.folder}")
-    return streams.compare(recording(a), recording(b), roundings)
 
 
 # --- The command ------------------------------------------------------------------------------------------------------
@@ -305,13 +279,10 @@ def main(argv: list[str] | None = None) -> int:
     help_text = f"of a float32 that count as equal (default {ROUNDINGS}; 0 for recorded runs)"
     parser.add_argument("--roundings", type=whole(1), help=help_text)
     args = parser.parse_args(words)
-    if any((folder / REPLAY_FILE).is_file() for folder in (args.a, args.b)):
-        a, b = replayed(args.a), replayed(args.b)
-        found, sides = compare(a, b, args.roundings or ROUNDINGS), (recording(a), recording(b))
-        print(f"{a.spec.method}, one rollout; A: {a.trainer}, B: {b.trainer}")
-    else:
-        sides = streams.recording(args.a), streams.recording(args.b)
-        found = streams.compare(*sides, roundings=args.roundings or 0)
+    replays = any((folder / REPLAY_FILE).is_file() for folder in (args.a, args.b))
+    reader, roundings = (recording, ROUNDINGS) if replays else (streams.recording, 0)
+    sides = reader(args.a), reader(args.b)
+    found = streams.compare(*sides, roundings=args.roundings or roundings)
     print("\n".join(streams.report(*sides, found)))
     return int(found is not None)
 
