@@ -63,20 +63,19 @@ def paired(
     *,
     missing: Collection[NotRunKey] = (),
     duplicates: Mapping[str, str] | None = None,
-    versus: Results | None = None,
 ) -> dict[str, Comparison]:
     """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?
 
     Benchmarks that either model was not run on (`missing`) have no entry; there is then no macro average either, and
-    the pooled one is over the benchmarks that both have. versus: the results that hold b, when they are others.
+    the pooled one is over the benchmarks that both have.
     """
     from evals.stats.compare import compare, compare_macro, compare_pooled
 
     results = results if isinstance(results, Results) else Results(Path(results))
-    _check_request((a, b) if versus is None else tuple({a, b}), benchmarks, missing)
+    _check_request((a, b), benchmarks, missing)
     policy = duplicates if duplicates is not None else policies(results, benchmarks)
     graded_a = _read(results, a, benchmarks, missing, policy)
-    graded_b = _read(versus or results, b, benchmarks, missing, policy)
+    graded_b = _read(results, b, benchmarks, missing, policy)
     both = [key for key in benchmarks if key in graded_a and key in graded_b]
     column_a, column_b = ({k: side[k].samples.column(policy[k]) for k in both} for side in (graded_a, graded_b))
     pool_a, pool_b = ({k: side[k].samples.pool(policy[k]) for k in both} for side in (graded_a, graded_b))
