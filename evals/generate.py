@@ -36,9 +36,8 @@ from evals import data as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code, select
 from evals.generation import draw
-from evals.generation.draw import PROMPT_LIMIT, Plan, make_plan
+from evals.generation.draw import Plan, make_plan
 from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
-from evals.generation.prompts import TEMPLATES
 
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
@@ -137,17 +136,14 @@ def generate(
     limit: int | None = None,
     changes: Mapping[str, float] | None = None,
     reading: str | None = None,
-    template: str = "auto",
-    prompt_limit: int = PROMPT_LIMIT,
     work: Path | str | None = None,
     model: Engine | None = None,
 ) -> Path:
     """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; the path of the latter.
 
     limit: the first so many items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
-    reading, template: how prompts are made (`evals.generation.prompts`).
-    prompt_limit: tokens. model: the engine of these settings, where it is there already. Raises MissingInputError,
-    CorruptInputError or ConfigError before the model is loaded wherever it can.
+    reading: how prompts are made (`evals.generation.prompts`). model: the engine of these settings, where it is there
+    already. Raises MissingInputError, CorruptInputError or ConfigError before the model is loaded wherever it can.
     """
     used = used_code.start(
         code("evals.generate", (benchmark.key for benchmark in benchmarks)), inputs=(settings.model, data)
@@ -157,11 +153,8 @@ def generate(
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
     changes = dict(changes or {})
-    how: dict[str, Any] = {"changes": changes, "reading": reading, "template": template, "prompt_limit": prompt_limit}
-    plans = [
-        make_plan(model, benchmark, items_of.load(benchmark, data, limit), seed=settings.seed, **how)
-        for benchmark in benchmarks
-    ]
+    how: dict[str, Any] = {"seed": settings.seed, "changes": changes, "reading": reading}
+    plans = [make_plan(model, benchmark, items_of.load(benchmark, data, limit), **how) for benchmark in benchmarks]
     # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
@@ -243,9 +236,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=real(least=0, most=100), metavar="T", help=f"0 is greedy, {registry}")
     add("--max-tokens", type=whole(1), metavar="N", help=f"most tokens of a response, {registry}")
     add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
-    add("--chat-template", dest="template", default="auto", metavar="WHEN", help=f"{', '.join(TEMPLATES)}")
-    cut = "longer prompts lose their beginning"
-    add("--prompt-limit", type=whole(1), default=PROMPT_LIMIT, metavar="TOKENS", help=cut)
     add("--batch-size", type=whole(1), metavar="N", help="responses at once; endpoint: requests at once")
     add("--device", help="cpu, cuda, ...; default: a GPU if there is one")
     add("--dtype", default="auto", help="auto (as stored), float32, bfloat16, ...")
@@ -269,9 +259,7 @@ def request_options(args: argparse.Namespace) -> dict[str, Any]:
     changes = {name: value for name, value in given.items() if value is not None}
     for benchmark in select(args.benchmarks):
         draw.decoding(benchmark, changes)  # raises before anything is written
-    return {"changes": changes} | {
-        name: getattr(args, name) for name in ("limit", "reading", "template", "prompt_limit")
-    }
+    return {"changes": changes, "limit": args.limit, "reading": args.reading}
 
 
 def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
