@@ -155,17 +155,18 @@ def check_cpus(t: Training, counted: float, where: str) -> None:
 def compose(overrides: Mapping[str, Any]) -> DictConfig:
     """verl's defaults with `overrides` laid over them, validated by verl. `ConfigError` names the key."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
     config = _defaults().copy()
     OmegaConf.set_struct(config, True)
     for key, value in overrides.items():
         added = any(key == name or key.startswith(f"{name}.") for name in _ADDED)
-        if not added and not _known(config, key):
-            known = [name for name, _ in _leaves(OmegaConf.to_container(config, resolve=False))]
-            hit = nearest(key, known)
-            raise ConfigError(f"verl: {key}: verl has no such key" + (f"; nearest: {hit}" if hit else ""))
-        # Replaced, not merged: an empty mapping of ours must empty verl's.
-        OmegaConf.update(config, key, value, merge=False, force_add=added)
+        try:
+            # Replaced, not merged: an empty mapping of ours must empty verl's.
+            OmegaConf.update(config, key, value, merge=False, force_add=added)
+        except (ConfigAttributeError, ConfigKeyError):
+            hit = nearest(key, dict(_leaves(OmegaConf.to_container(config, resolve=False))))
+            raise ConfigError(f"verl: {key}: verl has no such key" + (f"; nearest: {hit}" if hit else "")) from None
     validate(config)
     return config
 
@@ -177,6 +178,7 @@ def validate(config: DictConfig) -> None:
     import warnings
 
     from hydra.errors import InstantiationException
+    from omegaconf import OmegaConf
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
@@ -185,10 +187,7 @@ def validate(config: DictConfig) -> None:
             warnings.simplefilter("ignore")
             validate_config(config, need_reference_policy(config), need_critic(config))
             for section in ("actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.rollout", "algorithm"):
-                node: Any = config
-                for part in section.split("."):
-                    node = node[part]
-                omega_conf_to_dataclass(node)
+                omega_conf_to_dataclass(OmegaConf.select(config, section))
     except (AssertionError, ValueError, NotImplementedError, InstantiationException) as error:
         raise ConfigError(f"verl: refuses its configuration: {' '.join(str(error).split())}") from error
 
@@ -204,15 +203,6 @@ def _defaults() -> DictConfig:
         raise MissingInputError("environment: verl: the package is not installed")
     with initialize_config_dir(str(Path(package.origin).parent / "trainer" / "config"), version_base=None):
         return hydra_compose("ppo_trainer")
-
-
-def _known(config: DictConfig, key: str) -> bool:
-    node: Any = config
-    for part in key.split("."):
-        if not hasattr(node, "keys") or part not in node.keys():  # noqa: SIM118 - a missing value `???` is a key too
-            return False
-        node = None if node._get_node(part)._is_none() else node._get_node(part)
-    return True
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
