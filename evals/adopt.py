@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,9 +138,8 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, 
     before = {at: _record(results, at, surveys) for at in dict.fromkeys(one.model for one in surveys)}
     _check_together(surveys, results)
     results.root.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Results(Path(tempfile.mkdtemp(dir=results.root.parent, prefix=f".{results.root.name}.")))
-    fresh.root.chmod(0o755)
-    try:
+    with tempfile.TemporaryDirectory(dir=results.root.parent, prefix=f".{results.root.name}.") as folder:
+        fresh = Results(Path(folder))
         for key in keys:
             _write_items(key, next(one for one in surveys if one.key == key), results, fresh, tool, source)
         for at, record in before.items():
@@ -160,8 +158,6 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, 
             target = results.root / path.relative_to(fresh.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
-    finally:
-        shutil.rmtree(fresh.root, ignore_errors=True)
     return run.grade_and_score(results, list(before))
 
 
