@@ -229,7 +229,7 @@ rule convergence:
         "TEPO_CODE={params.code} quiet {log} python -m report.convergence --results {params.root}"
 
 
-# The same for all results, so it stands in this repository: this writes paper/audit.csv and its page there again.
+# The same for all results, so it stands in this repository: this writes paper/audit.csv there again.
 rule audit:
     log:
         f"{LOGS}/audit.log",
