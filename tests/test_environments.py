@@ -117,7 +117,9 @@ def _locked(name: str) -> dict[str, str]:
 
 def test_every_pin_is_locked_as_it_is_pinned(cpu: dict[str, str], gpu: dict[str, str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    test = _pins([line for line in [*project["test"], *project["export"]] if re.search(r"==[^ ]+$", line)])
+    test = _pins(
+        [line for line in [*project["test"], *project["export"], *project["smollm"]] if re.search(r"==[^ ]+$", line)]
+    )
     for name, pins in {"cpu": _pins(project["harness"]), "test": cpu | test, "gpu": gpu}.items():
         locked = _locked(name)
         wanted = {_plain(package): version for package, version in pins.items() if name == "gpu" or package != "torch"}

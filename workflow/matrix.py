@@ -15,8 +15,8 @@ from core.declared import Where
 from core.errors import ConfigError, unknown
 from core.layout import BASE, Checkpoint, Run, split
 from methods.training.spec import Training
+from models.registry import UNPINNED
 
-UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
 
@@ -275,14 +275,14 @@ def builds(config: Mapping[str, Any]) -> dict[str, Build]:
 
 
 def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
-    """Folder of a seed's base in the cache: `<key>-<hash of its recipe>`; of a hub model `<key>-<commit>`."""
+    """Folder of a seed's base in the cache: `<key>-<hash of its recipe>`; of a fetched model `<key>-<version>`."""
     from models import recipe
     from models import registry as models
 
     known = models.model(model)
-    if known.hub is None:
+    if known.made_here is not None:
         return recipe.base_name(model, config["base"]["ladder"], seed)
-    return f"{model}-{known.revision or UNPINNED}"
+    return f"{model}-{known.version}"
 
 
 def prompts_name(config: Mapping[str, Any], model: str, seed: int) -> str:

@@ -1,4 +1,5 @@
-"""GPU memory of a run that verl trains, by phase, from sizes alone: nothing is loaded or measured.
+"""GPU memory of a run that verl trains, by phase, and a machine's memory of one that TRL trains on its CPU, from sizes
+alone: nothing is loaded or measured.
 
 What is counted is listed at `estimate`. The largest micro-batch is the one that the settings allow
 (`max_tokens_per_gpu`), since a rollout may hold it. Bytes of activations were fitted to live tensors of real passes on
@@ -21,6 +22,7 @@ GIB = 2**30
 # context, captured graphs), what vLLM needs beside weights and cache, and what the allocator holds beyond its tensors.
 CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB
 FRAGMENTATION = 1.08
+LIBRARIES = 1.0  # GiB of torch, transformers and TRL: measured, with what the allocator holds
 BUCKET = 2048 * 2**20  # bytes: `update_weights_bucket_megabytes` of verl's configuration (adapters/verl/config.yaml)
 
 # Assumed mean lengths in tokens: of a prompt, and of a response as a share of the limit.
@@ -90,6 +92,20 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
         engine=training.rollout_memory * card,
         engine_least=least / GIB,
     )
+
+
+def on_cpu(shape: Shape, training: Training) -> float:
+    """GiB of a run that TRL trains in float32 on a CPU.
+
+    16 bytes a parameter (weights, gradients, two moments), 8 more for two copies of the weights that movement is
+    measured with, the libraries, and every layer's activations of a micro-batch at its longest, which are all kept.
+    """
+    heads, groups = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    layer = 6 * shape.hidden_size + 4 * shape.intermediate_size + 3 * heads + 4 * groups  # numbers per token
+    rows = training.rows_per_minibatch // training.micro_batches
+    prompts = -(-rows // training.samples_per_prompt) if training.shared_prefix else rows
+    tokens = prompts * training.max_prompt_tokens + rows * training.max_completion_tokens
+    return LIBRARIES + (24 * shape.parameters + 4 * tokens * shape.num_hidden_layers * layer) / GIB
 
 
 def activations(shape: Shape, tokens: int, width: int = 2) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import BenchError
+from core.errors import BenchError, ConfigError
 from core.files import read_json, read_yaml
 from evals import benchmark as benchmarks
 from methods.adapters.verl import config as verl
@@ -49,6 +49,19 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
             cluster["attention"], installed=lambda package: importlib.util.find_spec(package) is not None
         )
     return sentences
+
+
+def check_here(world: World) -> int | None:
+    """The MB that jobs may share, where fetched models are trained on this machine's CPU; None: no such runs.
+
+    Raises `ConfigError` for memory or disk that they lack, which else would end them hours later.
+    """
+    if world.config["cluster"] is not None or not any(models.model(model).shape for model in world.models):
+        return None
+    trains = estimate.train(world)
+    for sentence in (*_memory(world), *_disk(world, trains, os.cpu_count() or 1)):
+        raise ConfigError(f"{world.config['scale']}: {sentence}")
+    return resources.memory_here()
 
 
 def driver(versions: str | None) -> Iterator[str]:
@@ -99,11 +112,8 @@ def to_fetch(world: World) -> Iterator[str]:
     """One line for each thing that is not there and that Snakemake fetches, with the command that does so now."""
     for model in world.models:
         known, folder = models.model(model), world.base(model)
-        if known.hub is not None and not (folder / "base.json").is_file():
-            yield (
-                f"model {model}: python -m models.fetch --hub {known.hub} --revision {known.revision or 'main'} "
-                f"--out {folder}"
-            )
+        if known.made_here is None and not (folder / "base.json").is_file():
+            yield f"model {model}: python -m models.fetch {known.fetched_by(model)} --out {folder}"
     file = world.data_file
     if file and not file.is_file():
         source, revision = world.config["prompts"]["source"], world.config["prompts"]["revision"]
@@ -155,12 +165,15 @@ def _runs(world: World) -> Iterator[str]:
 def _memory(world: World) -> Iterator[str]:
     """Runs whose estimated peak is more than one GPU has; a sentence that holds for many runs of a model once.
 
-    For verl: what TRL takes, which keeps the logits of a micro-batch, is not estimated.
+    For verl on GPUs, and for TRL on this machine's CPU.
     """
     said = set()
+    if world.config["cluster"] is None:
+        yield from _cpu_memory(world)
+        return
     for planned in world.planned:
         model = models.model(planned.run.model)
-        if model.shape is None or world.config["cluster"] is None or matrix.trainer(world.config, planned) != "verl":
+        if model.shape is None or matrix.trainer(world.config, planned) != "verl":
             continue
         card = world.throughput.gpus.get(world.gpu)
         if card is None:
@@ -176,6 +189,21 @@ def _memory(world: World) -> Iterator[str]:
         if sentence is not None and (planned.run.model, sentence) not in said:
             said.add((planned.run.model, sentence))
             yield f"run {planned.run.path}: {sentence}"
+
+
+def _cpu_memory(world: World) -> Iterator[str]:
+    """The first run of a fetched model that needs more memory than this machine has left."""
+    free = resources.memory_here()
+    for planned in world.planned:
+        shape = models.model(planned.run.model).shape
+        if shape is not None and free is not None and not (world.results.run(planned.run) / "run.json").is_file():
+            needed = resources.train(matrix.training(world.config, planned), shape).memory
+            if needed > free:
+                yield (
+                    f"run {planned.run.path}: needs {needed / 1000:.1f} GB of memory, {free / 1000:.1f} GB are free "
+                    "here; raise training.micro_batches, or free some"
+                )
+                return
 
 
 def too_much(found: memory.Memory, gpu: str, gib: float, sizes: str, training: spec.Training) -> str | None:

@@ -11,13 +11,17 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
 from typing import Any
 
 from core.declared import Where, validated
 from core.errors import ConfigError
 from methods.training.spec import Training
+from models.registry import Shape
 from workflow import matrix
 from workflow.matrix import Planned
+from workflow.memory import on_cpu
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,12 @@ class Need:
     minutes: int  # of the first attempt; a rule gives later attempts more
 
 
-def train(settings: Mapping[str, Any]) -> Need:
-    """For a run with these `training` settings (`workflow.matrix.training`)."""
+def train(settings: Mapping[str, Any], shape: Shape | None = None) -> Need:
+    """For a run with these `training` settings (`workflow.matrix.training`). shape: of a model that is fetched."""
     nodes, per_node = settings.get("nodes", 1), settings.get("gpus_per_node", 1)
     if settings.get("device", "cpu") == "cpu":
-        return Need(gpus=0, nodes=1, cores=1, memory=4_000, minutes=60)
+        memory = 4_000 if shape is None else ceil(1074 * on_cpu(shape, validated(Training, settings, "training")))
+        return Need(gpus=0, nodes=1, cores=1, memory=memory, minutes=60 if shape is None else 480)
     # Figure 2 prints 338 and 357 s a step for 7B: ten minutes leave room for slower GPUs, larger models and saving
     return Need(
         gpus=nodes * per_node, nodes=nodes, cores=8 * per_node, memory=100_000 * per_node,
@@ -54,6 +59,19 @@ def check(config: Mapping[str, Any], plan: Iterable[Planned], where: Where, *, h
             raise ConfigError(
                 f"{where([*at, 'device'])}: {'.'.join(at)}.device: 'cuda': this machine has no GPU; allowed: cpu"
             )
+
+
+def memory_here() -> int | None:
+    """MB of memory that programs may still take on this machine, or in its container; None where no file has it."""
+    kib = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
+    limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    found = [int(kib[1]) * 1024] if kib else []
+    found += [int(limit) - int(used)] if limit.isdigit() and used.isdigit() else []
+    return min(found) // 10**6 if found else None
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8") if os.path.isfile(path) else ""
 
 
 def several_nodes(config: Mapping[str, Any], plan: Iterable[Planned]) -> set[str]:

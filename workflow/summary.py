@@ -55,7 +55,7 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
     text += [f"  {what:<32} {_size(size):>10}" for what, size in estimate.disk(world, trains, gpus).items()]
     downloads = estimate.downloads(world)
     if downloads:
-        text.append("Downloads from the hub:")
+        text.append("Downloads:")
         text += [f"  {what:<58} {_size(size):>10}" for what, size in downloads.items()]
     unpinned = [key for key in world.models if models.model(key).hub and models.model(key).revision is None]
     if unpinned:

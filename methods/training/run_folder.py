@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 SCHEMA = 1  # of run.json
 GRADER = ("evals.grading",)  # what a reward may use without being hashed
 MARK = "complete.json"
-KEPT = 2  # states: the last one counts only until it is read again, and may turn out to be damaged
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class RunFolder:
         return start
 
     def save_mark(self, state: Path, **position: int) -> None:
-        """Declare `state` complete, then remove all but the last `KEPT` states.
+        """Declare `state` complete, then remove all but the last `kept_states`.
 
         Its SHA256SUMS is written last: what that declares must be on disk before it.
         """
@@ -169,7 +168,7 @@ class RunFolder:
         _sync(state)
         digests.write_folder(state)
         self.event("save", update=self.mark.update)
-        for old in self._states()[:-KEPT]:
+        for old in self._states()[: -self.spec.training.kept_states]:
             _remove(old)
 
     def publish(self, step: int, write: Callable[[Path], None]) -> None:

@@ -42,6 +42,8 @@ class Training(Declared):
     micro_batches: Count = 1  # a minibatch is computed in so many parts (gradient accumulation)
     shared_prefix: bool = False  # score a prompt once for all its responses, for less; see `adapters.trl.shared_prefix`
     save_every: Count = 4  # rollouts between two states to resume from
+    # states that stay; with one, a run whose state was damaged begins anew
+    kept_states: Annotated[int, Field(ge=1, le=2)] = 2
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast, on cuda only
     cov_scope: Literal["minibatch", "microbatch"] = "minibatch"  # R15: where methods of scope batch take statistics

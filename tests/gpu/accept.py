@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.errors import ConfigError, Parser, whole
+from core.errors import ConfigError, MissingInputError, Parser, whole
 from core.files import read_json, write_json
 from core.provenance import ROOT, environment
-from tests.gpu.checks import CHECKS, Check, Figures, Place, nvidia_smi
+from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place, nvidia_smi
 
 OUT = Path("results/gpu")
 PATIENCE = 4.0  # times its minutes, a check is ended; on a CPU, whose speed nobody knows, an hour
@@ -38,19 +38,22 @@ def main() -> int:
     parser.add_argument(
         "--work", type=Path, help="where models and runs go, and stay (default: a folder that is removed)"
     )
+    parser.add_argument("--model", type=Path, help="model folder to train whole runs with (default: random weights)")
     parser.add_argument("--in-process", type=whole(0), dest="one", help="for the command itself: run this check here")
     args = parser.parse_args()
     device, card = found_device(args.device)
+    if (model := args.model and args.model.resolve()) and not (model / "config.json").is_file():
+        raise MissingInputError(f"--model: {model}: config.json is missing: not a model folder")
     if args.one is not None:
-        run_here(args.one, Place(args.work.resolve(), device, card))
+        run_here(args.one, Place(args.work.resolve(), device, card, model))
         return 0
     chosen = select(args.checks)
     if args.work is not None:
         args.work.mkdir(parents=True, exist_ok=True)
-        results = [run(check, Place(args.work.resolve(), device, card)) for check in chosen]
+        results = [run(check, Place(args.work.resolve(), device, card, model)) for check in chosen]
     else:
         with tempfile.TemporaryDirectory(prefix="gpu-", ignore_cleanup_errors=True) as work:
-            results = [run(check, Place(Path(work), device, card)) for check in chosen]
+            results = [run(check, Place(Path(work), device, card, model)) for check in chosen]
     record = {
         "schema": 1,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -107,7 +110,7 @@ def run(check: Check, place: Place) -> dict[str, Any]:
     path.unlink(missing_ok=True)
     words = [
         sys.executable, "-m", "tests.gpu.accept", "--in-process", str(check.number), "--work", str(place.folder),
-        "--device", place.device,
+        "--device", place.device, *(["--model", str(place.model)] if place.model else []),
     ]  # fmt: skip
     why = None
     with open(log, "w", encoding="utf-8") as stream:
@@ -126,13 +129,19 @@ def run(check: Check, place: Place) -> dict[str, Any]:
     if not figures and why is None:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
         why = f"ended with {process.returncode}: {lines[-1][:300]}"
-    asked = [c for c in check.criteria if place.cuda or c.only is None]
+    of_size = {SPEED} if place.model else set()  # limits for models of the size that the card is meant for
+    asked = [c for c in check.criteria if (place.cuda or c.only is None) and c.only not in of_size]
     criteria: list[dict[str, Any]] = [
         {"criterion": str(c), "value": figures.get(c.figure), "state": HELD if c.holds(figures) else FAILED}
         for c in asked
     ]
     criteria += [
-        {"criterion": str(c), "value": figures.get(c.figure), "state": NOT_RUN, "why": c.only}
+        {
+            "criterion": str(c),
+            "value": figures.get(c.figure),
+            "state": NOT_RUN,
+            "why": "its limit is for the random weights' size" if c.only in of_size else c.only,
+        }
         for c in check.criteria
         if c not in asked
     ]
@@ -178,7 +187,7 @@ def variables(place: Place) -> dict[str, str]:
 def throughput(results: Sequence[dict[str, Any]]) -> list[str]:
     """Lines for config/throughput.yaml, for what was measured."""
     figures: Figures = {key: value for result in results for key, value in result["figures"].items()}
-    if figures.get("gpu") is None or figures.get("card_gb") is None:
+    if figures.get("gpu") is None or figures.get("card_gb") is None or figures.get("trained_size", "") is None:
         return []
     # A name of its own: the lines are added, and `cluster.gpu` is set to it.
     gpu = f"{str(figures['gpu']).removeprefix('NVIDIA ').replace(' ', '-')}-{figures['card_gb'] * 1e9 / 2**30:.0f}GB"

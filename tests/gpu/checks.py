@@ -67,6 +67,7 @@ class Place:
     folder: Path  # for all checks: later ones read what earlier ones trained
     device: str  # cpu or cuda
     card: float | None  # bytes
+    model: Path | None = None  # a folder to train in place of random weights
 
     @property
     def size(self) -> Size:

@@ -39,7 +39,10 @@ def spec(place: Place, method: str) -> Spec:
     """Random weights, prompts that differ, and a reward that is a coin: groups are mixed, so that a rollout trains."""
     size, world = place.size, place.folder / "runs"
     if not (world / "base").is_dir():
-        models.save(world / "base", size.medium, **({} if place.cuda else {"spread": 0.2, "positions": 256}))
+        if place.model:
+            shutil.copytree(place.model, world / "base")
+        else:
+            models.save(world / "base", size.medium, **({} if place.cuda else {"spread": 0.2, "positions": 256}))
         lines = [json.dumps({"prompt": f"Question {n}: ", "answer": str(n)}) for n in range(20 * size.prompts)]
         write_text(world / "prompts.jsonl", "\n".join(lines) + "\n")
     given: dict[str, Any] = {
@@ -120,15 +123,16 @@ def train(place: Place) -> Figures:
     sampling = sum(values(tepo, "seconds_rollout"))
     shape = place.size.medium
     figures: Figures = {
-        "trained": f"{shape.parameters / 1e9:.2f}e9 random parameters, at most {place.size.response} tokens a response",
-        "trained_size": SIZES.get(shape),
+        "trained": f"{place.model or f'{shape.parameters / 1e9:.2f}e9 random parameters'}, at most "
+        f"{place.size.response} tokens a response",
+        "trained_size": None if place.model else SIZES.get(shape),
         "losses_finite": all(math.isfinite(x) for x in values(everything, "loss") + values(everything, "grad_norm")),
         "updates": len(values(everything, "loss")),
         "first_ratio_spread": worst(values(first, "ratio_spread")),
         "first_mask_fraction": worst(values([r for r in rows["tepo"] if r["minibatch"] == "0"], "mask_fraction")),
         **sampler(everything),
         "tepo_over_grpo_seconds": update["tepo"] / update["grpo"],
-        "update_mfu": mfu(place, shape, tokens, update["tepo"]),
+        "update_mfu": None if place.model else mfu(place, shape, tokens, update["tepo"]),
         "rollout_seconds": step,
         "sequences": place.size.prompts * (8 if place.cuda else 4),
         "update_seconds": update["tepo"] / rollouts,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from core.errors import ConfigError
+from core.errors import ConfigError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT
-from tests.gpu import accept, checks, models
+from tests.gpu import accept, checks, models, runs
 from tests.gpu.checks import CHECKS, Criterion, Place
 from workflow import estimate
 
@@ -51,6 +51,15 @@ def test_the_page_has_the_list() -> None:
 )
 def test_a_criterion(criterion: Criterion, figures: dict[str, Any], holds: bool) -> None:
     assert criterion.holds(figures) is holds
+
+
+def test_a_model_folder_is_trained_in_place_of_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = models.save(tmp_path / "mine", models.TOY, seed=3)
+    spec = runs.spec(Place(tmp_path / "work", "cpu", None, folder), "tepo")
+    assert (Path(spec.base) / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["accept", "--device", "cpu", "--model", str(tmp_path)])
+    with pytest.raises(MissingInputError, match=r"--model: .*config\.json is missing"):
+        accept.main()
 
 
 def test_shapes_count_their_parameters() -> None:

@@ -52,7 +52,7 @@ WRONG = {  # (a piece of GOOD, what stands in its place) -> the error
     ("  seed: 1\n", ""): r"mine.yaml: made_here: seed: is missing; only a model that continues",
     ("  seed: 1", "  seed: 1\n  continues: tiny_qwen2"): r"made_here: seed: is that of tiny_qwen2, whose",
     ("value_heads: 2", "value_heads: 3"): r"num_key_value_heads: 3 does not divide 4 heads",
-    ("title: mine", "title: mine\nhub: a/b"): r"mine.yaml: exactly one of made_here and hub",
+    ("title: mine", "title: mine\nhub: a/b"): r"mine.yaml: exactly one of made_here, hub and wheel",
     ("title: mine", ""): r"mine.yaml: title: is missing",
     ("seed: 1", "seed: ["): r"mine.yaml: not valid YAML",
     (GOOD, "title: a\nstands_for: b\nhub: c/d\n"): "revision: is missing; write null",

@@ -5,6 +5,7 @@ import sys
 from core import worker
 from core.layout import Checkpoint
 from core.used_code import NUMERIC
+from models import registry
 from report import captions
 from workflow import (
     code_hashes,
@@ -54,6 +55,15 @@ DATA = config["evaluation"]["data"]
 if config["cluster"] and ONE_MACHINE and "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", config["cluster"]["gpus"])
 
+# Likewise memory, where real models are trained on this machine's CPU: a call that it does not suffice for is refused here.
+if HERE and not workflow.output_settings.dryrun and not {"plan", "verify"} & set(command_line.TARGETS):
+    from workflow import estimate, preflight
+
+    with command_line.one_line():
+        MEMORY = preflight.check_here(estimate.World(config, RESULTS, CACHE, estimate.read()))
+    if MEMORY and "mem_mb" not in workflow.global_resources:
+        workflow.register_resource("mem_mb", MEMORY)
+
 # One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it.
 if HERE:
     worker.offer(Path(LOGS, "worker.log"))
@@ -100,7 +110,7 @@ def checkpoint_of(wc):
 
 # From the run's own settings: size of the model, cluster and variant decide what it needs.
 def train_need(wc):
-    return resources.train(matrix.training(config, planned_of(wc)))
+    return resources.train(matrix.training(config, planned_of(wc)), registry.model(wc.model).shape)
 
 
 # `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.

