@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from pathlib import Path
 
 import pandas as pd
@@ -99,16 +98,3 @@ def test_each_model_of_a_sweep_has_its_own_value(tmp_path: Path) -> None:
     assert difference._keys(Tree(tmp_path), "tepo", "chosen") == {"m": "tepo", "n": "tepo@high"}
     with pytest.raises(ConfigError, match=r"fresh.csv: row, compared own: .*'grpo'"):
         difference._keys(Tree(tmp_path), "grpo", "own")
-
-
-def test_scores_are_percent_in_the_table_and_fractions_in_the_csv(tmp_path: Path) -> None:
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3)))
-    found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
-    score = next(line for line in found if line["measure"] not in difference.CURVE)
-    assert f"| score after {score['measure']}, percent | 3 | {100 * score['mean_a']:.1f} |" in difference.text(
-        "a", "b", found, 0
-    )
-    rows = list(csv.DictReader(io.StringIO(difference.csv_text("tepo", "grpo", found))))
-    row = next(row for row in rows if row["measure"] == f"score after {score['measure']}")
-    assert float(row["difference"]) == pytest.approx(score["mean_a"] - score["mean_b"])
-    assert row["by_tree"] == f"{tree.root}: 3"

@@ -70,14 +70,6 @@ def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_pa
         assert picture["margin"] < picture["low"] < picture["null"]
 
 
-def test_bars_are_to_scale(one_seed: Tree) -> None:
-    for bar in paper.claims(one_seed)["bars"]:
-        total = sum(count for _, count, _ in bar["parts"])
-        assert [share for _, _, share in bar["parts"]] == [
-            round(100 * count / total, 2) for _, count, _ in bar["parts"]
-        ]
-
-
 def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: Tree, tmp_path: Path) -> None:
     tree = with_verdicts(one_seed, tmp_path / "quick", "supported")
     for view in paper.claims(tree)["claims"]:

@@ -172,11 +172,6 @@ def test_sizes_only_reads_neither_checkpoints_nor_inputs(broken: Path, command: 
     assert "differs: results/cache/models/invented/config.json (base model): sha256 " in out
 
 
-def test_a_file_added_to_a_base_model_is_named(broken: Path) -> None:
-    (broken.parent / "cache/models/invented/chat_template.jinja").write_text("{{ x }}")
-    assert verify.problems(Tree(broken)) == ["extra: results/cache/models/invented/chat_template.jinja"]
-
-
 UNCHAINED = {
     "an average edited": (edit_a_score, r"tepo/seed1/step12 avg_macro: score is 0\.\d+, the grades give 0\.\d+"),
     "an interval edited": (edit_an_interval, r"tepo/seed1/step12 syn_as3: low is 0\.0001, the grades give 0\.\d+"),
@@ -237,11 +232,6 @@ def test_no_manifest_is_written_over_a_broken_chain(
             assert (root / manifest.NAME).read_text() == before
 
 
-def test_equal_trees_give_equal_manifests(finished: Tree) -> None:
-    one, two = (manifest.build(Tree(finished.root)) for _ in range(2))
-    assert {**one, "written": None} == {**two, "written": None}
-
-
 def test_every_entry_says_what_it_is_and_where_it_came_from(finished: Tree) -> None:
     content = read_manifest(finished.root)
     parquet = content["files"]["grades/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet"]
@@ -263,14 +253,6 @@ def test_what_is_not_finished_is_listed_as_missing(broken: Path) -> None:
     shutil.rmtree(broken / "grades" / TEPO.path)
     content = manifest.build(Tree(broken))
     assert content["missing"] == {"runs": [TEPO.run.path.as_posix()], "checkpoints": [TEPO.path.as_posix()]}
-
-
-def test_a_run_left_over_from_another_plan_is_listed_too(broken: Path) -> None:
-    tree = Tree(broken)
-    edit(tree.layout.matrix, runs=[run for run in tree.matrix["runs"] if run["method"] != "tepo"])
-    content = manifest.build(Tree(broken))
-    assert content["runs"].keys() >= {TEPO.run.path.as_posix()}
-    assert manifest.broken_links(Tree(broken)) == []
 
 
 def test_without_a_manifest_there_is_nothing_to_hold_against(broken: Path, command: Command) -> None:

@@ -22,7 +22,7 @@ from core.results_tree import ORIGINS, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
-from report import build, compare, convergence, figure, reference, show, table, verify
+from report import build, compare, convergence, figure, reference, show, verify
 from report.figures import spec as figure_spec
 from report.provenance import manifest
 from report.site import samples
@@ -30,7 +30,7 @@ from report.tables import tidy
 from tests.core.test_digests import flip
 from tests.report import synthetic, tables
 from tests.report.conftest import write_files
-from tests.report.finished import COMMIT, edit, finish, rehash, replace
+from tests.report.finished import edit, finish, rehash, replace
 
 pytestmark = pytest.mark.slow
 
@@ -147,19 +147,6 @@ def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, mad
     assert samples.view(whole)["sample"] is None
 
 
-def test_the_sample_has_the_golds_of_the_benchmarks(
-    whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = min(item.id for item in samples.read(whole, whole.checkpoints[0], "syn_mix3"))
-    given = [[first, "8+3 modulo 10?", "1"]]
-    monkeypatch.setattr(samples, "_problems", lambda key, data: given if data and key == "syn_mix3" else [])
-    reference.make(whole, tmp_path / "reference/quick")  # finds the data by the manifest's inputs
-    tree = Tree(tmp_path / "reference/quick")
-    known = samples._known(tree, samples.evaluated(tree), "syn_mix3")
-    assert known == given
-    assert len(samples._known(tree, samples.evaluated(tree), "syn_mix2")) == 0
-
-
 def other_content(path: Path) -> None:
     """Whole by the manifest, and not what a reader expects."""
     path.write_bytes(b"?")
@@ -202,20 +189,6 @@ def test_a_curve_that_would_not_come_back_as_it_is_keeps_its_own_file(source: Pa
     assert verify.problems(Tree(out)) == []
 
 
-@pytest.mark.parametrize("least", [-1, 0])
-def test_a_sample_that_does_not_fit_is_smaller_or_stays_behind(
-    least: int, whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The smallest size that is offered, with room for it alone or for one byte less."""
-    sizes = list(samples.keep(whole, None))
-    assert [size for size, _ in sizes] == list(samples.SIZES)
-    bytes_of = [len(data) for _, data in sizes]
-    assert bytes_of == sorted(bytes_of, reverse=True)
-    room = bytes_of[-1] + least
-    _, sampled = reference._chosen(whole, {}, room, iter(sizes))
-    assert (sampled and sampled[0]) == (None if least else samples.SIZES[-1])
-
-
 def test_without_a_sample_it_says_so(whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "keep", lambda tree, data: iter([((5, 1), b"0" * reference.LIMIT)]))
     written = reference.make(whole, tmp_path / "reference/quick")
@@ -238,27 +211,6 @@ def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(
     (made / "tables/table1.csv").write_bytes(b"x")
     code, out, _ = command(verify.main, "--results", made)
     assert (code, "differs: tables/table1.csv" in out) == (1, True), out
-
-
-def test_its_readme_says_what_when_on_what_and_how_to_compare(made: Path) -> None:
-    text = (made / "README.md").read_text()
-    for words in ("4 of 4 planned training runs, 5 of 5 planned checkpoints", "2026-01-02T03:04:05Z", "Invented CPU",
-                  "torch 2.13.0", COMMIT, "report.compare results/reference/quick results/quick"):  # fmt: skip
-        assert words in text
-    assert "Not a complete run" not in text
-
-
-def test_the_commands_read_it_like_any_results(whole: Tree, made: Path, tmp_path: Path, command: Command) -> None:
-    root = shutil.copytree(made, tmp_path / "quick")
-    for main, arguments in (
-        (show.main, ("table1", "--results", root)),
-        (table.main, ("--table", "1", "--results", root)),
-        (figure.main, ("--figure", "2", "--results", root)),
-        (build.main, ("--results", root)),
-        (compare.main, (root, whole.root)),
-    ):
-        code, out, err = command(main, *arguments)
-        assert (code, err) == (0, ""), (arguments, out)
 
 
 TYPED = {"show": show.main, "build": build.main, "compare": compare.main, "verify": verify.main}
