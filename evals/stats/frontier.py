@@ -1,0 +1,142 @@
+"""Figures at equal movement: two methods compared where both moved the policy equally far.
+
+A method's frontier is its figure (area, score) against the log of its movement, one point for each step size, both
+averaged over seeds. Between points it is interpolated by monotone cubics, which do not overshoot (Fritsch and Carlson,
+SIAM Journal on Numerical Analysis 17, 1980); beyond its last points it is unknown. Two methods are compared over the
+range between their movements at the scale's own step size, as far as both frontiers reach: by the mean of one minus the
+other.
+
+Axes: R step size (arm), S seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from core.errors import CorruptInputError
+from evals.stats import intervals
+from evals.stats.compare import DIFFERENCE, ROUNDING, detectable
+from evals.stats.estimate import Comparison
+from evals.stats.intervals import Array
+
+CLUSTERS = 3  # at least: two leave one degree of freedom and an interval that says nothing
+ARMS = 3  # at least: between two a frontier is a straight line, whose error the jackknife does not see (simulated)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """A method at several step sizes on the same seeds; raises CorruptInputError for a movement that has no log."""
+
+    movement: Array  # (R, S) KL, nats a token, above 0
+    figure: Array  # (R, S)
+    own: int  # row of the scale's own step size
+
+    def __post_init__(self) -> None:
+        if self.movement.shape != self.figure.shape or not 0 <= self.own < len(self.movement):
+            raise CorruptInputError("frontier: movement and figure need one row a step size and one column a seed")
+        if not (np.isfinite(self.figure).all() and (self.movement > 0).all()):
+            raise CorruptInputError("frontier: movement must be above 0 and figures finite: leave such an arm out")
+
+    def without(self, seeds: Array) -> Frontier:
+        """The same without the seeds (S,) that are True."""
+        return Frontier(self.movement[:, ~seeds], self.figure[:, ~seeds], self.own)
+
+    def points(self) -> tuple[Array, Array]:
+        """(R,) log movement and (R,) figure, means over seeds, in the order of the arms."""
+        return np.log(self.movement).mean(1), self.figure.mean(1)
+
+    def means(self, low: float, high: float) -> float | None:
+        """Mean of the interpolated figure over log movement from `low` to `high`; at a point if they are equal. None
+        where the frontier does not reach."""
+        x_R, y_R = self.points()
+        x_R, place = np.unique(x_R, return_inverse=True)
+        y_R = np.bincount(place, y_R) / np.bincount(place)  # arms that moved exactly alike are one point
+        if low < x_R[0] - ROUNDING or high > x_R[-1] + ROUNDING:
+            return None
+        if len(x_R) == 1:
+            return float(y_R[0])
+        curve = PchipInterpolator(x_R, y_R)
+        return float(curve(low)) if high - low < ROUNDING else float(curve.integrate(low, high)) / (high - low)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Two methods at equal movement. low, high: the range compared, in nats a token; None: no movement in common."""
+
+    comparison: Comparison
+    low: float | None
+    high: float | None
+
+
+def common(a: Frontier, b: Frontier) -> tuple[float, float] | None:
+    """The range of log movement between both methods' own arms, cut to where both frontiers reach; None if nothing of
+    it is left."""
+    x_a, x_b = a.points()[0], b.points()[0]
+    between = sorted((float(x_a[a.own]), float(x_b[b.own])))
+    low, high = max(between[0], x_a.min(), x_b.min()), min(between[1], x_a.max(), x_b.max())
+    return (float(low), float(high)) if low <= high else None
+
+
+def gap(a: Frontier, b: Frontier) -> float | None:
+    """Mean difference a - b over `common`; None where there is none."""
+    if (ends := common(a, b)) is None:
+        return None
+    mean_a, mean_b = a.means(*ends), b.means(*ends)
+    return None if mean_a is None or mean_b is None else mean_a - mean_b
+
+
+def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
+    """Method a minus method b at equal movement, with Student's t over clusters of seeds.
+
+    clusters: (S,) what a seed shares with others, its clean model or itself. The standard error is the jackknife's
+    (Tukey's pseudo-values; B. Efron, The Jackknife, 1982), which leaves out one cluster at a time and finds frontiers,
+    range and difference anew: so it holds the error of the movements too. tests/evals/stats/test_frontier.py simulates.
+    """
+    n = a.movement.shape[1]
+    if b.movement.shape[1] != n or len(clusters) != n:
+        raise CorruptInputError(f"frontier: {n}, {b.movement.shape[1]} seeds and {len(clusters)} clusters differ")
+    fewest = min(len(a.movement), len(b.movement))
+    if fewest < ARMS:
+        return Matched(_unknown(f"a frontier of {fewest} step sizes: at least {ARMS} are needed", n), None, None)
+    ends, value = common(a, b), gap(a, b)
+    if ends is None or value is None:
+        return Matched(_unknown("no movement in common", n), None, None)
+    low, high = math.exp(ends[0]), math.exp(ends[1])
+    groups = list(dict.fromkeys(clusters))
+    g = len(groups)
+    if g < CLUSTERS:
+        return Matched(_unknown(f"{g} independent seeds: no interval", n, value), low, high)
+    left_G = []
+    for group in groups:
+        out = np.array([cluster == group for cluster in clusters])
+        without = gap(a.without(out), b.without(out))
+        if without is None:
+            return Matched(_unknown(f"no movement in common without {group}", n, value), low, high)
+        left_G.append(without)
+    pseudo_G = g * value - (g - 1) * np.array(left_G)
+    se, df = float(pseudo_G.std(ddof=1)) / math.sqrt(g), float(g - 1)
+    if se < ROUNDING:
+        return Matched(_unknown("seeds agree exactly: their spread is unknown", n, value), low, high)
+    half = float(intervals.quantile(df)) * se
+    bounds = max(DIFFERENCE[0], value - half), min(DIFFERENCE[1], value + half)
+    p = float(intervals.p_value(value, se, df))
+    how = f"jackknife over {g} {'seeds' if g == n else 'clusters of seeds'}"
+    return Matched(Comparison(value, se, *bounds, p, detectable(se, df), "seed", how, n, df), low, high)
+
+
+def of_arms(movement: Sequence[Mapping[int, float]], figure: Sequence[Mapping[int, float]], own: int) -> Frontier:
+    """The frontier of arms given by seed; raises CorruptInputError where arms have other seeds."""
+    seeds = sorted(movement[own])
+    if any(sorted(by_seed) != seeds for by_seed in (*movement, *figure)):
+        raise CorruptInputError("frontier: every step size of a method needs the same seeds")
+    table = [np.array([[by_seed[seed] for seed in seeds] for by_seed in side], float) for side in (movement, figure)]
+    return Frontier(table[0], table[1], own)
+
+
+def _unknown(how: str, n: int, value: float | None = None) -> Comparison:
+    return Comparison(value, None, None, None, None, None, "seed", how, n)
