@@ -16,7 +16,7 @@ grad_clipped    1 where the gradient's norm was above the clip, otherwise 0
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +30,7 @@ MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
 
 SHARE = 4  # one response of so many is measured: three passes over all would be a fifth of a tiny run
 EXACT = 1024  # words of the largest vocabulary whose whole distributions are compared
+TOLERANCE, TRIES = 0.02, 16  # of `multiple`: relative error of the KL that is reached, and measurements at most
 
 NOTHING_TRAINED: dict[str, float | None] = {**dict.fromkeys(KL), "kl_step": 0.0}
 
@@ -69,6 +70,23 @@ def _mean(x_N: Tensor, group_N: Tensor) -> tuple[float | None, float | None]:
 def _finite(x: Tensor) -> float | None:
     value = float(x)
     return value if math.isfinite(value) else None
+
+
+def multiple(kl: Callable[[float], float], target: float) -> float:
+    """The multiple of a rollout's change of weights by which the policy moves by `target`, within TOLERANCE.
+
+    kl: divergence for a multiple. It grows about as the square, which the next guess takes from the last one. Where it
+    cannot be reached, in TRIES or at all, the last guess.
+    """
+    size = 1.0
+    for _ in range(TRIES):
+        reached = kl(size)
+        if reached == 0.0 or abs(reached / target - 1) <= TOLERANCE:
+            break
+        # a step that is not finite is far too long
+        factor = math.sqrt(target / reached) if 0 < reached < math.inf else 0.25
+        size *= min(max(factor, 0.25), 4.0)
+    return size
 
 
 class Update(NamedTuple):

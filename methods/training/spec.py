@@ -33,6 +33,9 @@ class Training(Declared):
     learning_rate: Positive  # constant, no warm-up
     weight_decay: Annotated[float, Field(ge=0)]
     gradient_clip: Positive
+    kl_target: Positive | None = (
+        None  # KL in nats a token by which each rollout moves the policy: the updates' change is scaled
+    )
     temperature: Positive
     max_completion_tokens: Count
     oversample: Annotated[float, Field(ge=1)] = 1.0  # prompts drawn first over prompts kept; for filters that draw more

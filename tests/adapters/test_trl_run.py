@@ -127,6 +127,20 @@ def test_the_curve_has_how_far_each_update_and_rollout_moved_the_weights(
     assert float(found["effective_step"]) == pytest.approx(math.sqrt(squares / count) / 3e-3, rel=1e-5)
 
 
+def test_a_rollout_moves_the_policy_by_the_target_also_when_resumed(train: Train, tmp_path: Path) -> None:
+    target = {"kl_target": 0.01} | LONGER | RARE
+    whole, parts, slow_rate = (tmp_path / name for name in ("whole", "parts", "slow"))
+    assert train(whole, "grpo", **target) == 0
+    assert train(parts, "grpo", stop=StopAfter(2), **target) == STOPPED
+    assert train(parts, "grpo", **target) == 0
+    same(parts, whole)
+    assert train(slow_rate, "tepo", learning_rate=1e-4, **target) == 0  # a tenth of the other's, as far
+    for out in (whole, slow_rate):
+        moved = [float(row["kl_step"]) for row in numbers(out) if row["kl_step"]]
+        assert len(moved) > 1
+        assert moved == pytest.approx([0.01] * len(moved), rel=0.02)
+
+
 @slow
 def test_in_a_large_vocabulary_the_divergences_are_estimated_from_the_sampled_tokens(
     trained: dict[str, Path], train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

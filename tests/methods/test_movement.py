@@ -77,3 +77,18 @@ def test_parameters_get_other_values_and_their_own_memory_back() -> None:
         assert not model(x).any()
     assert [p.data_ptr() for p in model.parameters()] == own
     assert torch.equal(model(x), y)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("scale", [1e-6, 0.3, 40.0])
+def test_the_multiple_reaches_the_target(power: float, scale: float) -> None:
+    def moved(size: float) -> float:
+        kl = scale * size**power
+        return kl if kl < 100 else math.nan  # a policy that is broken
+
+    found = movement.multiple(lambda size: math.inf if math.isnan(moved(size)) else moved(size), 0.02)
+    assert moved(found) == pytest.approx(0.02, rel=movement.TOLERANCE)
+
+
+def test_a_step_that_moves_nothing_is_left_alone() -> None:
+    assert movement.multiple(lambda size: 0.0, 0.02) == 1.0

@@ -19,6 +19,7 @@ the attributes used below, are pinned by tests/adapters/test_canaries.py.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,6 +80,7 @@ class RolloutState:
     kept: Rows | None = None  # with their advantages
     parts: list[MicroBatch] = field(default_factory=list)
     before: torch.Tensor | None = None  # what `_measured` gave before the first update
+    weights: list[torch.Tensor] = field(default_factory=list)  # before it, for `kl_target`
     # an update, and what `Method.select` returned for it
     selected: tuple[int, Mapping[str, torch.Tensor]] = -1, MappingProxyType({})
 
@@ -270,6 +272,8 @@ class MethodTrainer(GRPOTrainer):
             buffer = first + [self._with_old_policy(micro_batch) for micro_batch in rest]
         self._buffered_inputs = self.present.parts = buffer
         self.present.before = self._measured()
+        if t.kl_target is not None:
+            self.present.weights = movement.copies(self.model.parameters())
         self.recorder.add_rollout_seconds(time.perf_counter() - began)
         return buffer[self._step % len(buffer)]
 
@@ -409,11 +413,27 @@ class MethodTrainer(GRPOTrainer):
         kept, before = self.present.kept, self.present.before
         if kept is None or before is None or len(kept) == 0:
             return dict(movement.NOTHING_TRAINED)
+        rows = kept.take(slice(None, None, movement.SHARE))
+        groups = rows.group.repeat_interleave(rows.lengths)
+        if self.training_sizes.kl_target is not None:
+            self._move_by(self.training_sizes.kl_target, before, groups)
         after = self._measured()
         with movement.weights(list(self.model.parameters()), self.base):
             base = self._measured()
-        rows = kept.take(slice(None, None, movement.SHARE))
-        return movement.divergences(before, after, base, rows.group.repeat_interleave(rows.lengths))
+        return movement.divergences(before, after, base, groups)
+
+    def _move_by(self, target: float, before: torch.Tensor, groups: torch.Tensor) -> None:
+        """Lengthen or shorten the rollout's change of the weights, so that its KL is `target`. AdamW's moments stay."""
+        parameters, start = list(self.model.parameters()), self.present.weights
+        change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
+
+        def kl(size: float) -> float:
+            for p, old, moved in zip(parameters, start, change, strict=True):
+                p.data.copy_(old).add_(moved, alpha=size)
+            reached = movement.divergences(before, self._measured(), None, groups)["kl_step"]
+            return math.inf if reached is None else reached
+
+        kl(movement.multiple(kl, target))
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
         """All parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""

@@ -38,6 +38,8 @@ def plan(training: Training, method: Method) -> Plan:
             f"spec: method: {method.key} needs the whole distribution at every token, which verl's engine does not "
             "hand to a loss; allowed: another kl-estimator, or trainer: trl"
         )
+    if t.kl_target is not None:
+        raise ConfigError(f"spec: training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null")
     if t.shared_prefix:
         raise ConfigError("spec: training.shared_prefix: True: verl's engine scores whole rows; allowed: False")
     if t.rows_per_minibatch % t.gpus:
