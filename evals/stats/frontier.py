@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
@@ -42,7 +43,7 @@ class Frontier:
         if not (np.isfinite(self.figure).all() and (self.movement > 0).all()):
             raise CorruptInputError("frontier: movement must be above 0 and figures finite: leave such an arm out")
 
-    def without(self, seeds: Array) -> Frontier:
+    def without(self, seeds: NDArray[np.bool_]) -> Frontier:
         """The same without the seeds (S,) that are True."""
         return Frontier(self.movement[:, ~seeds], self.figure[:, ~seeds], self.own)
 
