@@ -21,11 +21,6 @@ onstart:
     PLAN.write()
 
 
-onsuccess:
-    if PLAN.round and MAIN:
-        print(PLAN.next_round().line(over=True), file=sys.stderr)
-
-
 # The manifest is written last, so when it is there all the rest is. `default_target`, since the files included above hold
 # rules too and the first rule would be the default.
 rule all:
@@ -41,9 +36,6 @@ SHORT = {
     "table2": expand(rules.table.output, number=2),
     "table3": expand(rules.table.output, number=3),
     "table4": expand(rules.table.output, number=4),
-    "table_hot": expand(rules.table.output, number="hot"),
-    "table_beyond": expand(rules.table.output, number="beyond"),
-    "table_controls": expand(rules.table.output, number="controls"),
     "runs_table": expand(rules.table.output, number="runs"),
     "figure2": f"{RESULTS.figures}/figure2.svg",
     "figure3": f"{RESULTS.figures}/figure3.svg",

@@ -104,17 +104,18 @@ MANIFEST = packed.MANIFEST
 ORIGINS = "origins.json"  # of a reference, compressed: the long parts of its manifest
 
 
-class ListedFile(Recorded):
+class ListedInput(Recorded):
     sha256: str
-    bytes: int
     kind: str
+
+
+class ListedFile(ListedInput):
+    bytes: int
     of: str | None = None
 
 
 class ListedWeights(Recorded):
     sha256: str
-    bytes: int
-    files: int
     of: str
 
 
@@ -129,7 +130,7 @@ class Listed(Recorded):
     files: dict[str, ListedFile]
     weights: dict[str, ListedWeights]
     checkpoints: dict[str, EvaluatedCheckpoint] = Field(default_factory=dict)
-    inputs: dict[str, ListedFile]
+    inputs: dict[str, ListedInput]
     left_out: Tuple[str]
 
 

@@ -69,7 +69,6 @@ def build(root: Path) -> str:
             "facts": overview.facts(tree, summaries),
             "warnings": overview.warnings(tree, filled, summaries),
             "claims": claims,
-            "effects": paper.effects(tree),
             "documents": paper.documents(),
             "glance": tables.glance(declared[0]),
             "glance_all": [block for table in filled if table.declared.generated for block in tables.glance(table)],

@@ -2,7 +2,6 @@
 
 figures/convergence.csv, convergence_methods.csv   what `evals.learning_curves` measures, for runs and for methods
 figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO; reward at both ends
-figures/convergence_readings.csv                   methods that take another reading of the paper: what that changed
 figures/convergence_curves.csv                     the curves by rollout that the page draws
 """
 
@@ -12,20 +11,17 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from core import digests, errors, used_code
+from core import digests, used_code
 from core.errors import Parser
 from core.files import stored, to_csv, write_text
-from core.layout import REFERENCE, Run, split
+from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
 from evals.learning_curves import Curve
 from methods import catalog
-from methods.readings import READINGS, Reading
 from methods.training.movement import MOVEMENT
 
 RUN_HEADER = ("model", "method", "seed", "reward_first", "reward_last", "differs")
-READING_HEADER = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
-READING_MEASURE = "area"  # what a reading is judged by: it counts every rollout, so that no single lucky one decides
 # What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "reward": (("reward",), "first"),
@@ -46,16 +42,15 @@ CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write the five files; returns their paths."""
+    """Write the four files; returns their paths."""
     runs = learning_curves.measures(tree)
-    # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in sweep/fresh.csv.
+    # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in the table of all runs.
     averaged = [one for one in runs if not tree.is_fresh(one.run)]
     methods = learning_curves.by_method(averaged)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: learning_curves.read_curve(path) for run, path in paths.items() if stored(path)}
     texts = {
         "convergence_runs.csv": run_csv(tree, curves),
-        "convergence_readings.csv": reading_csv(tree),
         "convergence_curves.csv": curve_csv(curves),
     }
     for name, text in texts.items():
@@ -80,27 +75,6 @@ def run_csv(tree: Tree, curves: Mapping[Run, Curve]) -> str:
             row["reward_last"] = math.fsum(reward[-quarter:]) / quarter
         rows.append(row)
     return to_csv(RUN_HEADER, rows)
-
-
-def reading_csv(tree: Tree) -> str:
-    """One row per reading, model and method that does not take the reading's default, paired with the one that does."""
-    rows = []
-    for reading in READINGS:
-        for method in tree.methods:
-            other = twin(method, reading)
-            if other is None:
-                continue
-            value = catalog.parse(split(method)[0]).readings[reading.name]
-            for model in dict.fromkeys(run.model for run in tree.runs if run.method == method):
-                row: dict[str, object] = dict.fromkeys(READING_HEADER)
-                row |= {"reading": reading.name, "value": value, "model": model, "method": method}
-                # The rest stays empty where the plan does not train the other method.
-                if any((run.model, run.method) == (model, other) for run in tree.runs):
-                    gain = learning_curves.compare(tree, model, method, other, READING_MEASURE)
-                    row |= {"versus": other, "difference": gain.difference}
-                    row |= {"low": gain.low, "high": gain.high, "how": gain.how}
-                rows.append(row)
-    return to_csv(READING_HEADER, rows)
 
 
 def curve_csv(curves: Mapping[Run, Curve]) -> str:
@@ -132,22 +106,6 @@ def differences(key: str) -> tuple[str, ...]:
         elif old != new:
             changes.append(f"{slot}: {old} → {new}")
     return tuple(changes)
-
-
-def twin(method: str, reading: Reading) -> str | None:
-    """The method (with its variant) whose only difference is that it takes the reading's default: `tepo_kl_all+beta=1`
-    for `tepo_kl_all+beta=1+kl-estimator=k1`. None for a method that takes the default."""
-    key, variant = split(method)
-    ours = catalog.parse(key).readings.get(reading.name)
-    name, *options = key.split("+")
-    for option in options:
-        try:
-            other = catalog.parse("+".join([name, *(o for o in options if o != option)]))
-        except errors.ConfigError:  # another option has no meaning without this one, such as the bounds of a correction
-            continue
-        if ours != other.readings.get(reading.name):
-            return other.key if variant is None else f"{other.key}@{variant}"
-    return None
 
 
 def main() -> None:

@@ -2,13 +2,12 @@
 
 Seeds may be added until something is decided: the intervals hold at any number of seeds (`evals.stats.sequential`),
 each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv with its hash and prints
-one line, with the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay. With
-`snakemake --config decide=true` every call ends with this, and the same command again adds the seeds.
+one line, with the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,10 @@ HEADER = (
 )  # fmt: skip
 
 
-def decisions(
-    tree: Tree, by: str, budget: int, margin: float | None, only: Collection[str] | None = None
-) -> list[dict[str, Any]]:
+def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[dict[str, Any]]:
     """One row per model and method without a variant, in the order of the seeds that it shares with the baseline.
 
-    only: `<model>/<method>` of the methods to compare; None: all. The level is divided among those that are compared.
+    The level is divided among those that are compared.
     Raises MissingInputError where no model has the baseline and another method.
     """
     from evals import learning_curves
@@ -52,7 +49,6 @@ def decisions(
         if value is not None:
             values.setdefault((run.model, run.method), {})[run.seed] = value
     pairs = [place for place in values if place[1] != baseline and (place[0], baseline) in values]
-    pairs = [place for place in pairs if only is None or "/".join(place) in only]
     if not pairs:
         raise MissingInputError(f"{tree.root}: no finished run of {baseline} and of another method on one model")
     rows = []
@@ -97,10 +93,9 @@ def main() -> None:
     parser.add_argument(
         "--margin", type=real(above=0, most=1), help="equal: the interval lies within +-margin (a fraction)"
     )
-    parser.add_argument("--only", help="<model>/<method>,...: compare these; default: every method of the tree")
     args = parser.parse_args()
     tree = open_tree(args.results)
-    rows = decisions(tree, args.by, args.budget, args.margin, args.only.split(",") if args.only else None)
+    rows = decisions(tree, args.by, args.budget, args.margin)
     path = tree.root / "decide" / "decide.csv"
     digests.write(path, to_csv(HEADER, rows))
     print(f"{path}: {line(rows, sorted({run.seed for run in tree.runs}), args.batch)}")

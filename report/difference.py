@@ -23,13 +23,13 @@ from typing import Any
 
 from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown
-from core.files import read_csv, stored, to_csv, write_text
+from core.files import stored, to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import POOLED
-from report.sweep_points import COMPARED
 from report.tables.render import markdown_table
 
+COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward"}
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "mean_a", "mean_b", "difference", "low", "high", "p",
           "detectable", "needed")  # fmt: skip
@@ -64,7 +64,7 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     """The finished pairs of all trees, and how many were left out as no seed of their own: a base that an earlier tree
     has for the same model and seed.
 
-    compared: None, or which comparison of a sweep names the methods' values (`report.sweep_points.COMPARED`); without
+    compared: None, or which comparison of a sweep names the methods' values (`COMPARED`); without
     it the fresh seeds of a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or
     trees of other settings. MissingInputError: no finished pair.
     """
@@ -99,13 +99,14 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
         return {str(model["key"]): key for model in tree.models}
-    table = stored(tree.root / "sweep" / "fresh.csv") or tree.root / "sweep" / "fresh.csv"
-    rows = read_csv(table, "the comparison on fresh seeds", ("compared", "model", "row", "method"))
-    rows = [row for row in rows if row["compared"] == compared]
-    found = {row["model"]: row["method"] for row in rows if row["row"] == name}
-    if not found:
-        raise unknown(str(table), f"row, compared {compared}", name, {row["row"]: None for row in rows})
-    return found
+    from report.sweep import of_sweep
+
+    rows = [p["row"] for p in of_sweep(tree)["points"]]
+    if name not in rows:
+        raise unknown(str(tree.layout.matrix), "sweep: method", name, dict.fromkeys(rows))
+    own = {(p["model"], p["row"]): p["base"] for p in of_sweep(tree)["points"]}
+    values = tree.chosen if compared == "chosen" else own
+    return {model: method for (model, row), method in values.items() if row == name}
 
 
 def _same_settings(first: Tree, tree: Tree) -> None:

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,7 @@ from core.results_tree import ORIGINS, Tree, open_tree, read_manifest
 
 LIMIT = 6_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
-ALWAYS = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
-IF_IT_FITS = ("report", "picture")  # in this order, after the sample of responses; both can be made from the rest
+KEPT = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html", ".tex"), 20_000  # bytes; shorter ones are read in a browser
 IN_ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
 ROOM = 60_000  # bytes for README and manifest, which list what was chosen
@@ -78,28 +77,32 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder = Path(scratch, out.name)
         kinds = {
-            name: "picture" if name.endswith((".png", ".pdf")) else entry["kind"]
+            name: entry["kind"]
             for name, entry in source["files"].items()
             if not name.startswith("runs/") or entry.get("of") in planned
         }
         for name, kind in kinds.items():
-            if kind in (*ALWAYS, *IN_ONE_FILE, *IF_IT_FITS):
+            if kind in (*KEPT, *IN_ONE_FILE):
                 _refuse_machine_paths(tree.root / name, machine)
         _write_runs(tree, folder)
         origins = json.dumps(
             {key: source[key] for key in IN_ORIGINS}, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
         (folder / f"{ORIGINS}.gz").write_bytes(gzip.compress(origins.encode("utf-8"), mtime=0))
-        used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        kept, sampled = _chosen(tree, kinds, LIMIT - ROOM - used, samples.keep(tree, data or _data(tree, source)))
         for name, kind in kinds.items():
-            if kind in kept:
-                target = folder / f"{name}{_suffix(tree.root / name, kind)}"
+            if kind in KEPT:
+                source_file = tree.root / name
+                long = source_file.suffix in COMPRESSED and source_file.stat().st_size >= COMPRESSED_FROM
+                target = folder / (f"{name}.gz" if long else name)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(_packed(tree.root / name, kind))
+                data_of = source_file.read_bytes()
+                target.write_bytes(gzip.compress(data_of, mtime=0) if long else data_of)  # equal content, equal files
+        room = LIMIT - ROOM - sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        sizes_of_samples = samples.keep(tree, data or _data(tree, source))
+        sampled = next((one for one in sizes_of_samples if len(one[1]) <= room), None)  # from the largest on
         if sampled is not None:
             Results(folder).responses.write_bytes(sampled[1])
-        left = {*kinds.values()} - {*kept, *IN_ONE_FILE, "hashes"}
+        left = {*kinds.values()} - {*KEPT, *IN_ONE_FILE, "hashes"}
         left_out = sorted({"weights", "inputs", *left, *({"responses"} if sampled is None else ())})
         size = sampled[0] if sampled else None
         write_text(folder / "README.md", _readme(source, where, doubts, left_out, size))
@@ -154,17 +157,6 @@ def _write_runs(tree: Tree, folder: Path) -> None:
         target.write_bytes(gzip.compress(curves[run], mtime=0))
 
 
-def _suffix(source: Path, kind: str) -> str:
-    """`.gz` for what is compressed. The page is not: a browser opens it as it is."""
-    long = source.suffix in COMPRESSED and source.stat().st_size >= COMPRESSED_FROM
-    return ".gz" if long and kind in ALWAYS else ""
-
-
-def _packed(source: Path, kind: str) -> bytes:
-    data = source.read_bytes()
-    return gzip.compress(data, mtime=0) if _suffix(source, kind) else data  # equal content gives equal files
-
-
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
     """The folder of the problems that the responses were drawn for, if it is still there."""
     from report.provenance import manifest
@@ -172,28 +164,6 @@ def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
     keys = {f"{benchmark['key']}.jsonl" for benchmark in tree.benchmarks}
     found = [manifest.located(tree, name) for name in source.get("inputs", {}) if Path(name).name in keys]
     return next((path.parent for path in found if path.is_file()), None)
-
-
-def _chosen(
-    tree: Tree, kinds: Mapping[str, str], room: int, samples: Iterable[tuple[tuple[int, int], bytes]]
-) -> tuple[list[str], tuple[tuple[int, int], bytes] | None]:
-    """The kinds of files to copy, and the sample of responses with its size; None: not even the smallest fits.
-
-    room: bytes for all of it. samples: from the largest on.
-    """
-    sizes: Counter[str] = Counter()
-    for name, kind in kinds.items():
-        if kind in (*ALWAYS, *IF_IT_FITS):
-            sizes[kind] += len(_packed(tree.root / name, kind))
-    room -= sum(sizes[kind] for kind in ALWAYS)
-    sampled = next((one for one in samples if len(one[1]) <= room), None)
-    room -= len(sampled[1]) if sampled else 0
-    kept = list(ALWAYS)
-    for kind in IF_IT_FITS:
-        if sizes[kind] <= room:
-            kept.append(kind)
-            room -= sizes[kind]
-    return kept, sampled
 
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:

@@ -3,131 +3,259 @@
 sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, rank
                   among the methods there, probability of being best there, regret against the method's own best point,
                   runs that failed
-sweep/fresh.csv   on fresh seeds: every method at its chosen value, and at the scale's own (`report.sweep_points`)
-sweep/sweep.md    both to read; sweep.svg, .png, .pdf: the figures against the swept value
+sweep/sweep.md    the same to read
 sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
+
+Methods are compared on fresh seeds, which chose nothing, in the table of all runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from core import digests, used_code
-from core.errors import Parser
-from core.files import atomic, to_csv, write_text
+from core.errors import MissingInputError, Parser
+from core.files import to_csv, write_text
+from core.layout import Checkpoint, Run
 from core.results_tree import Tree, open_tree
-from report.figures.sweep import draw
-from report.sweep_points import CHOICE, COMPARED, FRESH, SELECTION, choice, fresh, of_sweep, selecting, selection
+from core.scores import POOLED
 from report.tables.render import escape_markdown, markdown_table
 from report.tables.tidy import percent
 
+SELECTION = (
+    "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
+    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "chosen", "edge",
+    "scores_by_seed", "areas_by_seed",
+)  # fmt: skip
+CHOICE = (
+    "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
+    "question",
+)  # fmt: skip
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
 
 Row = Mapping[str, Any]
 
 
-def markdown(tree: Tree, rows: Sequence[Row], compared: Sequence[Row]) -> str:
-    """The tables of each model: the comparisons on fresh seeds first, then what chose the values."""
-    lines = [f"# Sweep of {_axes(tree)}", ""]
-    for model in tree.models:
-        selected = [row for row in rows if row["model"] == model["key"]]
-        if not selected:
-            continue
-        lines += [f"## {escape_markdown(model['title'])}", ""]
-        for name, title in COMPARED.items():
-            fresh = [row for row in compared if (row["model"], row["compared"]) == (model["key"], name)]
-            if fresh:
-                lines += [f"### {title}, fresh seeds", "", *_fresh(name, fresh), ""]
-        lines += ["### What chose the values", "", *_selection(selected, tree), ""]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class Point:
+    """A method with one combination of the swept values, on the selection seeds. Figures are by seed."""
+
+    model: str
+    row: str  # the method as the configuration names it
+    base: str  # its key without the sweep
+    method: str  # its key with options and variant
+    title: str  # of the row
+    values: Mapping[str, Any]  # axis -> value, of the axes that the method has
+    area: Mapping[int, float]
+    score: Mapping[int, float]  # pooled average; empty where these runs are not evaluated
+    failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, collapsed ones among them
+
+    def figures(self, by: str) -> Mapping[int, float]:
+        return self.score if by == "score" else self.area
+
+    def mean(self, by: str) -> float:
+        values = self.figures(by).values()
+        return math.fsum(values) / len(values) if values else 0.0
 
 
-def _fresh(name: str, rows: Sequence[Row]) -> list[str]:
-    versus = next((row["versus"] for row in rows if row["versus"]), None)  # None where nothing is compared
-    baseline = next((row["title"] for row in rows if row["method"] == versus), "the baseline")
-    scored = any(row["score"] is not None for row in rows)
-    heads = ["Method", *(["Value"] if name == "chosen" else []), MEASURES["area"], f"Δ {baseline}", "Rank"]
-    heads += ["P(best), %", *(["Regret"] if name == "own" else []), "Final reward"]
-    heads += [*([MEASURES["score"]] if scored else []), "Failed"]
-    lines = []
-    for row in rows:
-        cells = [row["title"], *([_plain_values(row["values"])] if name == "chosen" else [])]
-        cells += [_estimate(row, "area"), _difference(row, "difference", row["mark"]), _rank(row)]
-        cells += [percent(row["best"]) or "–"]
-        cells += [_difference(row, "regret", row["regret_mark"])] if name == "own" else []
-        cells += [_estimate(row, "final"), *([_estimate(row, "score")] if scored else []), _failed(row)]
-        lines.append(cells)
-    seeds = rows[0]["seeds"].replace(" ", ", ")
-    tests = next((row["tests"] for row in rows if row["tests"]), 0)
-    note = (
-        f"Fresh seeds {seeds}: none of them chose a value. Percent, with 95 % intervals over seeds. Δ is paired by "
-        f"seed; ↑ ↓ its interval excludes 0, also after Holm's correction over the {tests} comparisons; ↑? ↓? before "
-        "it only; ≈ it includes 0; ? cannot be said. Rank: by area, with the 95 % interval of its place. P(best): of "
-        "having the highest mean."
-    )
-    if name == "own":
-        note += (
-            " Regret: the method's area at its chosen value minus that here, corrected likewise; 0 where they are one."
+def of_sweep(tree: Tree) -> Mapping[str, Any]:
+    """`sweep` of matrix.json; MissingInputError in a tree without one."""
+    sweep = tree.matrix.get("sweep")
+    if not sweep:
+        raise MissingInputError(
+            f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"
         )
-    return [*markdown_table(heads, lines), "", note]
+    return dict(sweep)
 
 
-def _selection(rows: Sequence[Row], tree: Tree) -> list[str]:
+def selecting(tree: Tree) -> list[Point]:
+    """Every point of the tree's sweep on the selection seeds, in its order. Raises where a seed is not finished."""
     sweep = of_sweep(tree)
-    scored = any(row["score"] is not None for row in rows)
-    keys = [key for key in MEASURES if scored or key != "score"]
+    return [measured(tree, entry, sweep["select_seeds"]) for entry in sweep["points"]]
+
+
+def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Point:
+    """A point of matrix.json's sweep on `seeds`. Raises MissingInputError for the first that is not trained, or not
+    scored although that was planned."""
+    from evals import learning_curves
+    from methods import catalog
+
+    area: dict[int, float] = {}
+    score: dict[int, float] = {}
+    failed = []
+    for seed in seeds:
+        run = Run(entry["model"], entry["method"], seed)
+        checkpoint = Checkpoint(run, max(entry["steps"]))
+        curve = learning_curves.measure_run(tree, run)
+        value = tree.scores.get((checkpoint, POOLED))
+        planned = checkpoint in tree.evaluated
+        if curve.values["area"] is None or (planned and (value is None or value.value is None)):
+            raise MissingInputError(
+                f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
+            )
+        area[seed] = curve.values["area"]
+        if planned and value is not None and value.value is not None:
+            score[seed] = value.value
+        if (final := curve.values["final"]) is not None:
+            # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
+            began = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
+            first = [reward or 0.0 for reward in began[: learning_curves.WINDOW]]
+            if curve.collapsed_at is not None or final <= math.fsum(first) / len(first):
+                failed.append(seed)
+    names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
+    return Point(*names, entry["values"], area, score, tuple(failed))
+
+
+def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
+    """(model, row) -> the point with the highest mean; of equal ones the first, as the configuration lists them."""
+    best: dict[tuple[str, str], Point] = {}
+    for point in found:
+        place = point.model, point.row
+        if place not in best or point.mean(by) > best[place].mean(by):
+            best[place] = point
+    return best
+
+
+def words(values: Mapping[str, Any]) -> str:
+    """`training.learning_rate=0.0002 beta=1`"""
+    return " ".join(
+        f"{axis}={value:g}" if isinstance(value, float) else f"{axis}={value}" for axis, value in values.items()
+    )
+
+
+def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
+    """The rows of sweep.csv. A method without a swept option stands at every point of that axis."""
+    sweep = of_sweep(tree)
+    best = chosen(found, sweep["by"])
+    rows = []
+    for model in dict.fromkeys(point.model for point in found):
+        for combination in product(*sweep["axes"].values()):
+            grid = dict(zip(sweep["axes"], combination, strict=True))
+            here = [p for p in found if p.model == model and p.values.items() <= grid.items()]
+            rows += [row | {"values": words(grid)} for row in _rows(here, best, sweep)]
+    return rows
+
+
+def _rows(points: Sequence[Point], best: Mapping[tuple[str, str], Point], sweep: Mapping[str, Any]) -> list[Any]:
+    """What each of several points on one model is, and its place among them."""
+    from evals.stats import compare
+
+    by = sweep["by"]
+    figures = {point.row: point.figures(by) for point in points}
+    chances, how = compare.chances_of_being_best(figures)
+    places = compare.ranks(figures)
+    rows = []
+    for point in points:
+        low, high = places.get(point.row, (None, None))
+        top = best[point.model, point.row]
+        row: dict[str, Any] = {
+            "model": point.model,
+            "row": point.row,
+            "title": point.title,
+            "method": point.method,
+            "own": _yes(bool(point.values) and point.method == point.base),
+            "seeds": " ".join(map(str, sorted(point.area))),
+            "rank": 1 + sum(other.mean(by) > point.mean(by) for other in points),
+            "rank_low": low,
+            "rank_high": high,
+            "methods": len(points),
+            "best": chances.get(point.row),
+            "best_how": how,
+            "failed": len(point.failed),
+            "regret": top.mean(by) - point.mean(by),
+            "chosen": _yes(top is point),
+            "edge": _yes(_at_edge(point, sweep["axes"])),
+            "scores_by_seed": _by_seed(point.score),
+            "areas_by_seed": _by_seed(point.area),
+        }
+        for key in MEASURES:
+            estimate = compare.over_seeds(point.figures(key)) if point.figures(key) else None
+            for name, field in ((key, "value"), (f"{key}_low", "low"), (f"{key}_high", "high")):
+                row[name] = getattr(estimate, field, None)
+        rows.append(row)
+    return rows
+
+
+def choice(tree: Tree) -> list[dict[str, Any]]:
+    """The rows of choice.csv."""
+    sweep, found = of_sweep(tree), selecting(tree)
+    by, best = sweep["by"], chosen(found, sweep["by"])
+    seeds = {key: " ".join(map(str, sweep[key])) for key in ("select_seeds", "test_seeds")}
+    return [
+        {
+            "model": point.model,
+            "row": point.row,
+            "method": point.method,
+            "values": words(point.values),
+            "by": by,
+            "mean": point.mean(by),
+            "by_seed": _by_seed(point.figures(by)),
+            "chosen": _yes(best[point.model, point.row] is point),
+            "edge": _yes(_at_edge(point, sweep["axes"])),
+            "question": sweep["question"],
+            **seeds,
+        }
+        for point in found
+    ]
+
+
+def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether a better value may lie beyond those tried: smallest or largest of three numbers or more."""
+    for axis, value in point.values.items():
+        tried = axes[axis]
+        if len(tried) > 2 and all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
+            return True
+    return False
+
+
+def _by_seed(values: Mapping[int, float]) -> str:
+    return " ".join(f"{seed}:{values[seed]!r}" for seed in sorted(values))
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def markdown(tree: Tree, rows: Sequence[Row]) -> str:
+    """sweep.md: a table for each model, and how it is read."""
+    sweep = of_sweep(tree)
+    axes = " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in sweep["axes"])
+    keys = [key for key in MEASURES if key != "score" or any(row["score"] is not None for row in rows)]
     heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Rank", "P(best), %", "Regret", "Failed", "Chosen"]
-    lines = []
-    for row in rows:
-        mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
-        cells = [_plain_values(row["values"]) + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
-        runs = len(row["seeds"].split())
-        fail = f"{row['failed']} of {runs} fail" if row["failed"] else ""
-        cells += [fail or _estimate(row, key) for key in keys]
-        cells += [_rank(row), "–" if fail else percent(row["best"]) or "–", percent(row["regret"]), _failed(row), mark]
-        lines.append(cells)
+    lines = [f"# Sweep of {axes}", ""]
+    for model in tree.models:
+        if own := [row for row in rows if row["model"] == model["key"]]:
+            lines += [f"## {escape_markdown(model['title'])}", ""]
+            lines += [*markdown_table(heads, [_cells(row, keys) for row in own]), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
         f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "
         f"at the same value, by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen "
-        "value. These means chose the values and are therefore too high; a comparison is that on fresh seeds. A run "
-        "fails that ends (last three rollouts) with no more reward than it began with (first three), or collapses: "
-        "where one fails, the mean says little and is not shown."
+        "value. These means chose the values and are therefore too high; the comparison on fresh seeds is in the "
+        "table of all runs. A run fails that ends (last three rollouts) with no more reward than it began with (first "
+        "three), or collapses: where one fails, the mean says little and is not shown."
     )
-    return [*markdown_table(heads, lines), "", note]
+    return "\n".join([*lines, note, ""])
 
 
-def write(tree: Tree) -> list[Path]:
-    """Write sweep.csv, fresh.csv, sweep.md, .svg, .png, .pdf and their hashes; returns the paths."""
-    folder, sweep, found = tree.root / FOLDER, of_sweep(tree), selecting(tree)
-    rows, compared = selection(tree, found), fresh(tree, found)
-    texts = {
-        "sweep.csv": to_csv(SELECTION, rows),
-        "fresh.csv": to_csv(FRESH, compared),
-        "sweep.md": markdown(tree, rows, compared),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    paths = [folder / name for name in texts]
-    axis, values = next(iter(sweep["axes"].items()))
-    for kind, data in draw(axis, values, tree.models, rows).items():
-        paths.append(folder / f"sweep.{kind}")
-        with atomic(paths[-1]) as temporary:
-            temporary.write_bytes(data)
-    digests.write_list(tree.layout.sums(f"{FOLDER}/sweep"), paths)
-    return paths
-
-
-def _axes(tree: Tree) -> str:
-    return " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in of_sweep(tree)["axes"])
-
-
-def _plain_values(text: str) -> str:
-    """`training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`."""
-    return ", ".join(pair.partition("=")[2] for pair in text.split()) or "–"
+def _cells(row: Row, keys: Sequence[str]) -> list[str]:
+    # `training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`
+    value = ", ".join(pair.partition("=")[2] for pair in row["values"].split()) or "–"
+    runs = len(row["seeds"].split())
+    fail = f"{row['failed']} of {runs} fail" if row["failed"] else ""
+    rank = f"{row['rank']} of {row['methods']}"
+    rank += "" if row["rank_low"] is None else f" [{row['rank_low']:g}, {row['rank_high']:g}]"
+    mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
+    cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
+    cells += [fail or _estimate(row, key) for key in keys]
+    cells += [rank, "–" if fail else percent(row["best"]) or "–", percent(row["regret"])]
+    return [*cells, f"{row['failed']} of {runs}", mark]
 
 
 def _estimate(row: Row, key: str) -> str:
@@ -137,26 +265,19 @@ def _estimate(row: Row, key: str) -> str:
     return percent(row[key]) if low is None else f"{percent(row[key])} [{percent(low)}, {percent(high)}]"
 
 
-def _difference(row: Row, key: str, mark: str | None) -> str:
-    value, low, high = row[key], row[f"{key}_low"], row[f"{key}_high"]
-    if value is None:
-        return "–"
-    text = f"{100 * value:+.2f}" if value else "0.00"
-    text += "" if low is None else f" [{percent(low)}, {percent(high)}]"
-    return f"{text} {mark}".rstrip() if mark else text
-
-
-def _rank(row: Row) -> str:
-    text = f"{row['rank']} of {row['methods']}"
-    return text if row["rank_low"] is None else f"{text} [{row['rank_low']:g}, {row['rank_high']:g}]"
-
-
-def _failed(row: Row) -> str:
-    return f"{row['failed']} of {len(row['seeds'].split())}"
+def write(tree: Tree) -> list[Path]:
+    """Write sweep.csv, sweep.md and their hashes; returns the paths."""
+    rows = selection(tree, selecting(tree))
+    texts = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows)}
+    for name, text in texts.items():
+        write_text(tree.root / FOLDER / name, text)
+    paths = [tree.root / FOLDER / name for name in texts]
+    digests.write_list(tree.layout.sums(f"{FOLDER}/sweep"), paths)
+    return paths
 
 
 def main() -> None:
-    parser = Parser(description="Table and plot of a sweep, or the choice of each method's value.")
+    parser = Parser(description="Table of a sweep, or the choice of each method's value.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--choose", action="store_true", help="write sweep/choice.csv")
     args = parser.parse_args()

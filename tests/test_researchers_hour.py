@@ -107,7 +107,7 @@ def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path
     for line in choice:
         own = [float(other["mean"]) for other in choice if other["row"] == line["row"]]
         assert line["chosen"] == "no" or float(line["mean"]) == max(own)
-    assert (checkout / "results/rates/sweep/sweep.svg").is_file()
+    assert (checkout / "results/rates/sweep/sweep.md").is_file()
     snakemake(checkout, *asked)
     found = cells(checkout, "rates")
     fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh-chosen/step3", "avg_pooled"]

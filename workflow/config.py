@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     StringConstraints,
     TypeAdapter,
@@ -163,21 +162,6 @@ class Evaluation(Declared):
     long_step: Count | None  # of their second look
 
 
-class Decide(Declared):
-    """Seeds that are added until something is decided (`workflow.decide`)."""
-
-    by: Literal["area", "score"] = "area"  # area under the reward curve, or pooled score
-    budget: Annotated[int, Field(ge=2)] = 20  # seeds of a method at most
-    batch: Count = 4  # seeds that a call adds
-    margin: Annotated[float, Field(gt=0, le=1)] | None = None  # equal: the interval lies within +-margin
-
-
-def _switch(value: object) -> object:
-    if value is None or isinstance(value, Mapping | Decide):
-        return value
-    raise ValueError(f"must be true, false or keys and values, got {value!r}")
-
-
 class Config(Declared):
     """The whole configuration, after embedded.yaml and the chosen files are merged."""
 
@@ -191,7 +175,6 @@ class Config(Declared):
     seeds: Seeds | None  # instead of each block's
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
-    decide: Annotated[Decide | None, BeforeValidator(_switch)]  # true in a file is {}, false is null
     swept: dict[str, Any] | None = OPTIONAL  # what `workflow.sweep` made of `sweep`; nobody sets it
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
@@ -311,11 +294,7 @@ def _kinds(kind: Any) -> list[Any]:
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """With the keys of `sweep` dotted and their values typed: `sweep.training.passes=1,2` arrives nested. `decide` is a
-    mapping where it is true and null where it is false."""
-    switch = config.get("decide")
-    if isinstance(switch, bool) or switch in ("true", "false"):  # text from the command line
-        config = config | {"decide": {} if switch in (True, "true") else None}
+    """With the keys of `sweep` dotted and their values typed: `sweep.training.passes=1,2` arrives nested."""
     swept = config.get("sweep")
     if not isinstance(swept, Mapping):
         return config

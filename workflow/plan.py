@@ -1,7 +1,7 @@
 """The experiment as one value: what a configuration plans beside what its results tree holds already.
 
 `plan` computes it from the configuration files, the options of the command line and three files of the tree
-(matrix.json, sweep/choice.csv, decide/decide.csv). It writes nothing. Snakemake's rules and tests read the same value.
+(matrix.json, sweep/choice.csv). It writes nothing. Snakemake's rules and tests read the same value.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from core import digests
 from core.declared import Where
-from core.files import json_text, read_json, write_text
+from core.files import json_text, write_text
 from core.layout import BASE, Checkpoint, Results
 from core.provenance import sha256_bytes
-from workflow import code_hashes, decide, matrix, sweep, tree
+from workflow import code_hashes, matrix, sweep, tree
 from workflow import config as configuration
 from workflow.matrix import Build, Planned
 
@@ -37,7 +37,6 @@ class Plan:
     checkpoints: Sequence[Checkpoint]  # that are evaluated, the bases first
     kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays and is not planned now
     matrix: Mapping[str, Any]  # the content of matrix.json
-    round: decide.Round | None  # where seeds are added until a comparison is decided
     notes: Sequence[str]  # lines for the user
 
     @property
@@ -109,10 +108,6 @@ class Plan:
         found = self.runs.values() if runs is None else runs
         return [f"{self.results.run(planned.run)}/{name}" for planned in found for name in names]
 
-    def next_round(self) -> decide.Round:
-        """The round that a call after this one begins with."""
-        return decide.next_round(self.config, self.results, tree.recorded(self.results)[0], self.where)
-
     def train_code(self, planned: Planned) -> str:
         """The hash of the code that a run is trained with."""
         rewards = matrix.rewards(self.config, planned).values()
@@ -148,12 +143,6 @@ def plan(
     before, problem = tree.recorded(results)
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
     config |= sweep.expanded(config, results, where)
-    added = None
-    if config["decide"] is not None:
-        if job:  # decide.csv may have its next state already
-            config["matrix"] = read_json(f"logs/{config['scale']}/asked/config.json", "what is asked")["matrix"]
-        added = decide.next_round(config, results, before, where)
-        config["matrix"] = config["matrix"] + ([] if job else added.blocks)
     config["matrix"] = config["matrix"] + tree.with_steps(config, matrix.plan(config, where), before)
     runs = {planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)}
     kept = tree.kept(list(runs.values()), before, results)
@@ -162,7 +151,6 @@ def plan(
         tree.check(content["settings"], before, kept, results, where)
     notes = configuration.replaced(files[1:])  # the first is the Snakefile's own
     notes += [problem] if problem else []
-    notes += [added.line()] if added else []
     if lost := tree.gone(before):
         notes.append(f"{results.root}: runs of {', '.join(lost)} are in no table: no such model or method any more")
     if kept["runs"]:
@@ -170,4 +158,4 @@ def plan(
             f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
             "own: --config name=..."
         )
-    return Plan(config, where, results, runs, matrix.checkpoints(config), kept, content, added, notes)
+    return Plan(config, where, results, runs, matrix.checkpoints(config), kept, content, notes)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core import digests, packed, used_code
-from core.errors import BenchError, CorruptInputError, MissingInputError, Parser
+from core.errors import BenchError, Parser
 from core.files import content, stored, write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from core.provenance import environment, sha256_bytes, sha256_file
@@ -56,7 +56,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "README.md": "readme",
     "*": "other",
 }
-PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash and a size
+PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
 # Parts of a folder's name that say which run or checkpoint it is.
 DEPTH = {"runs": 3, "samples": 4, "grades": 4}
 ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
@@ -98,12 +98,6 @@ def file_entry(root: Path, path: Path) -> dict[str, Any]:
     name = path.relative_to(root).as_posix()
     entry = {"sha256": sha256_file(path), "bytes": path.stat().st_size, "kind": kind(name)}
     return entry if of(name) is None else {**entry, "of": of(name)}
-
-
-def folder_size(folder: Path) -> dict[str, int]:
-    """Files and bytes of a checkpoint: cheap to compare, where hashing takes long."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
 
 def build(tree: Tree) -> dict[str, Any]:
@@ -183,17 +177,15 @@ def _checkpoint(samples: Mapping[str, Any], grades: Mapping[str, Any]) -> dict[s
 
 
 def _weights(tree: Tree, run: Run, record: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One entry per checkpoint that run.json lists; its folder must be there, and no other."""
-    folder = tree.layout.run(run)
-    listed = {name: digest for name, digest in record.get("outputs", {}).items() if name.startswith("checkpoints/")}
-    for path in sorted(path for path in folder.glob("checkpoints/*") if not path.name.startswith(".")):
-        if f"checkpoints/{path.name}" not in listed:
-            raise CorruptInputError(f"{path}: run.json does not list it; there: {', '.join(sorted(listed)) or 'none'}")
-    for name, digest in sorted(listed.items()):
-        if not (folder / name).is_dir():
-            raise MissingInputError(f"{folder / name}: missing, though {folder / 'run.json'} lists it")
-        entry = {"sha256": digest, **folder_size(folder / name), "of": (run.path / Path(name).name).as_posix()}
-        yield (folder / name).relative_to(tree.root).as_posix(), entry
+    """One entry per checkpoint that run.json lists."""
+    for name, digest in sorted(_checkpoints(record).items()):
+        entry = {"sha256": digest, "of": (run.path / Path(name).name).as_posix()}
+        yield (tree.layout.run(run) / name).relative_to(tree.root).as_posix(), entry
+
+
+def _checkpoints(record: Mapping[str, Any]) -> dict[str, str]:
+    """The sha256 of each `checkpoints/step<n>` that run.json lists."""
+    return {name: digest for name, digest in record.get("outputs", {}).items() if name.startswith("checkpoints/")}
 
 
 # Inputs: what runs and evaluations read from outside the tree. Named as run.json and samples.json name them, which is
@@ -248,11 +240,6 @@ def _inputs(tree: Tree) -> dict[str, dict[str, Any]]:
         for name, digest in _listed(located(tree, base)).items()
     }
     entries |= {name: {"sha256": next(iter(named)), "kind": kind} for name, (kind, named) in single_files(tree).items()}
-    for name, entry in entries.items():
-        path = located(tree, name)
-        if not path.is_file():
-            raise MissingInputError(f"{path}: missing, though {tree.root} was made from it")
-        entry["bytes"] = path.stat().st_size
     return dict(sorted(entries.items()))
 
 
@@ -261,20 +248,25 @@ def _inputs(tree: Tree) -> dict[str, dict[str, Any]]:
 # was left out of the tree (a reference has no samples) is not checked. Needs no manifest.
 
 
-def broken_links(tree: Tree, left_out: Collection[str] = ()) -> list[str]:
-    """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here."""
+def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = False) -> list[str]:
+    """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here.
+
+    read: hash the files of base models and checkpoints too; else take their lists of hashes, which is quick.
+    """
     lists = [path for path in walk(tree.root) if path.suffix == digests.SUFFIX]
     lines = [str(error) for path in lists for error in digests.check_list(path)]
     if "inputs" not in left_out:
         for base, runs in bases(tree).items():
-            lines += _named(_check_base(tree, base, runs))
+            lines += _named(_check_base(tree, base, runs, read=read))
         for name, (kind, named) in single_files(tree).items():
             lines += _named(_check_file(located(tree, name), kind, named))
     for run in tree.finished:
         lines += _check_curve(tree, run)
     for run in tree.finished if "weights" not in left_out else ():
-        for name, digest in _of_run(tree, run, "outputs").items():
-            lines += _named(_check_weights(tree.layout.run(run), name, digest))
+        listed = _checkpoints(tree.record(run) or {})
+        lines += _extra(tree.layout.run(run), listed)
+        for name, digest in listed.items():
+            lines += _named(_check_weights(tree, run, name, digest, read=read))
     sound = []
     for checkpoint in tree.checkpoints:
         broken = [*_check_samples(tree, checkpoint), *_check_grades(tree, checkpoint)]
@@ -294,13 +286,13 @@ def _named(lines: Iterator[str]) -> Iterator[str]:
         yield str(error)
 
 
-def _check_base(tree: Tree, base: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Whether runs name the content of a base model that its maker wrote; reads lists of hashes only."""
+def _check_base(tree: Tree, base: str, runs: Sequence[Run], *, read: bool) -> Iterator[str]:
+    """Whether runs name the content of a base model that its maker wrote."""
     folder = located(tree, base)
     if not folder.is_dir():
         yield f"{folder}: missing, though {tree.layout.run(runs[0]) / 'run.json'} names it"
         return
-    found = _listed(folder)
+    found = digests.check_model(folder) if read else _listed(folder)
     now = {"base": digests.tree(found, "*.safetensors"), "base_files": digests.beside_weights(found)}
     for run in runs:
         inputs = _of_run(tree, run, "inputs")
@@ -314,14 +306,10 @@ def _check_file(path: Path, kind: str, named: Mapping[str, Path]) -> Iterator[st
     if not path.is_file():
         yield f"{path}: missing, though {next(iter(named.values()))} names it"
         return
-    sums = digests.beside(path)
-    written = digests.read(sums).get(path.name) if sums.is_file() else next(iter(named))
-    by = f" (by {sums})" if sums.is_file() else ""
-    yield from (
-        f"{path}: not the {kind} that {record} was made from{by}"
-        for digest, record in named.items()
-        if digest != written
-    )
+    now = digests.check(path)
+    for digest, record in named.items():
+        if digest != now:
+            yield f"{path}: not the {kind} that {record} was made from"
 
 
 def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
@@ -333,10 +321,25 @@ def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
         yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 
-def _check_weights(run: Path, name: str, digest: str) -> Iterator[str]:
-    """Whether a checkpoint is that of run.json, by its list of hashes; `report.verify` reads the weights."""
-    if (run / name).is_dir() and digests.tree(_listed(run / name)) != digest:
-        yield f"{run / name}: not the checkpoint that {run / 'run.json'} was written for"
+def _extra(run: Path, listed: Collection[str]) -> Iterator[str]:
+    for path in sorted(path for path in run.glob("checkpoints/*") if not path.name.startswith(".")):
+        if f"checkpoints/{path.name}" not in listed:
+            yield f"{path}: extra, {run / 'run.json'} does not list it"
+
+
+def _check_weights(tree: Tree, run: Run, name: str, digest: str, *, read: bool) -> Iterator[str]:
+    """Whether a checkpoint is that of run.json, and that of its samples."""
+    folder, record = tree.layout.run(run) / name, tree.layout.run(run) / "run.json"
+    if not folder.is_dir():
+        yield f"{folder}: missing, though {record} lists it"
+        return
+    found = digests.check_model(folder) if read else _listed(folder)
+    if digests.tree(found) != digest:
+        yield f"{folder}: not the checkpoint that {record} was written for"
+    samples = tree.root / "samples" / run.path / Path(name).name / "samples.json"
+    drawn_from = store.read_folder(samples).get("weights_sha256") if samples.is_file() else None
+    if drawn_from not in (None, digests.tree(found, "*.safetensors")):
+        yield f"{folder}: not the weights that the samples of {samples} were drawn from"
 
 
 def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
@@ -432,7 +435,7 @@ def main() -> int:
         return 1
     manifest = build(tree)
     write_json(args.results / NAME, manifest)
-    size = sum(entry["bytes"] for part in PARTS for entry in manifest[part].values())
+    size = sum(entry["bytes"] for entry in manifest["files"].values())
     counts = ", ".join(f"{len(manifest[part])} {what}" for part, what in PARTS.items())
     print(f"{args.results / NAME}: {counts}, {size:,} bytes")
     return 0

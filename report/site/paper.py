@@ -1,11 +1,10 @@
-"""What results say to the paper: claims with their verdicts, readings with their effects, the audit of its tables."""
+"""What results say to the paper: claims with their verdicts, the audit of its tables, its readings."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from core.errors import written_by
@@ -27,7 +26,6 @@ from paper.claims.entries import (
 )
 from report.site import assets, links
 from report.site.tables import axis, place
-from report.site.training import measures, picture
 
 DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "equal within the margin")
 WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
@@ -163,45 +161,14 @@ def _picture(entry: Entry) -> dict[str, float] | None:
     return drawn
 
 
-def effects(tree: Tree) -> list[dict[str, Any]]:
-    """Methods that take another reading, each against the method that takes the default."""
-    columns = ("reading", "value", "model", "method", "versus", "difference", "low", "high", "how")
-    with measures(tree, {"convergence_readings.csv": ("what other readings changed", columns)}) as (rows,):
-        return [_effect(row, tree) for row in rows]
-
-
-def _effect(row: Mapping[str, str], tree: Tree) -> dict[str, Any]:
-    runs = [run for run in tree.runs if (run.model, run.method) == (row["model"], row["method"])]
-    collapsed = [(tree.record(run) or {}).get("collapsed_at") for run in runs]
-    change = ""
-    if row["difference"]:
-        change = f"{float(row['difference']):+.3f}"
-        if row["low"] and row["high"]:
-            change += f" [{float(row['low']):+.3f}, {float(row['high']):+.3f}]"
-    return {
-        **row,
-        "title": tree.methods[row["method"]]["title"],
-        "model": links.model_title(row["model"], tree),
-        "runs": [(links.run(run), run.seed) for run in runs],
-        "collapsed": [rollout for rollout in collapsed if rollout is not None],
-        "against": tree.methods[row["versus"]]["title"] if row["versus"] else None,
-        "change": change,
-    }
-
-
 # Pages of text: the audit of the printed tables, and what holds whatever the results.
 
-DATA = ("docs/notebook/audit.md", "docs/readings.md", "docs/notebook/atlas.md", "docs/notebook/sampler.md")
+DATA = ("docs/notebook/audit.md", "docs/readings.md")
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
-_PICTURE = re.compile(r"<p><img src=\"([\w-]+)\.svg\" alt=\"([^\"]*)\"\s*/?></p>")
 
 
 def documents() -> dict[str, str]:
-    """The pages behind the claims as HTML, by name, pictures inside."""
-    return {path.stem: _document(read_text(path, "page of docs/")) for path in (ROOT / name for name in DATA)}
-
-
-def _document(text: str) -> str:
-    body = assets.section(_LINK.sub(r"\1", _COMMENT.sub("", text)))
-    return _PICTURE.sub(lambda match: picture(match[1], html.unescape(match[2])), body)
+    """The pages behind the claims as HTML, by name."""
+    pages = {path.stem: read_text(path, "page of docs/") for path in (ROOT / name for name in DATA)}
+    return {name: assets.section(_LINK.sub(r"\1", _COMMENT.sub("", text))) for name, text in pages.items()}

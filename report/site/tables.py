@@ -7,10 +7,10 @@ from typing import Any
 
 from core.errors import written_by
 from core.files import read_text, stored
-from core.layout import BASE, Checkpoint
+from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
 from report import captions
-from report.site import assets, links, runs, training
+from report.site import assets, links, runs
 from report.tables import render
 from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
 
@@ -20,7 +20,7 @@ MARGIN = 0.04  # of the drawn range, left and right
 
 def read(tree: Tree) -> list[Table]:
     """The tables that the plan has methods for, and last the one of all runs, which an older reference lacks."""
-    keys = offered(tree)
+    keys = offered()
     name = f"tables/table{keys[-1]}.tidy.csv"
     if stored(tree.root / name) is None and tree.is_listed and name not in tree.listed:
         keys.pop()
@@ -49,22 +49,22 @@ def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
 
 
 def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bool:
-    """Whether the tree is one of the shipped scales, and each of its runs stands in a declared table or, by its folder,
-    among those that verdicts on claims are about."""
+    """Whether the tree is one of the shipped scales, and each of its runs, or that without its variant, stands in a
+    declared table or, by its folder, among those that verdicts on claims are about."""
     shown = {c.run for table in tables if not table.declared.generated for row in table.rows for c in row.checkpoints}
-    own = all(run in shown or f"runs/{run.path.as_posix()}" in judged for run in tree.runs)
+    plain = {run: Run(run.model, run.key, run.seed) for run in tree.runs}
+    own = all({run, plain[run]} & shown or f"runs/{run.path.as_posix()}" in judged for run in tree.runs)
     return own and bool(captions.paragraphs(f"scale-{tree.scale}"))
 
 
 def sweep(tree: Tree) -> str:
-    """The table and the plot of the tree's sweep as HTML; empty for a tree without one."""
+    """The table of the tree's sweep as HTML; empty for a tree without one."""
     if not tree.matrix.get("sweep"):
         return ""
     with written_by(f"python -m report.sweep --results {tree.root}"):
-        tree.check_written("sweep/sweep", "sweep/sweep.md", "sweep/sweep.svg")
+        tree.check_written("sweep/sweep", "sweep/sweep.md")
         text = read_text(tree.root / "sweep/sweep.md", "the sweep's table")
-        picture = training.picture("sweep", "The methods against the swept value")
-    return assets.section(text) + picture
+    return assets.section(text)
 
 
 def how_to_read(tables: Sequence[Table]) -> list[str]:

@@ -15,16 +15,14 @@ from typing import Any
 from core.errors import written_by
 from core.files import cells_of, read_csv, read_json
 from core.layout import Run, split
-from core.provenance import ROOT
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
 from report.figures.drawing import number, points
-from report.figures.spec import css_colours, looks, offered, preferred
+from report.figures.spec import css_colours, looks, offered
+from report.figures.spec import figures as declared_figures
 from report.site import assets, links
 
-DATA = ("docs/notebook/sampler.svg",)
-SAMPLER = ROOT / DATA[0]
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
 START = 6  # methods shown at first; more can be told apart, but not read at a glance
@@ -67,7 +65,8 @@ def view(tree: Tree) -> dict[str, Any]:
         if run in tree.runs and not tree.is_fresh(run):
             seeds.setdefault((run.model, run.method), {})[run] = curve
     planned = dict.fromkeys((run.model, run.method) for run in tree.runs)
-    lines = [_line(*key, seeds[key], tree) for key in planned if key in seeds]
+    styles = {name: style for figure in declared_figures() for name, style in figure.lines.items()}
+    lines = [_line(*key, seeds[key], tree, styles) for key in planned if key in seeds]
     return {
         "panels": [
             {"id": panel.column, "title": panel.title, "label": panel.unit}
@@ -125,6 +124,7 @@ def _line(
     method: str,
     seeds: Mapping[Run, Mapping[str, Series]],
     tree: Tree,
+    styles: Mapping[str, int],
 ) -> dict[str, Any]:
     key, variant = split(method)
     values: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def _line(
         "variant": variant or "",
         # The chooser names model and settings, so the method's own title does not repeat them.
         "title": title.removesuffix(f", {setting}") if setting else title,
-        "look": preferred(key),
+        "look": styles.get(key),  # as figures draw it; None: any
         "runs": {str(run.seed): links.run(run) for run in seeds},
         "ended": {seed: rollout for seed, rollout in collapsed.items() if rollout is not None},
         "values": values,
@@ -174,7 +174,8 @@ def figures(tree: Tree) -> list[dict[str, Any]]:
             {
                 "key": key,
                 "title": f"Figure {name}: {figure.title}" if name != key else figure.title,
-                "picture": picture(key, figure.title),
+                "picture": f"{assets.FOLDER}/figures/{key}.svg",
+                "alt": figure.title,
                 "caption": captions.paragraphs(key),
                 "notes": notes,
                 "curves": links.curves([(row["model"], row["method"]) for row in rows]),
@@ -185,18 +186,4 @@ def figures(tree: Tree) -> list[dict[str, Any]]:
 
 def pictures(tree: Tree) -> dict[str, Path]:
     """The SVG files that the page shows, by the name of the companion file that each becomes."""
-    found = {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in offered(tree)}
-    if tree.matrix.get("sweep"):
-        found["sweep"] = tree.root / "sweep/sweep.svg"
-    return found | ({SAMPLER.stem: SAMPLER} if tree.runs else {})
-
-
-def picture(name: str, title: str) -> str:
-    """An `<img>` of the companion file, in a box that scrolls by itself on a narrow screen."""
-    from markupsafe import Markup
-
-    address = f"{assets.FOLDER}/figures/{name}.svg"
-    box = Markup(
-        '<div class="wide" tabindex="0" role="region" aria-label="{}"><img class="picture" src="{}" alt="{}"></div>'
-    )
-    return box.format(title, address, title)
+    return {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in offered(tree)}

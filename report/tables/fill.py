@@ -31,7 +31,6 @@ from report.tables.tidy import (
     Column,
     at_value,
     columns_of,
-    is_part_of,
     method_of,
     model_of,
     planned,
@@ -60,7 +59,7 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     """Every cell of `table` from the scores of `tree`: block by block, row by row, column by column; then the A/A arm.
 
     A block whose model the scale does not have is left out. A row whose run is not planned is `not run`, a planned one
-    without scores `missing`. A table about a variant is empty where nothing is trained under it.
+    without scores `missing`.
 
     Raises `ConfigError` where a row has the id of a printed row and is another run; `CorruptInputError` where the
     scores contradict the grades.
@@ -68,8 +67,6 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     for block in table.blocks:
         for row in block.rows:
             check_printed(row, block, table.source)
-    if not is_part_of(tree, table):
-        return []
     return compare(cells(table, tree), table, tree)
 
 

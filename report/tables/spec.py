@@ -102,8 +102,6 @@ class Body(Declared):
     title: str = ""
     columns: Tuple[str]  # keys of the file's `columns`
     blocks: Tuple[Block]
-    variant: str | None = None
-    when: Literal["run"] | None = None
 
 
 class File(Declared):
@@ -123,8 +121,6 @@ class Table(Declared):
     blocks: Tuple[Block]
     models: dict[str, str]  # slot -> the paper's model
     source: str  # file that declares it, for errors
-    variant: str | None = None  # settings that the table is about; a scale that trains nothing under them has no table
-    when: Literal["run"] | None = None  # run: a scale that trains none of the rows with `when: run` has no table
     generated: bool = False  # from matrix.json (`report.tables.runs`): slots are keys of the tree's models, benchmarks
 
     @property
@@ -164,8 +160,6 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
             blocks=body.blocks,
             models=models,
             source=where,
-            variant=body.variant,
-            when=body.when,
         )
         _once([row.id for row in table.rows], f"{where}: {at}: row id")
         for number, block in enumerate(table.blocks):

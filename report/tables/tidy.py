@@ -296,9 +296,9 @@ def stand_in(title: str, paper: str) -> str | None:
     return None if plain(title) == plain(paper) else paper
 
 
-def offered(tree: Tree) -> list[str]:
-    """Keys of the tables that the scale has: those of tables.yaml, and the one of all runs."""
-    return [*(key for key, declared in spec.tables().items() if is_part_of(tree, declared)), runs.KEY]
+def offered() -> list[str]:
+    """Keys of the tables: those of tables.yaml, and the one of all runs."""
+    return [*spec.tables(), runs.KEY]
 
 
 def model_of(tree: Tree, declared: spec.Table, slot: str) -> Mapping[str, Any] | None:
@@ -306,14 +306,6 @@ def model_of(tree: Tree, declared: spec.Table, slot: str) -> Mapping[str, Any] |
     if declared.generated:
         return next(model for model in tree.models if model["key"] == slot)
     return tree.model_for(slot, declared.models[slot])
-
-
-def is_part_of(tree: Tree, declared: spec.Table) -> bool:
-    """Whether the scale trains anything of what the table is about: a variant, or the rows that a scale may lack."""
-    if declared.variant is not None and all(run.variant != declared.variant for run in tree.runs):
-        return False
-    about = {tree.method_for(row.method) for row in declared.rows if row.when == "run" and row.method}
-    return declared.when is None or any(run.method in about for run in tree.runs)
 
 
 def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
@@ -377,8 +369,6 @@ def _bases(row: spec.Row, model: str, tree: Tree) -> list[Checkpoint]:
 
 def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: Iterable[Row]) -> Iterable[str]:
     """What is left out, run differently, collapsed or missing, in sentences; some may come twice."""
-    if not is_part_of(tree, declared):
-        return  # `render.empty` says it in one line
     for slot in dict.fromkeys(block.model for block in declared.blocks):
         if model_of(tree, declared, slot) is None:
             yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."

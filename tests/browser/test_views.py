@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).resolve().parent
 RUN = "run/tiny_qwen2/tepo/seed1"
-BEHIND = ("audit", "readings", "losses")  # closed until one goes there
+BEHIND = ("audit", "readings")  # closed until one goes there
 ADDRESSES = (*(id for id, _ in VIEWS), *BEHIND, "figures", RUN, "row/1/T1.8")
 
 
@@ -81,7 +81,7 @@ def test_responses_that_load_late_do_not_lead_back_to_their_view(visit: Visit, r
 def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit, report: str) -> None:
     """Also those that documentation and older pages named."""
     page = visit(report).page
-    older = ("all", "tables", "figures", "dynamics", "claims", "readings", "audit", "losses", "about", "provenance")
+    older = ("all", "tables", "figures", "dynamics", "claims", "readings", "audit", "about", "provenance")
     for address in (*older, "benchmarks", "warnings", "tableruns", "figure2", "table1-T1.8-amc"):
         page.goto(f"{report}#{address}")
         expect(page.locator(f"[id='{address}']")).to_be_visible()

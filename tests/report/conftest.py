@@ -35,7 +35,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
 
 def write_files(tree: Tree) -> None:
     """The files that the page reads, from scores and runs."""
-    for key in tidy.offered(tree):
+    for key in tidy.offered():
         tables.write(tree, key)
     for offered in figure_spec.offered(tree):
         figure.write(offered, tree)
@@ -73,12 +73,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/readings.yaml, which trains at twice the learning rate too."""
     return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS))
-
-
-@pytest.fixture(scope="session")
-def planned(embedded: Tree, readings: Tree) -> Callable[[str], Tree]:
-    """The tree of the scale that has the table `key`."""
-    return lambda key: readings if key == "hot" else embedded
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -78,12 +79,17 @@ def test_the_arm_is_corrected_as_one_more_row_and_changes_no_other(tmp_path: Pat
 
 
 def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> None:
-    """Table "controls" has the arm as a row: what stands below it is what stands in it."""
-    table = filled(invented(tmp_path / "t", 0.01), "controls")
-    row = next(row for row in table.rows if row.id == "C.again")
+    """What stands below such a table is what stands in it."""
+    path, found = tmp_path / "tables.yaml", invented(tmp_path / "t", 0.01)
+    rows = [{"id": f"C.{method}", "label": method, "method": method} for method in ("grpo", "grpo@again", "tepo")]
+    block = {"model": "q7", "baseline": "C.grpo", "rows": rows}
+    path.write_text(json.dumps({"tables": {"c": {"columns": ["amc", "avg_pooled", "area"], "blocks": [block]}}}))
+    declared = tidy.declaration(found, "c", path)
+    table = tidy.view(declared, found, fill.fill(declared, found))
+    row = next(row for row in table.rows if row.id == "C.grpo@again")
     (arm,) = table.again
     for cell in arm:
-        assert cell.versus_p is not None or cell.column in ("final", "area")
+        assert cell.versus_p is not None or cell.column == "area"
         assert (cell.versus_p_holm, cell.versus_tests) == (
             row.cells[cell.column].versus_p_holm,
             row.cells[cell.column].versus_tests,
@@ -115,16 +121,3 @@ def test_the_lines_of_the_arm_are_read_back_and_missed_when_they_are_cut(tmp_pat
     path.write_text("\n".join(line for line in lines if not line.startswith("A/A")) + "\n", encoding="utf-8")
     with pytest.raises(CorruptInputError, match="not filled from"):
         tidy.read_table(found, "1")
-
-
-def test_the_table_of_controls_stands_where_one_was_trained(tmp_path: Path) -> None:
-    found = invented(tmp_path / "t", 0.0)
-    assert "controls" in tidy.offered(found)
-    table = filled(found, "controls")
-    assert {row.id for row in table.rows} == {"C.base", "C.grpo", "C.tepo", "C.again", "C.grpo-coin"}
-    assert not [note for note in table.notes if "Area" in note or "reward" in note]
-    cells = {(row.id, column.slot): row.cells[column.slot] for row in table.rows for column in table.columns}
-    assert cells["C.grpo-coin", "area"].value == pytest.approx(0.5)
-    assert cells["C.again", "avg_pooled"].baseline == "C.grpo"
-    plain = tree(tmp_path / "plain", {("q7", "grpo"): [{"score": 0.5}] * 2, ("q7", "tepo"): [{"score": 0.6}] * 2})
-    assert "controls" not in tidy.offered(plain)

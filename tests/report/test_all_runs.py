@@ -144,8 +144,8 @@ def test_a_changed_method_never_has_the_papers_label(embedded: Tree, tmp_path: P
 
     tree = Tree(synthetic.write_tree(tmp_path / "quick", seeds=(1, 2), methods=changed, change=by_settings))
     drawn = figure_fill.fill(figure_spec.figure("3"), tree)
-    assert {line.title for line in drawn.lines if line.method == "tepo+beta=1"} == {"TEPO (beta 1)"}
-    assert {line.title for line in drawn.lines if line.method == "grpo"} == {"GRPO/DAPO"}
+    titles = {line.method: line.title for panel in drawn.panels for line in panel.lines}
+    assert (titles["tepo+beta=1"], titles["grpo"]) == (changed["tepo+beta=1"][0], "GRPO/DAPO")
 
 
 def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path: Path) -> None:

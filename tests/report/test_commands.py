@@ -30,7 +30,7 @@ SUFFIXES = (".csv", ".md", ".sha256", ".tex", ".tidy.csv")
 
 
 def test_table_writes_every_rendering_and_prints_its_path(scored_copy: Tree, command: Command) -> None:
-    for key in ("1", "2", "3", "4", "hot", "beyond"):
+    for key in ("1", "2", "3", "4"):
         code, out, err = command(table.main, "--results", scored_copy.root, "--table", key)
         assert (code, err) == (0, ""), key
         written = sorted(scored_copy.layout.tables.glob(f"table{key}.*"))
@@ -78,7 +78,7 @@ def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_cop
 
 def test_show_prints_any_table(embedded: Tree, tmp_path: Path, command: Command) -> None:
     shutil.copytree(embedded.root, tmp_path / "embedded")
-    for key in ("2", "3", "4", "controls"):
+    for key in ("2", "3", "4"):
         tables.write(Tree(tmp_path / "embedded"), key)
         code, out, err = command(show.main, f"table{key}", "--results", tmp_path / "embedded")
         assert (code, err) == (0, ""), key

@@ -52,7 +52,7 @@ def test_without_the_baseline_there_is_nothing_to_decide(embedded: Tree, monkeyp
         deciding.decisions(embedded, "score", 20, None)
 
 
-def test_areas_are_read_from_curves_alone_and_are_as_many_as_are_asked_for(tmp_path: Path) -> None:
+def test_areas_are_read_from_curves_alone(tmp_path: Path) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3)))
     tree.matrix["baseline"] = "grpo"
     tree.layout.scores.unlink()
@@ -60,8 +60,5 @@ def test_areas_are_read_from_curves_alone_and_are_as_many_as_are_asked_for(tmp_p
     tree.runs[again] = {"steps": [12]}
     every = deciding.decisions(tree, "area", 20, None)
     assert len(every) > 1
-    one = deciding.decisions(tree, "area", 20, None, ["/".join((every[0]["model"], every[0]["method"]))])
-    assert [row["method"] for row in one] == [every[0]["method"]]
-    assert one[0]["alpha"] == pytest.approx(len(every) * every[0]["alpha"]), "the level is for those that are asked for"
     with pytest.raises(MissingInputError, match="scores"):
         deciding.decisions(tree, "score", 20, None)

@@ -73,7 +73,7 @@ def test_what_cannot_be_compared_is_said() -> None:
     other.matrix["settings"]["training.learning_rate"] = 2e-4
     with pytest.raises(ConfigError, match=r"training.learning_rate: 0.0002, but .* has 0.0001"):
         difference.pairs([tuned, other], "tepo", "grpo")
-    with pytest.raises(MissingInputError, match="fresh"):
+    with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         difference.pairs([embedded], "tepo", "grpo", "chosen")
 
 
@@ -89,12 +89,3 @@ def test_curves_say_enough_where_nothing_is_scored_yet(tmp_path: Path) -> None:
     tree.layout.scores.unlink()
     found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
     assert [line["measure"] for line in found] == list(difference.CURVE)
-
-
-def test_each_model_of_a_sweep_has_its_own_value(tmp_path: Path) -> None:
-    (tmp_path / "sweep").mkdir()
-    lines = ["compared,model,row,method", "chosen,m,tepo,tepo", "chosen,n,tepo,tepo@high", "own,n,tepo,tepo"]
-    (tmp_path / "sweep" / "fresh.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert difference._keys(Tree(tmp_path), "tepo", "chosen") == {"m": "tepo", "n": "tepo@high"}
-    with pytest.raises(ConfigError, match=r"fresh.csv: row, compared own: .*'grpo'"):
-        difference._keys(Tree(tmp_path), "grpo", "own")

@@ -253,7 +253,7 @@ def test_the_page_of_the_kept_embedded_tree_is_small() -> None:
     inside = {(attrs.get("href") or "").removeprefix("#").partition("?")[0] for _, attrs in parsed.tags
               if (attrs.get("href") or "").startswith("#")}  # fmt: skip
     assert inside - ids == set()
-    older = {"all", "tables", "figures", "dynamics", "samples", "claims", "readings", "audit", "losses", "about"}
+    older = {"all", "tables", "figures", "dynamics", "samples", "claims", "readings", "audit", "about"}
     assert older - ids == set(), "addresses that documentation and older pages named"
 
 

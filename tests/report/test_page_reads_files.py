@@ -60,7 +60,6 @@ READ = {
     "figures/convergence.csv": "python -m report.convergence --results {root}",
     "figures/convergence_runs.csv": "python -m report.convergence --results {root}",
     "figures/convergence_curves.csv": "python -m report.convergence --results {root}",
-    "figures/convergence_readings.csv": "python -m report.convergence --results {root}",
     "claims.csv": "python -m paper.claims --results {root}",
 }
 

@@ -11,10 +11,9 @@ import pytest
 
 from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
-from methods import catalog
 from paper.printed import read
 from report.show import text
-from report.tables import render, spec, tidy
+from report.tables import render, spec
 from tests.report.finished import rehash
 from tests.report.tables import filled as fill
 
@@ -85,56 +84,6 @@ def seeds_of(tree: Tree, method: str | None) -> list[int]:
     return sorted(run["seed"] for run in runs if (run["model"], run["method"]) == (SLOTS["q7"], method))
 
 
-def test_the_hot_table_shows_both_learning_rates_side_by_side(readings: Tree) -> None:
-    calm, hot = fill(readings, "hot").blocks
-    rates = {row.method: f"{row.method}@hot" for row in calm}
-    trained = {run.method for run in readings.runs if run.variant == "hot"}
-    assert [row.method for row in hot] == [both for both in rates.values() if both in trained]
-    assert {row.method for row in hot} == trained
-    for row in (*calm, *hot):
-        assert len(row.seeds) > 1
-        assert row.seeds == seeds_of(readings, row.method)
-
-
-def test_the_hot_table_is_one_line_where_nothing_is_trained_hot(scored: Tree) -> None:
-    filled = fill(scored, "hot")
-    assert (filled.blocks, filled.notes) == ([], ()), "its calm half alone would say nothing"
-    assert render.empty(filled) == "The same methods at twice the learning rate: not part of this scale."
-    assert render.empty(filled) in text(filled)
-
-
-def test_methods_beyond_the_paper_have_a_table_where_one_is_trained(
-    embedded: Tree, readings: Tree, beyond: Tree, paper: Tree, scored: Tree
-) -> None:
-    """Their rows are the catalog's methods without a row of the paper; the paper's own tables have none of them."""
-    assert tidy.offered(readings) == ["1", "2", "3", "4", "hot", "runs"]
-    assert tidy.offered(embedded) == ["1", "2", "3", "4", "controls", "runs"]
-    assert tidy.offered(beyond) == ["1", "2", "3", "4", "beyond", "runs"]
-    assert tidy.offered(paper) == tidy.offered(scored) == ["1", "2", "3", "4", "runs"]
-    # tepo_held is no method to compare: claims about entropy are tested by it.
-    new = {key for key, entry in catalog.entries().items() if not entry.paper_rows} - {"grpo_2024", "tepo_held"}
-    rows = {row.method: row for row in fill(beyond, "beyond").rows}
-    corrected = {method for method in rows if method and "+correction=" in method}
-    assert len(corrected) == 3
-    assert rows.keys() - corrected == {*new, "base", "grpo", "tepo"}
-    for method in rows.keys() - {"base"}:
-        assert len(rows[method].seeds) > 1
-        assert rows[method].seeds == seeds_of(beyond, method)
-    assert not new & {row.method for key in "1234" for row in spec.table(key).rows}
-    alone = fill(scored, "beyond")
-    assert (alone.blocks, render.empty(alone)) == ([], "Beyond the paper: not part of this scale.")
-
-
-def test_one_method_beyond_the_paper_is_enough_for_its_table(beyond: Tree) -> None:
-    some = Tree(beyond.root)
-    optional = {row.method for row in spec.table("beyond").rows if row.when} - {"opo"}
-    others = {beyond.method_for(method) for method in optional if method}
-    some.matrix = beyond.matrix | {"runs": [r for r in beyond.matrix["runs"] if r["method"] not in others]}
-    filled = fill(some, "beyond")
-    assert [row.id for row in filled.rows] == ["B.base", "B.grpo", "B.tepo", "B.opo"]
-    assert not any("SAPO" in note for note in filled.notes)
-
-
 def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(
     embedded: Tree, readings: Tree, paper: Tree
 ) -> None:
@@ -184,12 +133,12 @@ def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(em
     lost = [c for c in some.checkpoints if c not in scored]
     assert len(lost) > 50
     late = embedded.matrix["long_step"]
-    # In none of these tables: what tests claims about entropy, mask and clip; what is evaluated for the curves' sake;
+    # In none of these tables: controls; what tests claims about entropy, mask and clip; what is for the curves' sake;
     # the later checkpoints of seeds that Table 4, whose rows are the paper's two seeds, does not show.
     interventions = {"tepo_held+target=0.5", "tepo_held+target=0.1", "tepo+beta=1", "tepo+beta=0.1"}
     interventions |= {"grpo+high=none+low=none"}
     unlisted = {c for c in lost if c.run.model == "tiny_qwen2" and c.run.method in interventions}
-    unlisted |= {c for c in lost if c.step == late and (c.run.method == "tepo" or c.run.seed > 2)}
+    unlisted |= {c for c in lost if c.run.variant or (c.step == late and (c.run.method == "tepo" or c.run.seed > 2))}
     assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in lost if c not in unlisted}
 
 

@@ -1,4 +1,4 @@
-"""Parts of the page by themselves: companion files, readings' twins, vendored files, our scripts."""
+"""Parts of the page by themselves: companion files, vendored files, our scripts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from core.files import write_json
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals import graders, store
-from methods.readings import READINGS
-from report import convergence
 from report.site import assets, samples
 from tests.browser import invented
 
@@ -175,24 +173,6 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
         samples.write(tree, tree.root, None)
     assert sorted(folder.rglob("*")) == before
     assert [path.name for path in tree.root.glob(".report.data*")] == []
-
-
-TWINS = {
-    ("tepo_kl_all+beta=1+kl-estimator=k1", "kl-estimator"): "tepo_kl_all+beta=1",
-    ("tepo_kl_all+beta=1+kl-estimator=k1@hot", "kl-estimator"): "tepo_kl_all+beta=1@hot",
-    ("tepo_kl_all+beta=1", "kl-estimator"): None,
-    ("tepo_kl_all+beta=1", "beta"): "tepo_kl_all",
-    ("grpo", "clip-form"): None,
-    ("tepo_kl_all+correction-cap=3+correction=tis+kl-estimator=k1", "kl-estimator"): (
-        "tepo_kl_all+correction-cap=3+correction=tis"
-    ),
-    ("grpo+correction-cap=3+correction=tis", "clip-form"): None,
-}
-
-
-def test_a_twin_differs_in_the_reading_alone() -> None:
-    entries = {one.name: one for one in READINGS}
-    assert {place: convergence.twin(place[0], entries[place[1]]) for place in TWINS} == TWINS
 
 
 def test_vendored_files_are_as_published() -> None:

@@ -16,9 +16,8 @@ from core.results_tree import Tree
 from evals import learning_curves
 from report import convergence, sweep
 from report.figures import spec as figures
-from report.figures import sweep as drawing
 from report.site import training
-from report.sweep_points import Point, choice, fresh, measured, selecting, selection
+from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
 from report.tables.again import arms
 from tests.report import synthetic
@@ -183,56 +182,15 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
 
 def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
     names = {path.name for path in sweep.write(swept)}
-    assert names == {"sweep.csv", "fresh.csv", "sweep.md", "sweep.svg", "sweep.png", "sweep.pdf"}
+    assert names == {"sweep.csv", "sweep.md"}
     with open(swept.root / "sweep/sweep.csv", encoding="utf-8", newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 4
     text = (swept.root / "sweep/sweep.md").read_text()
     assert "| 0.0001 (scale's own) |" in text
-    assert text.index("Each method at its own value, fresh seeds") < text.index("What chose the values")
-    assert text.count("###") == 2
-    svg = (swept.root / "sweep/sweep.svg").read_text()
-    assert "learning rate" in svg
-    assert all(title in svg for title in ("GRPO/DAPO", "TEPO", "Area under reward"))
-
-
-def compared(tree: Tree) -> dict[str, dict[str, object]]:
-    return {str(row["row"]): row for row in fresh(tree, selecting(tree)) if row["compared"] == "chosen"}
-
-
-def test_methods_at_their_own_values_are_compared_on_fresh_seeds_alone(swept: Tree) -> None:
-    rows = compared(swept)
-    best = {row["row"]: row["method"] for row in choice(swept) if row["chosen"] == "yes"}
-    areas = {}
-    for name, row in rows.items():
-        assert (row["method"], row["seeds"]) == (best[name], " ".join(map(str, TEST)))
-        area = {s: learning_curves.measure_run(swept, Run("tiny_qwen2", best[name], s)).values["area"] for s in TEST}
-        areas[name] = [value for value in area.values() if value is not None]
-        assert row["area"] == pytest.approx(sum(areas[name]) / 2)
-    difference = [a - b for a, b in zip(areas["tepo"], areas["grpo"], strict=True)]
-    assert rows["tepo"]["difference"] == pytest.approx(sum(difference) / 2)
-    assert rows["grpo"]["difference"] is None, "the baseline is compared with nothing"
-    assert rows["tepo"]["tests"] == 1
-    assert sorted(str(row["rank"]) for row in rows.values()) == ["1", "2"]
-
-
-def test_regret_is_measured_where_nothing_was_chosen(swept: Tree) -> None:
-    """With the scale's own value on the fresh seeds too, and without it."""
-    assert [row["compared"] for row in fresh(swept, selecting(swept))] == ["chosen", "chosen"]
-    point = {row["row"]: row for row in fresh(swept, selecting(swept))}
-    assert all(row["regret"] is None for row in point.values())
-    tree = Tree(swept.root)
-    # the own values' runs are those of the selection seeds here: they take the place of the second round's
-    tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"test_seeds": list(SELECT)}}
-    rows = [row for row in fresh(tree, selecting(tree)) if row["compared"] == "own"]
-    chosen = {row["row"]: row for row in fresh(tree, selecting(tree)) if row["compared"] == "chosen"}
-    assert {row["method"] for row in rows} == {"grpo", "tepo"}
-    for row in rows:
-        assert row["regret"] == pytest.approx(chosen[row["row"]]["area"] - row["area"])
 
 
 def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
-    final = dict.fromkeys(areas, 0.5)
-    return Point("tiny_qwen2", "tepo", "tepo", "tepo", "TEPO", {"beta": 1}, areas, final, {}, failed)
+    return Point("tiny_qwen2", "tepo", "tepo", "tepo", "TEPO", {"beta": 1}, areas, {}, failed)
 
 
 def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) -> None:
@@ -242,13 +200,11 @@ def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) ->
     points = [steady, replace(failing, method="tepo+beta=2", values={"beta": 2})]
     rows = selection(tree, points)
     assert [row["failed"] for row in rows] == [0, 1]
-    text = sweep.markdown(tree, rows, [])
+    text = sweep.markdown(tree, rows)
     assert "| 1 of 2 fail |" in text
     assert "65.00 [" in text
     assert "35.00" not in text
     assert "Avg. (pooled)" not in text, "nothing was scored"
-    pictures = drawing.draw("beta", [1, 2], tree.models, rows)
-    assert b"Avg. (pooled)" not in pictures["svg"]
 
 
 @pytest.mark.parametrize(
@@ -269,9 +225,7 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     """Figures, convergence and comparisons of curves, in a tree where a method has both kinds."""
     tree = with_runs(swept, ["tepo"], TEST)
     figure = figures.figure("2")
-    lines = [
-        run for panel in figure.panels for line in panel.lines for run in figures.planned(figure, panel, line, tree)
-    ]
+    lines = [run for line in figure.lines for run in figures.planned(figure, line, tree)]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
     assert learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "area").n == len(SELECT)
     convergence.write(tree)

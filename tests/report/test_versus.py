@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.report.finished import rehash
 from tests.report.tables import cell, spread
 from tests.report.tables import filled as fill
 
-TABLES = {"1", "2", "3", "4", "hot"}
+TABLES = {"1", "2", "3", "4"}
 
 
 @cache
@@ -57,16 +56,15 @@ COMPARED = {  # row, table -> method and step of the row and of its baseline; No
     ("T3.16", "3"): (("prefix_is", None), ("grpo", None)),
     ("T4.8", "4"): (("grpo", "long"), ("grpo", None)),
     ("T4.9", "4"): (("tepo", None), ("grpo", None)),
-    ("H.tepo-hot", "hot"): (("tepo@hot", None), ("grpo@hot", None)),
 }
 
 
 def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(
-    planned: Callable[[str], Tree], subtests: pytest.Subtests
+    embedded: Tree, subtests: pytest.Subtests
 ) -> None:
     for ((row, key), ((method, which), (other, of))), column in product(COMPARED.items(), ("amc", "avg_macro")):
         with subtests.test(f"{row} {column}"):
-            tree = planned(key)
+            tree = embedded
             step, at = tree.step(which), tree.step(of)
             assert step is not None
             assert at is not None
@@ -75,17 +73,16 @@ def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(
             b = by_seed(tree, "tiny_qwen2", other, at, found.benchmark or "")
             a = {seed: a[seed] for seed in found.seeds}  # some rows of Table 4 are about two of the seeds
             assert len(a) >= 2
-            variant = method.partition("@")[2] or None
-            expected = compare.compare_seeds(a, b, **spread(tree, step, found.benchmark or "", variant))
+            expected = compare.compare_seeds(a, b, **spread(tree, step, found.benchmark or ""))
             assert compared(found) == as_compared(expected)
             assert found.versus_level == "seed"
             assert row != "T1.9" or found.value == found.versus, "a difference is its own comparison"
 
 
-def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree, readings: Tree) -> None:
+def test_few_seeds_share_the_spread_of_the_other_rows(embedded: Tree) -> None:
     """No row has an interval from end to end, or none, as Student's t of two numbers has."""
-    for tree, key in ((embedded, "1"), (embedded, "2"), (embedded, "3"), (readings, "hot")):
-        for found in fill(tree, key).cells:
+    for key in ("1", "2", "3"):
+        for found in fill(embedded, key).cells:
             if found.level == "seed" and found.kind != "base":
                 assert found.low is not None
                 assert found.high is not None
@@ -147,12 +144,10 @@ def test_base_models_baselines_and_their_own_runs_are_not_compared(embedded: Tre
             assert (found.versus, found.inside_noise, render.mark(found)) == (None, None, "")
 
 
-def test_p_is_corrected_once_per_column_over_distinct_comparisons(
-    planned: Callable[[str], Tree], subtests: pytest.Subtests
-) -> None:
+def test_p_is_corrected_once_per_column_over_distinct_comparisons(embedded: Tree, subtests: pytest.Subtests) -> None:
     for key in sorted(TABLES):
         with subtests.test(key):
-            filled = fill(planned(key), key)
+            filled = fill(embedded, key)
             for column in filled.columns:
                 family: dict[object, Cell] = {}
                 for row in filled.rows:
@@ -215,16 +210,14 @@ def test_the_printed_value_stands_in_the_papers_rows_only(embedded: Tree) -> Non
     assert str(cell(fill(embedded, "1"), "T1.9", "amc").printed) == "0.0568", "as printed, whatever it should be"
 
 
-def test_nothing_embedded_is_comparable_with_the_paper(
-    planned: Callable[[str], Tree], subtests: pytest.Subtests
-) -> None:
+def test_nothing_embedded_is_comparable_with_the_paper(embedded: Tree, subtests: pytest.Subtests) -> None:
     for key in sorted(TABLES):
         with subtests.test(key):
-            assert not any(c.comparable for c in fill(planned(key), key).cells)
+            assert not any(c.comparable for c in fill(embedded, key).cells)
 
 
 def test_the_papers_models_and_benchmarks_are(paper: Tree, subtests: pytest.Subtests) -> None:
-    for key in sorted(TABLES - {"hot"}):
+    for key in sorted(TABLES):
         with subtests.test(key):
             for found in fill(paper, key).cells:
                 if found.printed is not None and found.state == "measured":

@@ -10,7 +10,6 @@ from report import captions
 from workflow import (
     code_hashes,
     command_line,
-    decide,
     matrix,
     plan as planning,
     progress,

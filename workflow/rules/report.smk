@@ -12,7 +12,7 @@ with command_line.one_line():
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # as matrix.json will say
-TABLES = tidy.offered(TREE)
+TABLES = tidy.offered()
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 CURVES = PLAN.of_runs("run.json", "curve.csv")
 
@@ -25,13 +25,9 @@ if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
 
-DECIDE = decide.settings(config)
-
-
 localrules:
     sweep_table,
     sweep_choice,
-    decide,
     audit,
     claims,
     manifest,
@@ -143,12 +139,8 @@ rule sweep_table:
             f"{RESULTS.root}/sweep/sweep",
             ".csv",
             ".md",
-            ".svg",
-            ".png",
-            ".pdf",
             ".sha256",
         ),
-        f"{RESULTS.root}/sweep/fresh.csv",
     log:
         f"{LOGS}/sweep.log",
     conda:
@@ -177,33 +169,6 @@ rule sweep_choice:
         "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
 
 
-# Wanted by all only where seeds are added (`decide` in the configuration); as a target it decides in any tree.
-rule decide:
-    input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores if DECIDE.by == "score" else [],
-        runs=PLAN.of_runs(
-            "run.json",
-            "curve.csv",
-            # no other is compared
-            runs=[p for p in PLAN.runs.values() if p.run.variant is None],
-        ),
-    output:
-        f"{RESULTS.root}/{decide.FILE}",
-        f"{RESULTS.root}/{decide.FILE}.sha256",
-    log:
-        f"{LOGS}/decide.log",
-    conda:
-        "../../environment.yml"
-    params:
-        root=RESULTS.root,
-        options=" ".join(f"--{key} {value}" for key, value in DECIDE.model_dump().items() if value is not None),
-        only=f"--only {PLAN.round.only}" if PLAN.round else "",
-        code=lambda wc: code_hashes.command("report.decide"),
-    shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.decide --results {params.root} {params.options} {params.only}"
-
-
 rule convergence:
     input:
         matrix=RESULTS.matrix,
@@ -214,7 +179,6 @@ rule convergence:
             ".csv",
             "_methods.csv",
             "_runs.csv",
-            "_readings.csv",
             "_curves.csv",
             ".sha256",
         ),
@@ -296,7 +260,6 @@ rule report:
 # Last: it lists what all others wrote.
 rule manifest:
     input:
-        rules.decide.output if PLAN.round else [],
         rules.report.input,
         rules.report.output,
     output:

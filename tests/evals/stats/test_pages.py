@@ -26,7 +26,6 @@ OWNERS = {
     "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
     "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
     "convergence_runs.csv": ("report.convergence", "RUN_HEADER"),
-    "convergence_readings.csv": ("report.convergence", "READING_HEADER"),
     "convergence_curves.csv": ("report.convergence", "CURVE_HEADER"),
 }
 

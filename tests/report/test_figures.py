@@ -1,0 +1,356 @@
+"""Figures: what is drawn is what was logged, by rollout; what is missing is noted; a broken file stops the figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import BenchError, ConfigError
+from core.layout import Results, Run
+from core.results_tree import Tree
+from report import captions
+from report.figures import draw, drawing, fill, spec
+from report.tables.check import canonical
+from tests.merged_config import load
+from tests.report import synthetic
+from workflow import matrix as plan
+
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+ROLLOUTS, UPDATES = 4, 2
+KEYS = [declared.key for declared in spec.figures()]
+COLUMNS = (
+    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "ratio_spread", "entropy",
+    "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
+)  # fmt: skip
+
+
+def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_at: int | None = None) -> None:
+    """An invented run: no two figures are equal, the ratio spread is unknown in each rollout's first update."""
+    invented, folder = random.Random(run.path.as_posix()), layout.run(run)
+    rows = []
+    for rollout in range(1, rollouts + 1):
+        shared = {"rollout": rollout, "reward": invented.random(), "response_tokens": 20 * invented.random()}
+        for minibatch in range(UPDATES):
+            row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
+            row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
+            rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
+    synthetic.write_csv(folder / "curve.csv", rows)
+    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
+    """Everything that configurations plan, finished."""
+    layout = Results(root)
+    root.mkdir(parents=True)
+    layout.matrix.write_text(json.dumps(plan.matrix({**load([CONFIG / name for name in configs]), **changes})))
+    tree = Tree(root)
+    for run in tree.runs:
+        write_curve(layout, run)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml")
+
+
+@pytest.fixture(scope="module")
+def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Where one seed of TEPO ended after its second rollout."""
+    root = tmp_path_factory.mktemp("collapsed") / "embedded"
+    shutil.copytree(full.root, root)
+    write_curve(Results(root), Run("tiny_qwen2", "tepo", 2), rollouts=2, collapsed_at=2)
+    return Tree(root)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return write_tree(tmp_path_factory.mktemp("curves") / "quick", "embedded.yaml", "quick.yaml")
+
+
+@pytest.fixture
+def mine(quick: Tree, tmp_path: Path) -> Tree:
+    """A quick tree of one's own to break."""
+    return Tree(shutil.copytree(quick.root, tmp_path / "quick"))
+
+
+def filled(key: str, tree: Tree) -> drawing.Drawing:
+    return fill.fill(spec.figure(key), tree)
+
+
+def lines_of(made: drawing.Drawing) -> list[drawing.Line]:
+    return [line for panel in made.panels for line in panel.lines]
+
+
+def seeds_of(tree: Tree, line: drawing.Line) -> list[int]:
+    """As the matrix plans them."""
+    runs = tree.matrix["runs"]
+    return sorted(run["seed"] for run in runs if (run["model"], run["method"]) == (line.model, line.method))
+
+
+def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
+    rollouts: dict[int, list[dict[str, str]]] = {}
+    for row in csv.DictReader((tree.layout.run(run) / "curve.csv").open(newline="")):
+        rollouts.setdefault(int(row["rollout"]), []).append(row)
+    return rollouts
+
+
+def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
+    """The drawn value of a quantity, written out again without the code under test."""
+    numbers = {c: [float(r[c]) for r in rows if r[c]] for c in rows[0]}
+    return {
+        "clip": 100 * sum(numbers["clip_fraction_tokens"]) / 2,
+        "time": sum(numbers["seconds_update"]) + numbers["seconds_rollout"][0],
+        "reward": 100 * numbers["reward"][0],
+        "norm": sum(numbers["grad_norm"]) / 2,
+        "entropy": sum(numbers["entropy"]) / 2,
+        "length": numbers["response_tokens"][0],
+        "spread": numbers["ratio_spread"][0],
+        "kl": sum(numbers["kl_old"]) / 2,
+    }[quantity]
+
+
+def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(full: Tree) -> None:
+    for key in KEYS:
+        made = filled(key, full)
+        assert made.notes == ()
+        assert [panel.id for panel in made.panels] == list(spec.figure(key).panels)
+        assert {line.model for line in lines_of(made)} == {"tiny_qwen2"}
+        for panel in made.panels:
+            assert [line.name for line in panel.lines] == ["grpo", "tepo", "gspo", "tepo_nokl"]
+            for line in panel.lines:
+                seeds = seeds_of(full, line)
+                assert len(seeds) > 1
+                by_seed = {seed: logged(full, Run(line.model, line.method, seed)) for seed in seeds}
+                assert list(line.by_seed) == seeds
+                assert [point.rollout for point in line.points] == [1, 2, 3, 4]
+                for point in line.points:
+                    values = [by_hand(by_seed[seed][point.rollout], panel.key) for seed in seeds]
+                    assert [line.by_seed[seed][point.rollout - 1] for seed in seeds] == pytest.approx(values, rel=1e-12)
+                    assert point.value == pytest.approx(sum(values) / len(seeds), rel=1e-12)
+                    assert (point.low, point.high) == pytest.approx((min(values), max(values)), rel=1e-12)
+                    assert point.seeds == len(seeds)
+
+
+IN_THE_PAPER = {"figure2": {"grpo", "tepo"}, "figure3": {"grpo", "tepo"}}  # figure -> the lines that the paper draws
+CALLED = {"GSPO": "gspo", "TEPO without KL": "tepo_nokl"}  # in captions
+
+
+def test_a_caption_says_which_lines_the_paper_does_not_have() -> None:
+    for key in KEYS:
+        said = " ".join(captions.paragraphs(key))
+        if key in IN_THE_PAPER:
+            (ours,) = re.findall(r"the lines of (.*) are ours", said)
+            assert {CALLED[name] for name in ours.split(" and of ")} == set(spec.figure(key).lines) - IN_THE_PAPER[key]
+        else:
+            assert said.endswith("The paper has no such figure: all lines are ours.")
+
+
+def test_a_figure_is_offered_and_needs_the_runs_that_it_draws(full: Tree, tmp_path: Path) -> None:
+    needed = spec.runs(spec.figure("figure3"), full)
+    assert {(run.model, run.method) for run in needed} == {("tiny_qwen2", name) for name in spec.figure("3").lines}
+    for method, offered in (("grpo", KEYS), ("clip_cov", [])):
+        tree = write_tree(tmp_path / method, "embedded.yaml", "quick.yaml", methods=[method])
+        assert [one.key for one in spec.offered(tree)] == offered, method
+
+
+def test_the_files_hold_every_digit_of_what_is_drawn(full: Tree, collapsed: Tree, tmp_path: Path) -> None:
+    names = ("rollout", "value", "low", "high", "seeds")
+    for key, tree in [(key, tree) for key in KEYS for tree in (full, collapsed)]:
+        made = filled(key, tree)
+        rows = list(csv.DictReader(drawing.write(made, tmp_path)[0].open(newline="")))
+        shown = [(p.rollout, p.value, p.low, p.high, p.seeds) for line in lines_of(made) for p in line.points]
+        assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown, key
+        named = [(panel.id, line.model, line.method, line.title) for panel in made.panels for line in panel.lines]
+        columns = ("panel", "model", "method", "title")
+        assert list(dict.fromkeys(tuple(row[name] for name in columns) for row in rows)) == named, key
+        words = json.loads((tmp_path / f"{key}.json").read_text(encoding="utf-8"))
+        assert words == {"scale": "embedded", "models": ["tiny Qwen2"], "notes": [*made.notes]}
+
+
+def test_one_seed_has_no_band(quick: Tree) -> None:
+    points = [point for line in lines_of(filled("2", quick)) for point in line.points]
+    assert {(point.low, point.high, point.seeds) for point in points} == {(None, None, 1)}
+
+
+def change_curve(tree: Tree, change: Callable[[list[list[str]]], list[list[str]]]) -> None:
+    path = tree.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(change(list(csv.reader(path.open(newline="")))))
+    path.write_text(out.getvalue())
+
+
+def without_column(name: str) -> Callable[[list[list[str]]], list[list[str]]]:
+    return lambda lines: [[v for v, head in zip(line, lines[0], strict=True) if head != name] for line in lines]
+
+
+def with_value(line: int, name: str, value: str) -> Callable[[list[list[str]]], list[list[str]]]:
+    def change(lines: list[list[str]]) -> list[list[str]]:
+        lines[line - 1][lines[0].index(name)] = value
+        return lines
+
+    return change
+
+
+def without_rollout(number: str) -> Callable[[list[list[str]]], list[list[str]]]:
+    def change(lines: list[list[str]]) -> list[list[str]]:
+        kept = [line for line in lines[1:] if line[0] != number]
+        return [lines[0], *([line[0], str(n), *line[2:]] for n, line in enumerate(kept))]
+
+    return change
+
+
+BROKEN: Mapping[str, tuple[Callable[[list[list[str]]], list[list[str]]], str]] = {
+    "a rollout is missing": (without_rollout("3"), "rollout 3 is missing: after rollout 2 comes 4"),
+    "the first rollout is missing": (without_rollout("1"), "rollout 1 is missing: after rollout 0 comes 2"),
+    "an update is missing": (lambda lines: lines[:5] + lines[6:], "update 4 is missing: line 6 has update 5"),
+    "an update stands twice": (lambda lines: lines[:5] + lines[4:], "update 4 is missing: line 6 has update 3"),
+    "a column is missing": (without_column("grad_norm"), "column wanted: unknown value 'grad_norm'"),
+    "no rollouts": (without_column("rollout"), "column wanted: unknown value 'rollout'"),
+    "a value is not a number": (with_value(5, "grad_norm", "oops"), "line 5: grad_norm is 'oops', not a finite number"),
+    "a value is nan": (with_value(6, "grad_norm", "nan"), "line 6: grad_norm is 'nan', not a finite number"),
+    "a value is infinite": (with_value(2, "reward", "inf"), "line 2: reward is 'inf', not a finite number"),
+    "a rollout is no number": (with_value(3, "rollout", "x"), "line 3: rollout is 'x', not a whole number"),
+    "an update is negative": (with_value(2, "update", "-1"), "line 2: update is '-1', not a whole number"),
+    "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 12"),
+    "there are no rows": (lambda lines: lines[:1], "holds no rows"),
+    "there is nothing": (lambda lines: [], "is empty"),
+}
+
+
+def test_a_broken_curve_is_an_error_naming_file_and_place(mine: Tree) -> None:
+    path = mine.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    whole = path.read_bytes()
+    for case, (change, words) in BROKEN.items():
+        path.write_bytes(whole)
+        change_curve(mine, change)
+        with pytest.raises(BenchError) as error:
+            filled("3", mine)
+        assert str(error.value).startswith(str(path)), case
+        assert words in str(error.value), case
+    path.unlink()
+    with pytest.raises(BenchError, match=re.escape(f"{path}: the learning curve is missing")):
+        filled("2", mine)
+
+
+def test_a_value_that_is_not_defined_is_a_gap_and_not_a_zero(mine: Tree) -> None:
+    column = COLUMNS.index("ratio_spread")
+    change_curve(mine, lambda lines: [lines[0], *([*x[:column], "", *x[column + 1 :]] for x in lines[1:])])
+    (panel,) = (panel for panel in filled("entropy", mine).panels if panel.id == "spread")
+    points = next(line for line in panel.lines if line.method == "tepo").points
+    assert {(point.value, point.seeds) for point in points} == {(None, 0)}
+
+
+def test_what_is_not_finished_or_not_trained_is_noted_and_the_others_keep_their_style(mine: Tree, quick: Tree) -> None:
+    (mine.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
+    made = filled("2", mine)
+    assert made.notes == ("Not drawn, not finished: tiny_qwen2/tepo/seed1.",)
+    styles = [{line.method: line.style for line in lines_of(one)} for one in (filled("2", quick), made)]
+    assert styles[1] == {method: style for method, style in styles[0].items() if method != "tepo"}
+    for path in mine.root.glob("runs/*/*/*/run.json"):
+        path.unlink()
+    with pytest.raises(BenchError, match="no finished run of figure2"):
+        filled("2", mine)
+
+
+def test_a_line_is_no_other_method_than_its_row(tmp_path: Path) -> None:
+    """`tepo+beta=1` is the paper's TEPO with Qwen3-14B; with Qwen2.5-7B it is another method, and no line says TEPO."""
+    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=["tepo+beta=1", "grpo"])
+    made = filled("figure3", tree)
+    assert {line.method for line in lines_of(made)} == {"grpo"}
+    assert made.notes == ("Not trained here: tepo, gspo, tepo_nokl.",)
+
+
+def test_nothing_planned_is_an_error_saying_what_was_wanted_and_what_there_is(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=["clip_cov"])
+    with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo, gspo, tepo_nokl with Qwen2.5-7B; .*clip_cov"):
+        filled("2", tree)
+
+
+def test_a_collapsed_seed_ends_its_lines_mean_and_is_marked_and_noted(collapsed: Tree) -> None:
+    made = filled("3", collapsed)
+    line = next(line for line in lines_of(made) if line.method == "tepo")
+    seeds = seeds_of(collapsed, line)
+    lengths = {seed: len(values) for seed, values in line.by_seed.items()}
+    assert (line.ended, lengths) == ({2: 2}, dict.fromkeys(seeds, 4) | {2: 2})
+    whole, short = (False, len(seeds)), (True, len(seeds) - 1)
+    assert [(point.value is None, point.seeds) for point in line.points] == [whole, whole, short, short]
+    assert made.notes == ("Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2.",)
+
+
+@pytest.fixture(scope="module")
+def rendered(full: Tree, collapsed: Tree) -> dict[str, dict[str, bytes]]:
+    return {"entropy": draw.render(filled("entropy", full)), "figure3": draw.render(filled("3", collapsed))}
+
+
+def test_pictures_are_equal_when_drawn_twice_fit_a_page_and_name_their_origin(rendered: Any, collapsed: Tree) -> None:
+    assert draw.render(filled("3", collapsed)) == rendered["figure3"]
+    for key, pictures in rendered.items():
+        svg = pictures["svg"].decode()
+        assert "<dc:date>" not in svg
+        assert float(re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)[0]) <= 6.5 * 72
+        assert min(float(size) for size in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)) >= 8
+        assert f">{draw.AXIS}<" in svg
+        assert ">rollout<" not in svg, "the paper's axes count steps"
+        marks = "; ×: collapsed" if key == "figure3" else ""
+        assert re.search(rf">mean and range of [\d to]+ seeds{marks}; embedded scale, tiny Qwen2<", svg)
+        assert pictures["png"].startswith(b"\x89PNG")
+        assert b"Date" not in pictures["pdf"]
+        # A font for TeX that publishers take: TrueType, embedded.
+        fonts = set(re.findall(rb"/BaseFont /(?:[A-Z]{6}\+)?([\w-]+)", pictures["pdf"]))
+        assert fonts == {b"STIXGeneral-Regular"}
+        assert b"/FontFile2" in pictures["pdf"]
+        assert b"/Type3" not in pictures["pdf"]
+
+
+def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
+    assert len({colour for colour, _, _ in spec.STYLES}) == len(spec.STYLES)
+    assert len({(dashes, width) for _, dashes, width in spec.STYLES}) == len(spec.STYLES)
+
+
+DECLARED = """
+model: q7
+lines: {grpo: 0, tepo: 1}
+quantities:
+  reward: {title: Reward, columns: [reward], aggregate: first, label: share}
+figures:
+  mine: {title: Mine, panels: {1a: reward}}
+"""
+WRONG = {
+    "unknown aggregate": ("aggregate: first", "aggregate: median", "'median'", "allowed: first, mean, sum"),
+    "unknown quantity": ("1a: reward", "1a: rewart", "figures.mine.panels.1a", "'rewart'", "nearest: reward"),
+    "unknown model": ("model: q7", "model: q8", "'q8'", "nearest: q7"),
+    "unknown key": ("title: Mine", "titel: Mine", "figures.mine.titel: unknown key", "nearest: title"),
+    "unknown style": ("tepo: 1", "tepo: 99", "lines.tepo", "'99'"),
+    "two lines that look alike": ("tepo: 1", "tepo: 0", "lines.tepo: style that no other line has", "'0'"),
+}
+
+
+def test_a_wrong_declaration_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "figures.yaml"
+    for case, (old, new, *words) in WRONG.items():
+        assert old in DECLARED
+        path.write_text(DECLARED.replace(old, new, 1), encoding="utf-8")
+        with pytest.raises(BenchError) as error:
+            spec.figures(path)
+        assert str(error.value).startswith(str(path)), case
+        assert [word for word in words if word not in str(error.value)] == [], case
+    with pytest.raises(ConfigError, match=r"figures: unknown value 'figur2'.*nearest: figure2"):
+        spec.figure("figur2")
+
+
+def test_figures_are_found_by_key_and_number_and_their_lines_are_methods() -> None:
+    for name in ("2", "figure2", "3", "figure3", "entropy"):
+        assert spec.figure(name).key in {f"figure{name}", name}
+    for name in spec.figure("2").lines:
+        canonical(name, "figures.yaml", "lines")
