@@ -524,8 +524,8 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "remove_unused_columns": False,
         "pad_to_multiple_of": None,
         # optimiser
-        # Fused: one pass over weights and states where torch makes eight, 0.2 s for 0.95 s an update of 135 M parameters
-        # on a CPU. Its last bits differ, so only where those of the gradient do.
+        # Fused: one pass over weights and states in place of eight, 0.2 s for 0.95 s an update of 135 M parameters.
+        # Its last bits differ, so only where those of the gradient do.
         "optim": "adamw_torch_fused" if t.shared_prefix else "adamw_torch",
         "learning_rate": t.learning_rate,
         "lr_scheduler_type": "constant",
