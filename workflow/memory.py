@@ -57,9 +57,10 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
     none with `offload`. Beside them, per GPU: the parameters of two layers and of the head in the pass's precision, a
     layer's gradients, every layer's input (gradient checkpointing), one layer computed again, the attention mask of
     sdpa (tokens x tokens), and one chunk of the output head. Never the logits of all tokens. A reference model lies in
-    the host's memory. The optimiser's step has a temporary of 4 bytes a parameter instead of activations. While weights
-    go over to the engine, its own are awake and its cache is not; beside them lie the bucket that they go through and
-    the largest tensor, gathered in float32 (verl 0.9.1: `BucketedWeightSender`, `get_per_tensor_param`).
+    the host's memory. The optimiser's step has two temporaries of 4 bytes a parameter instead of activations: AdamW's
+    and the weights before the step. While weights go over to the engine, its own are awake and its cache is not; beside
+    them lie the bucket that they go through and the largest tensor, gathered in float32 (verl 0.9.1:
+    `BucketedWeightSender`, `get_per_tensor_param`).
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
     share = 0 if training.offload else shape.parameters / training.gpus
@@ -77,7 +78,7 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
         + FRAGMENTATION * (12 * share + gathered + max(inference(shape, tokens, width) + mask, logits(shape, tokens))),
         "update": base
         + FRAGMENTATION * (16 * share + gathered + max(output_head(shape, tokens, width), on_layer, on_end)),
-        "optimiser step": base + FRAGMENTATION * 20 * share,
+        "optimiser step": base + FRAGMENTATION * 24 * share,
         "weight sync": base
         + FRAGMENTATION * (12 * share + BUCKET + 4 * head)
         + 2 * shape.parameters / training.tensor_parallel,

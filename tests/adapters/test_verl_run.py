@@ -165,6 +165,10 @@ def test_a_run_trains_and_leaves_a_curve_and_a_model(
         kept = int(row["groups_kept"])
         assert int(row["sequences"]) == 4 * len(range(int(row["minibatch"]) % 2, kept, 2))
         assert (row["loss"] == "") == (row["sequences"] == "0")
+        assert (float(row["update_norm"]) == 0) == (row["grad_clipped"] == "") == (row["sequences"] == "0")
+        ended = row["minibatch"] == "3"  # nothing is trained with a reference model, so that the base is unknown
+        assert (row["kl_step"] != "", row["kl_base"]) == (ended, "")
+        assert not ended or (float(row["kl_step"]) > 0) == (kept > 0)
     trained = [row for row in rows if row["sequences"] != "0"]
     assert trained
     for row in trained:

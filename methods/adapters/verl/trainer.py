@@ -16,6 +16,7 @@ by tests/adapters/test_canaries.py.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
+from verl.workers.utils.padding import response_from_nested
 
 from core.errors import BenchError, CorruptInputError
 from core.provenance import ROOT
@@ -48,6 +50,7 @@ from methods.adapters.verl import checkpoint, dataset, processes
 from methods.adapters.verl.config import ADVANTAGE, TRAINER, Files, check_cpus, compose, overrides
 from methods.adapters.verl.worker import (
     MINIBATCH_ROWS,
+    REFERENCE,
     RESPONSE_FIELDS,
     RESULT,
     SEED_FIELD,
@@ -60,7 +63,7 @@ from methods.adapters.verl.worker import (
     responses,
 )
 from methods.method import Method
-from methods.training import rollouts
+from methods.training import movement, rollouts
 from methods.training.curve import Recorder
 from methods.training.rollouts import (
     Refill,
@@ -307,12 +310,46 @@ class MethodTrainer(PPOTrainerSync):
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         """verl's step, which always makes an update: a rollout of constant groups leaves it by an exception."""
+        self._divergences = dict(movement.NOTHING_TRAINED)
         try:
-            return super()._step_once(metrics, timing_raw, sample_batch_size)
+            batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+            self._divergences = self._measured(batch)
+            return batch
         except NothingToLearnError as nothing:
             self._sampled = self._updated = time.perf_counter()
             self.on_sample_end()  # left out by the exception: takes the inference engines off the devices
             return nothing.batch
+
+    def _measured(self, batch: KVBatchMeta) -> dict[str, float | None]:
+        """How far the rollout's updates moved the policy, by the sampled tokens; without a reference model not `base`.
+
+        One pass more over every fourth row of each rank.
+        """
+        size = len(batch) // self._ranks
+        keys = [
+            key for rank in range(self._ranks) for key in batch.keys[rank * size : (rank + 1) * size : movement.SHARE]
+        ]
+        share = batch.select_keys(keys)
+        temperature = self.config.actor_rollout_ref.rollout.temperature
+        share.extra_info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
+        # Where a micro-batch has a number of rows and not of tokens, it must divide a rank's rows.
+        rows = self.spec.training.rows_per_minibatch // self.spec.training.micro_batches // self._ranks
+        share.extra_info["micro_batch_size_per_gpu"] = math.gcd(len(keys) // self._ranks, rows)
+        self.actor_rollout_wg.compute_log_prob(share)
+        names = ["log_probs", "response_mask", "old_log_probs", *([REFERENCE] if self.use_reference_policy else [])]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=names)
+        data["log_probs"] = response_from_nested(data["log_probs"], data["response_mask"])
+        masks = [mask.bool() for mask in data["response_mask"].unbind()]
+        before, after, *base = (
+            torch.cat([row[mask] for row, mask in zip(data[name].unbind(), masks, strict=True)])
+            for name in ("old_log_probs", "log_probs", *names[3:])
+        )
+        uids = [key.rsplit("_", 2)[0] for key in keys]
+        number = {uid: index for index, uid in enumerate(dict.fromkeys(uids))}
+        group_N = torch.tensor(
+            [number[uid] for uid, mask in zip(uids, masks, strict=True) for _ in range(int(mask.sum()))]
+        )
+        return movement.divergences(before, after, base[0] if base else None, group_N)
 
     # --- 3. minibatches -------------------------------------------------------------------------------------------
 
@@ -381,6 +418,8 @@ class MethodTrainer(PPOTrainerSync):
                 batch,
                 None if update is None else self._gradient_norms[update],
                 place=torch.cat([result.place for result in results]) if results else None,
+                moved=results[0].moved if results else movement.Update(0.0, 1),
+                divergences=self._divergences if index == t.updates_per_rollout - 1 else None,
                 loss=sum(result.loss for result in results) if results else None,
                 learning_rate=float(self.config.actor_rollout_ref.actor.optim.lr),
                 tokens=batch.tokens if batch else 0,

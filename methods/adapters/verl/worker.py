@@ -26,6 +26,7 @@ from methods import catalog
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
 from methods.parts.entropy import logp_and_entropy
+from methods.training import movement
 from methods.training.rollouts import derive, rows_selected, together
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ class MicroBatchResult(NamedTuple):
     loss: float  # the micro-batch's share of the minibatch's loss
     batch: Batch  # without gradient, on the CPU: diagnostics are computed over the whole minibatch
     place: Tensor  # (B,) of each row in the minibatch, as in `MicroBatch`
+    moved: movement.Update | None = None  # by the update
 
 
 class MethodLoss:
@@ -335,6 +337,29 @@ def forward_backward_batch(
 
 # verl has no hook between a minibatch and its micro-batches.
 FSDPEngineWithLMHead.forward_backward_batch = forward_backward_batch
+
+
+_optimizer_step, _train_batch = FSDPEngineWithLMHead.optimizer_step, FSDPEngineWithLMHead.train_batch
+
+
+def optimizer_step(self: Any) -> float:
+    """verl's; how far it moved the parameters is kept for `train_batch`."""
+    before = movement.copies(self.module.parameters())
+    norm: float = _optimizer_step(self)
+    self.moved = movement.update(before, self.module.parameters())
+    return norm
+
+
+def train_batch(self: Any, data: TensorDict, loss_function: Callable[..., Any]) -> Any:
+    """verl's update, whose results also hold how far it moved the parameters."""
+    outputs = _train_batch(self, data, loss_function)
+    metrics = outputs["metrics"]
+    if RESULT in metrics:
+        metrics[RESULT] = [result._replace(moved=self.moved) for result in metrics[RESULT]]
+    return outputs
+
+
+FSDPEngineWithLMHead.optimizer_step, FSDPEngineWithLMHead.train_batch = optimizer_step, train_batch
 
 
 def detached(batch: Batch) -> Batch:
