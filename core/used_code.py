@@ -40,7 +40,7 @@ SYSTEM = tuple(
 )
 # Who reads code to run it or to show a line of it. What a file does with its own text is known by names (READS_TEXT).
 CODE = (".py", ".pyc", ".so")
-READERS_OF_CODE = ("<frozen importlib", "<frozen zipimport", "/linecache.py", "/tokenize.py")
+READERS_OF_CODE = ("<frozen importlib", "<frozen zipimport", "/linecache.py", "/tokenize.py", "/core/used_code.py")
 
 Facts = tuple[int, int, int]  # what every write of a file changes, also one that restores its content and its times
 
@@ -179,7 +179,8 @@ def runs_old_bytecode(path: Path) -> bool:
     try:
         if cached.stat().st_ctime_ns > found.st_ctime_ns:  # compiled after the last write of the source
             return False
-        data = cached.read_bytes()
+        with open(cached, "rb") as file:  # by this module and not by pathlib: READERS_OF_CODE
+            data = file.read()
     except OSError:
         return False
     if struct.unpack("<II", data[8:16]) != (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF):
