@@ -54,6 +54,7 @@ for short_name, files in SHORT.items():
 rule sweep:
     input:
         rules.sweep_table.output,
+        rules.frontier.output,
         CHOICE,
 
 

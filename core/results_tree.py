@@ -28,6 +28,7 @@ class PlannedModel(Declared):
     key: str
     title: str
     stands_for: str | None = None  # the paper's model
+    starts: int | None = None  # clean models that its bases continue: seed k has number k modulo these; None: unknown
 
 
 class PlannedMethod(Declared):

@@ -210,10 +210,22 @@ def _start(model: str, made_here: MadeHere, ladder: str, seed: int) -> Start:
         model=model,
         ladder=ladder,
         seed=made_here.seed,
-        number=seed % _STARTS.get(ladder, made_here.starts),
+        number=seed % _starts(made_here, ladder),
         architecture=made_here.architecture,
         clean=KINDS[made_here.recipe].clean[ladder],
     )
+
+
+def _starts(made_here: MadeHere, ladder: str) -> int:
+    if made_here.continues is not None:
+        made_here = registry.model(made_here.continues).made_here or made_here
+    return _STARTS.get(ladder, made_here.starts or 1)
+
+
+def starts(model: str, ladder: str) -> int | None:
+    """Clean models of a model's bases: seed k continues number k modulo these. None: a model that is not made here."""
+    made_here = registry.model(model).made_here
+    return None if made_here is None else _starts(made_here, ladder)
 
 
 # Where they lie: `results/cache/models/<model>-<hash>/` and `<model>-clean-<hash>/`, so that each is built once per

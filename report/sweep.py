@@ -54,6 +54,7 @@ class Point:
     values: Mapping[str, Any]  # axis -> value, of the axes that the method has
     area: Mapping[int, float]
     score: Mapping[int, float]  # pooled average; empty where these runs are not evaluated
+    movement: Mapping[int, float | None]  # None: not recorded
     failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, collapsed ones among them
 
     def figures(self, by: str) -> Mapping[int, float]:
@@ -88,6 +89,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
 
     area: dict[int, float] = {}
     score: dict[int, float] = {}
+    movement: dict[int, float | None] = {}
     failed = []
     for seed in seeds:
         run = Run(entry["model"], entry["method"], seed)
@@ -99,7 +101,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
             raise MissingInputError(
                 f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
             )
-        area[seed] = curve.values["area"]
+        area[seed], movement[seed] = curve.values["area"], curve.values["movement"]
         if planned and value is not None and value.value is not None:
             score[seed] = value.value
         if (final := curve.values["final"]) is not None:
@@ -109,7 +111,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
             if curve.collapsed_at is not None or final <= math.fsum(first) / len(first):
                 failed.append(seed)
     names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
-    return Point(*names, entry["values"], area, score, tuple(failed))
+    return Point(*names, entry["values"], area, score, movement, tuple(failed))
 
 
 def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:

@@ -328,6 +328,7 @@ def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> 
     kept: what else of an earlier matrix.json is in the tree (`workflow.tree`).
     """
     from evals import benchmark as benchmarks
+    from models import recipe
     from models import registry as models
 
     planned = plan(config)
@@ -341,7 +342,15 @@ def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> 
         "note": config["note"],
         "table_step": config["evaluation"]["table_step"],
         "long_step": config["evaluation"]["long_step"],
-        "models": [{"key": key, "title": model.title, "stands_for": model.stands_for} for key, model in planned_models],
+        "models": [
+            {
+                "key": key,
+                "title": model.title,
+                "stands_for": model.stands_for,
+                "starts": recipe.starts(key, config["base"]["ladder"]),
+            }
+            for key, model in planned_models
+        ],
         "methods": [
             {"key": key, "row": row, "title": _title(config, key), "variant": split(key)[1]}
             for key, row in methods.items()

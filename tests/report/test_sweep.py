@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,8 @@ from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
-from report import convergence, sweep
+from report import convergence, frontier, sweep
+from report.figures import frontier as frontier_picture
 from report.figures import spec as figures
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
@@ -190,7 +193,7 @@ def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
 
 
 def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
-    return Point("tiny_qwen2", "tepo", "tepo", "tepo", "TEPO", {"beta": 1}, areas, {}, failed)
+    return Point("tiny_qwen2", "tepo", "tepo", "tepo", "TEPO", {"beta": 1}, areas, {}, {}, failed)
 
 
 def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) -> None:
@@ -240,3 +243,56 @@ def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
 
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         sweep.write(scored)
+
+
+def arm(row: str, rate: float, shift: float, *, own: bool = False, recorded: bool = True) -> Point:
+    """A method that learns with the log of its movement, on eight seeds."""
+    noise = random.Random(f"{row} {rate}")
+    movement = {seed: 100 * rate**2 * noise.uniform(0.8, 1.25) for seed in range(1, 9)}
+    area = {seed: 0.8 + shift + 0.05 * math.log(m) + 0.01 * noise.random() for seed, m in movement.items()}
+    key = row if own else f"{row}@rate"
+    known: dict[int, float | None] = dict(movement) if recorded else dict.fromkeys(movement)
+    return Point("tiny_qwen2", row, row, key, row, {"training.learning_rate": rate}, area, {}, known, ())
+
+
+def frontiers(shift: float, **tepo: bool) -> list[Point]:
+    """TEPO at four times GRPO's movement at the scale's own rate, and `shift` above it at equal movement."""
+    rates = (0.005, 0.01, 0.02, 0.04)
+    grpo = [arm("grpo", rate, 0.0, own=rate == 0.01) for rate in rates]
+    return grpo + [arm("tepo", rate, shift, own=rate == 0.02, **tepo) for rate in rates]
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.05])
+def test_what_is_left_at_equal_movement(swept: Tree, shift: float) -> None:
+    """A method that only moves further has a difference at its own rate, and none at equal movement."""
+    (row,) = frontier.matched(swept, frontiers(shift))
+    assert (row["row"], row["versus"], row["tests"], row["clusters"]) == ("tepo", "grpo", 1, 8)
+    assert row["total"] == pytest.approx(shift + 0.05 * math.log(4), abs=0.02)
+    assert row["difference"] == pytest.approx(shift, abs=0.01)
+    assert row["difference_low"] <= shift <= row["difference_high"]
+    assert row["mark"] == ("↑" if shift else "≈")
+    assert row["p_holm"] == row["p"]
+    assert row["range_low"] == pytest.approx(0.01, rel=0.1)
+    assert row["range_high"] == pytest.approx(0.04, rel=0.1)
+    assert "| tepo | 0.0" in frontier.markdown(swept, [row])
+
+
+def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
+    found = frontiers(0.0, recorded=False)
+    (row,) = frontier.matched(swept, found)
+    assert row["difference"] is None
+    assert "not recorded" in row["how"]
+    assert row["mark"] == "?"
+    points = frontier.arms(found)
+    assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
+    draws = [frontier_picture.draw(points, "quick", {"tiny_qwen2": "tiny Qwen2"}, "grpo")["svg"] for _ in range(2)]
+    assert draws[0] == draws[1]
+    assert b"tiny Qwen2" in draws[0]
+    own = [point for point in found if point.row == "grpo" or point.method != "tepo"]
+    assert "no arm at the scale's own settings" in frontier.matched(swept, own)[0]["how"]
+
+
+def test_the_command_writes_every_file_that_its_rule_names(swept: Tree) -> None:
+    paths = {path.name for path in frontier.write(swept)}
+    assert paths == {"matched.csv", *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf"))}
+    swept.check_written("sweep/frontier", "sweep/matched.csv")

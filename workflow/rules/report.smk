@@ -27,6 +27,7 @@ if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
 
 localrules:
     sweep_table,
+    frontier,
     sweep_choice,
     audit,
     claims,
@@ -152,6 +153,34 @@ rule sweep_table:
         "TEPO_CODE={params.code} python -m report.sweep --results {params.root} 2>&1 | tee {log}"
 
 
+# The same points by how far they moved the policy, and methods compared where they moved equally far.
+rule frontier:
+    input:
+        matrix=RESULTS.matrix,
+        scores=RESULTS.scores,
+        runs=CURVES,
+    output:
+        multiext(
+            f"{RESULTS.root}/sweep/frontier",
+            ".csv",
+            ".md",
+            ".svg",
+            ".png",
+            ".pdf",
+            ".sha256",
+        ),
+        f"{RESULTS.root}/sweep/matched.csv",
+    log:
+        f"{LOGS}/frontier.log",
+    conda:
+        "../../environment.yml"
+    params:
+        root=RESULTS.root,
+        code=lambda wc: code_hashes.command("report.frontier"),
+    shell:
+        "TEPO_CODE={params.code} python -m report.frontier --results {params.root} 2>&1 | tee {log}"
+
+
 rule sweep_choice:
     input:
         table=rules.sweep_table.output,
@@ -236,7 +265,7 @@ rule report:
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,
-        sweep=rules.sweep_table.output if SWEEP else [],
+        sweep=[rules.sweep_table.output, rules.frontier.output] if SWEEP else [],
         claims=rules.claims.output,
         grades=rules.score.input,
         samples=[f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS],

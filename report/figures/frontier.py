@@ -1,0 +1,56 @@
+"""Draw sweep/frontier.csv: the area under the reward curve against movement, a line for each method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from report.figures.draw import HANDLE_CHARACTERS, LEGEND_CHARACTERS, LEGEND_ROW, SETTINGS, TEXT, WIDTH, saved
+from report.figures.spec import GRID, INK, SOFT, looks
+
+PANEL = 3.0  # inches: the height of a model
+
+
+def draw(rows: Sequence[Mapping[str, Any]], scale: str, models: Mapping[str, str], baseline: str) -> dict[str, bytes]:
+    """The picture as `svg`, `png` and `pdf` bytes; equal rows give equal bytes.
+
+    rows: of frontier.csv; a point without movement is not drawn. models: key -> title. baseline: title
+    of the method that the others are compared with, drawn black.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    matplotlib.use("agg")
+    drawn = [row for row in rows if row["movement"] is not None]
+    keys = list(dict.fromkeys(row["model"] for row in rows))
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    styles: dict[str, dict[str, Any]] = {
+        title: {"color": colour, "linewidth": 0.8 * width, **({"dashes": dashes} if dashes else {})}
+        for title, (colour, dashes, width) in zip(titles, (look for look in looks() if look[0] != INK), strict=False)
+    } | {baseline: {"color": INK, "linewidth": 2.4, "zorder": 4}}
+    with matplotlib.rc_context(SETTINGS):
+        abreast = max(1, LEGEND_CHARACTERS // (max(map(len, titles)) + HANDLE_CHARACTERS))
+        height = 0.3 + PANEL * len(keys) + -(-len(titles) // abreast) * LEGEND_ROW
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.subplots(len(keys), 1, squeeze=False)[:, 0]
+        for axis, key in zip(axes, keys, strict=True):
+            for title, style in styles.items():
+                line = sorted(
+                    (row for row in drawn if (row["model"], row["title"]) == (key, title)), key=lambda r: r["movement"]
+                )
+                x, y = [row["movement"] for row in line], [100 * row["area"] for row in line]
+                axis.plot(x, y, marker="o", markersize=3, **style)
+                own = [(a, b) for a, b, row in zip(x, y, line, strict=True) if row["own"] == "yes"]
+                axis.plot(*zip(*own, strict=True), "o", markersize=6, color=style["color"]) if own else None
+            axis.set_xscale("log")
+            axis.set_title(models[key], loc="left")
+            axis.set_xlabel("movement: KL of a rollout, nats a token")
+            axis.set_ylabel("area under the reward curve, %")
+            axis.grid(color=GRID, linewidth=0.6)
+            axis.set_axisbelow(True)
+        words = f"large points: the scale's own settings; {scale} scale"
+        figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
+        handles = [Line2D([], [], **style) for style in styles.values()]
+        figure.legend(handles, titles, loc="outside lower center", ncols=abreast, handlelength=3.2)
+        return saved(figure)

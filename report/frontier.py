@@ -1,0 +1,193 @@
+"""`python -m report.frontier --results results/tuned`: methods at equal movement, from a tree with a sweep.
+
+sweep/frontier.csv   a row for each model, method and point of the sweep: movement and area, means over seeds
+sweep/matched.csv    a row for each model and method: area minus the baseline's, at the scale's settings (`total`) and
+                     at equal movement, over the range between both movements there (`evals.stats.frontier`)
+sweep/frontier.md    the second to read
+sweep/frontier.svg   the first as a picture; also .png and .pdf
+
+A method is better than another only where it lies above it at equal movement: whatever moves further learns faster, up
+to a point, and a table at one learning rate is largely a table of step sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core import digests, used_code
+from core.errors import Parser
+from core.files import atomic, to_csv, write_text
+from core.layout import REFERENCE
+from core.results_tree import Tree, open_tree
+from report.figures.frontier import draw
+from report.sweep import FOLDER, Point, selecting, words
+from report.tables.render import arrow, escape_markdown, markdown_table
+from report.tables.tidy import percent
+
+ARMS = (
+    "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "failed",
+)  # fmt: skip
+MATCHED = (
+    "model", "row", "title", "versus", "seeds", "clusters", "movement", "versus_movement", "total", "total_low",
+    "total_high", "range_low", "range_high", "difference", "difference_low", "difference_high", "p", "p_holm", "tests",
+    "mark", "how",
+)  # fmt: skip
+FIELDS = ("difference", "low", "high")
+
+
+def arms(found: Sequence[Point]) -> list[dict[str, Any]]:
+    """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
+    from evals.stats import compare
+
+    rows = []
+    for point in found:
+        area = compare.over_seeds(point.area)
+        facts = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
+        seeds = " ".join(map(str, sorted(point.area)))
+        rows.append(
+            facts
+            | {"values": words(point.values), "own": "yes" if _is_own(point) else "no", "seeds": seeds}
+            | {"movement": _movement(point), "area": area.value, "area_low": area.low, "area_high": area.high}
+            | {"failed": len(point.failed)}
+        )
+    return rows
+
+
+def baseline_of(tree: Tree) -> str:
+    return str(tree.matrix.get("baseline") or REFERENCE)
+
+
+def matched(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
+    """The rows of matched.csv, p corrected over the methods of a model. `how` says why a difference is None."""
+    from evals.stats import compare
+
+    baseline, rows = baseline_of(tree), []
+    for model in tree.models:
+        by_row: dict[str, list[Point]] = {}
+        for point in found:
+            if point.model == model["key"]:
+                by_row.setdefault(point.row, []).append(point)
+        base = next((points for points in by_row.values() if baseline in (points[0].base, points[0].row)), None)
+        here = [
+            _against(points, base, model.get("starts"))
+            for points in by_row.values()
+            if base is not None and points is not base
+        ]
+        corrected = compare.holm([row["p"] for row in here])
+        for row, p in zip(here, corrected, strict=True):
+            row["p_holm"], row["tests"] = p, sum(other is not None for other in corrected)
+            row["mark"] = arrow(row["difference"], row["difference_low"], row["difference_high"], p)
+        rows += here
+    return rows
+
+
+def _against(points: Sequence[Point], base: Sequence[Point], starts: int | None) -> dict[str, Any]:
+    """A method against the baseline."""
+    from evals.stats import compare, frontier
+
+    row: dict[str, Any] = dict.fromkeys(MATCHED)
+    row |= {"model": points[0].model, "row": points[0].row, "title": points[0].title, "versus": base[0].row}
+    seeds = sorted(points[0].area)
+    clusters = [seed if starts is None else seed % starts for seed in seeds]
+    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
+    sides, own = [], []
+    for side in (points, base):
+        at = [number for number, point in enumerate(side) if _is_own(point)]
+        if not at:
+            return row | {"how": f"{side[0].row}: no arm at the scale's own settings"}
+        if missing := [words(p.values) for p in side if not all(p.movement.values())]:
+            return row | {"how": f"{side[0].row}, {missing[0]}: movement is 0 or not recorded"}
+        movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
+        sides.append(frontier.of_arms(movement, [point.area for point in side], at[0]))
+        own.append(side[at[0]])
+    total = compare.compare_seeds(own[0].area, own[1].area)
+    found = frontier.compare(sides[0], sides[1], clusters)
+    row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
+    row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
+    row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
+    return row | {
+        "range_low": found.low, "range_high": found.high, "p": found.comparison.p, "how": found.comparison.how
+    }  # fmt: skip
+
+
+def _movement(point: Point) -> float | None:
+    values = [value for value in point.movement.values() if value]
+    if len(values) < len(point.movement):
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def _is_own(point: Point) -> bool:
+    """Whether it is the method as the scale has it without the sweep."""
+    return point.method == point.base
+
+
+def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
+    """frontier.md: a table for each model."""
+    heads = ["Method", "Movement", "Area − baseline's", "At equal movement", "Over movements", "p (Holm)", ""]
+    lines = ["# Methods at equal movement", ""]
+    for model in tree.models:
+        if own := [row for row in rows if row["model"] == model["key"]]:
+            lines += [f"## {escape_markdown(model['title'])}", "", *markdown_table(heads, map(_cells, own)), ""]
+    note = (
+        "Movement: KL of the policy after a rollout to that before it, nats a token; median over a run's rollouts, "
+        "geometric mean over seeds. Differences of the area under the reward curve to the baseline's, in points with "
+        "95 % intervals: at the scale's own settings, then at equal movement, interpolated within each method's points "
+        "and averaged over the range between both movements."
+    )
+    return "\n".join([*lines, note, ""])
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    span = _nats(row["range_low"], row["range_high"])
+    p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
+    matched = row["how"] if row["difference"] is None else _points(row, "difference")
+    return [row["title"], _nats(row["movement"]), _points(row, "total"), matched, span, p, row["mark"]]
+
+
+def _points(row: Mapping[str, Any], key: str) -> str:
+    if row[key] is None:
+        return "–"
+    low, high = row[f"{key}_low"], row[f"{key}_high"]
+    return percent(row[key]) if low is None else f"{percent(row[key])} [{percent(low)}, {percent(high)}]"
+
+
+def _nats(*values: float | None) -> str:
+    return " to ".join("–" if value is None else f"{value:.2g}" for value in values)
+
+
+def write(tree: Tree) -> list[Path]:
+    """Write all files and their hashes; returns the paths. Raises MissingInputError where a run is not finished."""
+    found = selecting(tree)
+    points, compared = arms(found), matched(tree, found)
+    folder = tree.root / FOLDER
+    texts = {
+        "frontier.csv": to_csv(ARMS, points),
+        "matched.csv": to_csv(MATCHED, compared),
+        "frontier.md": markdown(tree, compared),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    paths = [folder / name for name in texts]
+    titles = {model["key"]: model["title"] for model in tree.models}
+    against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
+    for kind, picture in draw(points, tree.scale, titles, against).items():
+        paths.append(folder / f"frontier.{kind}")
+        with atomic(paths[-1]) as temporary:
+            temporary.write_bytes(picture)
+    digests.write_list(tree.layout.sums(f"{FOLDER}/frontier"), paths)
+    return paths
+
+
+def main() -> None:
+    parser = Parser(description="Methods at equal movement, of a sweep.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale> with a sweep")
+    for path in write(open_tree(parser.parse_args().results)):
+        print(path)
+
+
+if __name__ == "__main__":
+    used_code.run(main)
