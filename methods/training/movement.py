@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from methods.parts.penalties import ESTIMATORS
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -49,6 +47,8 @@ def divergences(before: Tensor, after: Tensor, base: Tensor | None, group_N: Ten
 
 def _divergence(before: Tensor, after: Tensor, anchor: Tensor) -> Tensor:
     """(N,) KL(after || anchor) of each token in float64, or its estimate from the token that `before` sampled."""
+    from methods.parts.penalties import ESTIMATORS  # here: the page reads the names above, and computes nothing
+
     before, after, anchor = before.double(), after.double(), anchor.double()
     if after.ndim == 2:
         return (after.exp() * (after - anchor)).sum(1)
