@@ -13,6 +13,7 @@ from core import digests, errors
 from core.errors import BenchError, Parser
 from core.results_tree import Tree, open_tree, read_manifest
 from report.provenance import manifest
+from report.site import samples
 
 
 def problems(tree: Tree) -> list[str]:
@@ -31,6 +32,8 @@ def problems(tree: Tree) -> list[str]:
     if "inputs" not in content["left_out"]:
         lines += [f"missing: {name}" for name in content["inputs"] if not manifest.located(tree, name).is_file()]
     try:
+        for checkpoint in tree.checkpoints:
+            samples.is_sampled(tree, checkpoint)  # reads the responses that a reference keeps, which no link names
         lines += [f"chain: {line}" for line in manifest.broken_links(tree, content["left_out"], read=True)]
         return lines + [f"mixed: {line}" for line in tree.mixtures()]
     except BenchError as error:  # a record that cannot be read: the chain ends here
