@@ -84,6 +84,7 @@ BY_HAND: dict[str, tuple[str, float]] = {
     "clip_tokens": ("grpo", 0.005),
     "clip_sequences": ("grpo", 0.5),
     "ratio_spread": ("grpo", 0.2),
+    "movement": ("grpo", (0.09 + 0.16) / 2),  # the median of six rollouts: 0.01, 0.04, .. 0.36
     "entropy_end": ("grpo", 0.15),
     "seconds_per_step": ("grpo", 1.5),
     "cpu_seconds_per_step": ("grpo", 2.0),
@@ -92,6 +93,12 @@ BY_HAND: dict[str, tuple[str, float]] = {
 
 def test_each_measure_is_its_definition_worked_by_hand(tree: Tree) -> None:
     assert BY_HAND.keys() == MEASURES.keys()
+    assert of(tree, "grpo").why["movement"] == "not recorded: trained before curves had kl_step"
+
+    def moved(row: dict[str, str]) -> dict[str, str]:
+        return row | {"kl_step": str(0.01 * int(row["rollout"]) ** 2) if row["minibatch"] == "1" else ""}
+
+    rewrite(tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "curve.csv", moved)
     for key, (method, expected) in BY_HAND.items():
         assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12), key
 
