@@ -57,6 +57,7 @@ def arms(found: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def baseline_of(tree: Tree) -> str:
+    """The key of the method that the others are compared with."""
     return str(tree.matrix.get("baseline") or REFERENCE)
 
 
@@ -114,6 +115,7 @@ def _against(points: Sequence[Point], base: Sequence[Point], starts: int | None)
 
 
 def _movement(point: Point) -> float | None:
+    """The geometric mean over seeds; None where a seed has none."""
     values = [value for value in point.movement.values() if value]
     if len(values) < len(point.movement):
         return None
