@@ -32,8 +32,8 @@ ARMS = (
 )  # fmt: skip
 MATCHED = (
     "model", "row", "title", "versus", "seeds", "clusters", "movement", "versus_movement", "total", "total_low",
-    "total_high", "range_low", "range_high", "difference", "difference_low", "difference_high", "p", "p_holm", "tests",
-    "mark", "how",
+    "total_high", "range_low", "range_high", "difference", "difference_low", "difference_high", "se", "df", "p",
+    "p_holm", "tests", "mark", "how",
 )  # fmt: skip
 FIELDS = ("difference", "low", "high")
 
@@ -109,9 +109,8 @@ def _against(points: Sequence[Point], base: Sequence[Point], starts: int | None)
     row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
     row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
     row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
-    return row | {
-        "range_low": found.low, "range_high": found.high, "p": found.comparison.p, "how": found.comparison.how
-    }  # fmt: skip
+    row |= {name: getattr(found.comparison, name) for name in ("se", "df", "p", "how")}
+    return row | {"range_low": found.low, "range_high": found.high}
 
 
 def _movement(point: Point) -> float | None:

@@ -52,8 +52,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="results/<scale>: write claims.csv and claims.md there")
     parser.add_argument("--page", type=Path, help="Markdown page of the printed numbers' ledger; needs no results")
     args = parser.parse_args()
-    if not (args.results or args.page):
-        raise ConfigError("command line: give --results, --page or both")
+    if bool(args.results) == bool(args.page):
+        raise ConfigError("command line: give --results or --page")
 
     from core import digests
     from core.files import write_text
@@ -68,22 +68,22 @@ def main() -> None:
         write_text(kept, entries.to_text(printed))
         write_text(args.page, paper_page(printed, read_margins()))
         print(args.page)
-    if args.results:
-        tree, claims = open_tree(args.results), read_claims()
-        printed = entries.read(kept)
-        if [(e.id, e.statement) for e in printed] != [(claim.id, claim.declared.says) for claim in claims]:
-            raise ConfigError(
-                f"{kept}: holds other claims than claims.yaml; run python -m paper.claims --page docs/claims.md"
-            )
-        ours = ledger.run_entries(tree, claims)
-        title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
-        paths = tree.root / "claims.csv", tree.root / "claims.md"
-        write_text(paths[0], entries.to_text([*printed, *ours]))
-        write_text(paths[1], entries.results_page([*printed, *ours], title, note))
-        digests.write_list(tree.layout.sums("claims"), paths)
-        counts = Counter(entry.verdict for entry in ours)
-        summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        print(f"{tree.root / 'claims.md'}  {len(ours)} entries: {summary}")
+        raise SystemExit(0)  # it has written a file that other commands read: no result of theirs follows from this one
+    tree, claims = open_tree(args.results), read_claims()
+    printed = entries.read(kept)
+    if [(e.id, e.statement) for e in printed] != [(claim.id, claim.declared.says) for claim in claims]:
+        raise ConfigError(
+            f"{kept}: holds other claims than claims.yaml; run python -m paper.claims --page docs/claims.md"
+        )
+    ours = ledger.run_entries(tree, claims)
+    title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
+    paths = tree.root / "claims.csv", tree.root / "claims.md"
+    write_text(paths[0], entries.to_text([*printed, *ours]))
+    write_text(paths[1], entries.results_page([*printed, *ours], title, note))
+    digests.write_list(tree.layout.sums("claims"), paths)
+    counts = Counter(entry.verdict for entry in ours)
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    print(f"{tree.root / 'claims.md'}  {len(ours)} entries: {summary}")
 
 
 if __name__ == "__main__":

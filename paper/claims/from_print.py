@@ -86,6 +86,9 @@ class Prints:
         what = f"sd over seeds of {' '.join(a)} over that of {' '.join(b)}, {HEADINGS[column]}"
         return ratio_of_sds(what, scores_a, scores_b, runs=[*a, *b])
 
+    def matched(self, left: str, right: str) -> Contrast:
+        raise Gap("no movement of a policy is printed")
+
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """The printed average of the collapsed run, with Clopper-Pearson's bound for as many answers as problems."""
         # The unit is the problem: 32 wrong samples of one hard problem are one piece of evidence.

@@ -10,17 +10,21 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from core.files import stored
+from core.files import read_csv, stored
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
+from evals.stats.compare import detectable
 from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
 
 POOLED = "avg_pooled"  # the row of scores.csv that stands for the paper's "Avg."
+
+MATCHED = "sweep/matched.csv"
+FIELDS = ("difference", "difference_low", "difference_high", "p", "se", "df", "title", "how", "seeds")
 
 # Figures of one learning curve that only claims speak about; all others are in `evals.learning_curves.MEASURES`.
 
@@ -190,6 +194,37 @@ class Runs:
         unit, low, top = unit_and_range(measure)
         what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self.name(measure)}"
         return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
+
+    def matched(self, left: str, right: str) -> Contrast:
+        """From what a sweep of this scale found (`report.frontier`), whose seeds are those that select."""
+        path, ids = self.tree.root / MATCHED, (left, right)
+        methods = [self.instead.get(id, run.method) for id in ids if (run := self.paper[id].run)]
+        model = self.tree.model_for(self.paper[left].model, MODELS[self.paper[left].model])
+        if self.variant or self.only or model is None or not stored(path):
+            raise Gap("not part of this scale: several step sizes of one method", planned=False)
+        self.tree.check_written(MATCHED.removesuffix("matched.csv") + "frontier", MATCHED)
+        rows = read_csv(path, "methods at equal movement", ("model", "row", "versus", *FIELDS))
+        row = next((r for r in rows if [r["model"], r["row"], r["versus"]] == [model["key"], *methods]), None)
+        if row is None:
+            raise Gap(f"not part of this scale: a sweep of {methods[0]} and {methods[1]}", planned=False)
+        if not row["difference"]:
+            raise Gap(row["how"])
+        value, low, high, p, se, df = (float(row[name]) if row[name] else None for name in FIELDS[:6])
+        return Contrast(
+            what=f"{row['title']} − {methods[1]} at equal movement, {self.name('area')}",
+            value=value,
+            null=0.0,
+            low=low,
+            high=high,
+            p=p,
+            detectable=None if se is None or df is None else detectable(se, df),
+            unit=learning_curves.MEASURES["area"].unit,
+            level="seed",
+            how=row["how"],
+            n=len(row["seeds"].split()),
+            farthest=1.0,
+            detectable_of=None if se is None or df is None else partial(detectable, se, df),
+        )
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         pairs = self.pairs(steadier, than)

@@ -40,6 +40,9 @@ class Source(Protocol):
     def value(self, rows: Rows, measure: str, null: float) -> Contrast:
         """The mean of the rows."""
 
+    def matched(self, left: str, right: str) -> Contrast:
+        """Area under the reward curve of left minus that of right, where both moved the policy equally far."""
+
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         """Standard deviation over seeds, the first over the second, held against 1."""
 
@@ -107,6 +110,11 @@ def curve_mean_difference(source: Source, *, left: Rows, right: Rows, measure: s
     return Outcome((source.difference(left, right, measure, AVERAGE, 0.0),), side)
 
 
+def equal_movement(source: Source, *, left: str, right: str) -> Outcome:
+    """Where both moved the policy equally far, left's area under the reward curve is above right's."""
+    return Outcome((source.matched(left, right),))
+
+
 def curve_level(source: Source, *, rows: Rows, measure: str, against: float, side: Side = "above") -> Outcome:
     """A figure of the rows' learning curves is above (or below) a number."""
     return Outcome((source.value(rows, measure, against),), side)
@@ -149,6 +157,7 @@ KINDS: dict[str, Callable[..., Outcome]] = {
         convergence,
         curve_ratio,
         curve_mean_difference,
+        equal_movement,
         gain_kept,
         sign_agreement,
         collapse_by,

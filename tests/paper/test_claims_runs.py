@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import scipy.stats
 
+from core import digests
+from core.files import to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals.stats.compare import compare_seeds
@@ -17,6 +19,7 @@ from paper.claims import ledger as ledgers
 from paper.claims.claims import Question, read_claims
 from paper.claims.contrast import of_two_samples
 from paper.claims.entries import NO_RUN, Entry
+from paper.claims.from_runs import MATCHED
 from paper.claims.ledger import LEARNT, learns, placebos, run_entries
 from paper.claims.tests import KINDS
 from tests.merged_config import load
@@ -96,6 +99,25 @@ def test_noise_is_undecided_and_says_what_would_have_been_seen(tmp_path: Path, i
     assert entry.null is not None
     assert entry.high is not None
     assert entry.low <= entry.null <= entry.high
+
+
+def test_at_equal_movement_the_sweep_of_the_tree_decides(tmp_path: Path) -> None:
+    id, runs = "faster-at-equal-movement", both(three(reward=HIGH), three(reward=LOW))
+    assert "several step sizes" in verdicts(tmp_path / "none", runs)[id].reason
+    found = tree(tmp_path / "swept", runs)
+    row = {"model": "q7", "row": "tepo", "versus": "grpo", "title": "TEPO", "seeds": "1 2 3", "how": "jackknife"}
+    row |= {"difference": 0.06, "difference_low": 0.05, "difference_high": 0.07, "p": 0.0001, "se": 0.002, "df": 2}
+
+    def judged(row: dict[str, Any]) -> Entry:
+        write_text(found.root / MATCHED, to_csv(tuple(row), [row]))
+        digests.write_list(found.layout.sums("sweep/frontier"), [found.root / MATCHED])
+        return {e.id: e for e in ledger(Tree(found.root)) if e.model is None}[id]
+
+    entry = judged(row)
+    assert (entry.verdict, entry.estimate, entry.seeds or entry.n) == ("supported", 0.06, 3)
+    entry = judged(row | {"difference": None, "how": "tepo: no arm"})
+    assert (entry.verdict, entry.estimate) == ("undecided", None)
+    assert "no arm" in entry.reason
 
 
 def test_a_missing_run_is_named(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ rule claims:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=PLAN.of_runs("run.json"),
+        matched=rules.frontier.output if SWEEP else [],
     output:
         report(
             f"{RESULTS.root}/claims.csv",
