@@ -5,7 +5,8 @@
       select_seeds: [1, 2]   # default: the seeds of the matrix
       test_seeds: [3, 4]     # default: as many seeds after the last of them; none of the two may be in both
       by: [score]            # or area: what a value is chosen by
-      fresh: [chosen]        # or chosen, own: on the test seeds also each method at the scale's own value
+      fresh: [chosen]        # or chosen, own: on the test seeds also each method at the scale's own value; or none: the
+                             # sweep only compares methods at equal movement
 
 Chosen by area, the runs that select are not evaluated: their curves say all that is asked of them.
 
@@ -29,7 +30,7 @@ from workflow import matrix
 
 SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that are no axis
 MEASURES = ("score", "area")
-FRESH = ("chosen", "own")  # values that the second round may train
+FRESH = ("chosen", "own", "none")  # values that the second round may train
 CHOICE = "sweep/choice.csv"
 COLUMNS = ("model", "row", "method", "chosen", "question")  # of it that are read here; `report.sweep` writes it
 TRAINING = "training."
@@ -53,7 +54,18 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
     at = where(["sweep"])
     swept_blocks = [block for block in config["matrix"] if block.get("variant") is None]
     select = _seeds(sweep.get("select_seeds") or sorted({s for b in swept_blocks for s in b["seeds"]}), at)
-    test = _seeds(sweep.get("test_seeds", [max(select) + n + 1 for n in range(len(select))]), at)
+    fresh = sweep.get("fresh", ["chosen"])
+    if wrong := [value for value in fresh if value not in FRESH]:
+        raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
+    if "chosen" not in fresh and fresh != ["none"]:
+        raise ConfigError(
+            f"{at}: sweep.fresh: lacks chosen, the values that the test seeds are for; set chosen or none"
+        )
+    test = (
+        []
+        if fresh == ["none"]
+        else _seeds(sweep.get("test_seeds", [max(select) + n + 1 for n in range(len(select))]), at)
+    )
     if both := sorted(set(select) & set(test)):
         raise ConfigError(
             f"{at}: sweep.test_seeds: {both[0]} also selects: a value would be compared on the seeds that chose it"
@@ -61,11 +73,6 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
     by = sweep.get("by", ["score"])
     if len(by) != 1 or by[0] not in MEASURES:
         raise unknown(at, "sweep.by", ",".join(map(str, by)), MEASURES)
-    fresh = sweep.get("fresh", ["chosen"])
-    if wrong := [value for value in fresh if value not in FRESH]:
-        raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
-    if "chosen" not in fresh:
-        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, the values that the test seeds are for")
 
     variants, points, blocks = dict(config["variants"]), [], []
     for block in config["matrix"]:

@@ -38,6 +38,11 @@ def _generated(family: str, sizes: dict[int, int]) -> Generated:
 
 
 SHA256 = {
+    "syn_mix4_greedy": "a6a0435720d778c58750343365baf43a57a5ade12be429c9c4630e86849d8f97",
+    "syn_swap4_greedy": "9b6023a5a5ecc6ac24cf0c8673b0e6d84a9e86ee167ce587a0e37a01c7e46ed7",
+    "syn_mix6": "744eae29426dae09e6d3c940b5eefdccdb0ce932d15d9b901bd6b2025f5506dd",
+    "syn_mix6_greedy": "744eae29426dae09e6d3c940b5eefdccdb0ce932d15d9b901bd6b2025f5506dd",
+    "syn_swap6_greedy": "e9bf9e1a3c7491114cc7e2d6444ac16ff5c5a9862251e6f92ee047c3f4230368",
     "syn_mix4": "1ed8f51638b2c6a84330ac9fbe24a63dc6aae0f44ddf8d6910d22bc03dee7b12",
     "syn_solve2": "6127f1e0347e81b7d1681c268ce67787ce959218875d48fab16640384f2c470a",
     "syn_add2": "0c27179475eefc5c75016cd2784465dde5df40bafb2ffb99c6db0016fa5d1727",
@@ -69,11 +74,12 @@ def _benchmark(
     if temperature is None:
         temperature = 0.6 if samples > 1 else 0.0
     difficulty = " and ".join(str(k) for k in sizes)
+    greedy = ", greedy" if key.endswith("_greedy") else ""  # beside the same set at temperature 1
     meant = MEANT.get(family, "")
     modulo = ", modulo 10" if meant == _MODULO else ""
     return Benchmark(
         key=key,
-        title=f"synthetic {family} k={difficulty}{modulo}{'' if taught else ', not trained by RL'}",
+        title=f"synthetic {family} k={difficulty}{modulo}{greedy}{'' if taught else ', not trained by RL'}",
         stands_for=stands_for,
         source=_generated(family, sizes),
         revision=f"seed {SEED}",
@@ -98,6 +104,12 @@ BENCHMARKS = [
     _benchmark("syn_sort", "omni_math", "sort", {3: 100, 4: 300}, 1, 1.0),
     _benchmark("syn_iter3", "olympiadbench", "iter", {3: 400}, 1, 1.0, taught=False),
     _benchmark("syn_seq", "minerva", "seq", {1: 150, 2: 150}, 1, 1.0, taught=False),
+    # clean: the same levels sampled and greedy, then levels that RL does not train on
+    _benchmark("syn_mix4_greedy", "aime25", "mix", {4: 400}, 1),
+    _benchmark("syn_swap4_greedy", "omni_math", "swap", {4: 400}, 1),
+    _benchmark("syn_mix6", "amc", "mix", {6: 400}, 1, 1.0),
+    _benchmark("syn_mix6_greedy", "olympiadbench", "mix", {6: 400}, 1),
+    _benchmark("syn_swap6_greedy", "minerva", "swap", {6: 400}, 1),
     # quick
     _benchmark("syn_mix3", "aime24", "mix", {3: 20}, 32),
     _benchmark("syn_inv2", "aime25", "inv", {2: 20}, 32),

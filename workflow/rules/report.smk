@@ -21,7 +21,7 @@ CURVES = PLAN.of_runs("run.json", "curve.csv")
 # the runs on fresh seeds too, and jobs of that round would wait for runs that it does not make.
 SWEEP = PLAN.matrix.get("sweep")
 CHOICE = []
-if SWEEP and not sweep.is_chosen(SWEEP, RESULTS):
+if SWEEP and SWEEP["test_seeds"] and not sweep.is_chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
 
