@@ -103,12 +103,22 @@ def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: s
     assert own == rows, "the paper's single value is among those tried"
 
 
+def test_a_sweep_that_chooses_nothing_has_no_fresh_seeds(tmp_path: Path) -> None:
+    config = load([ROOT / "config/embedded.yaml", ROOT / "config/clean.yaml"])
+    config["matrix"] = matrix.blocks(config)
+    config |= sweep.expanded(config, Results(tmp_path), lambda path: "config")
+    assert config["swept"]["test_seeds"] == []
+    assert len(config["swept"]["points"]) == 21
+    assert [p.run.seed for p in matrix.plan(config)] == [*range(1, 9)] * 21
+    assert sweep.fresh_runs(config["swept"]) == []
+
+
 @pytest.mark.parametrize(
     ("swept", "error"),
     [
         (RATES | {"select_seeds": [1, 2], "test_seeds": [2, 3]}, "test_seeds: 2 also selects"),
         (RATES | {"by": ["reward"]}, "sweep.by: unknown value 'reward'; allowed: area, score"),
-        (RATES | {"fresh": ["chosen", "all"]}, "sweep.fresh: unknown value 'all'; allowed: chosen, own"),
+        (RATES | {"fresh": ["chosen", "all"]}, "sweep.fresh: unknown value 'all'; allowed: chosen, own, none"),
         (RATES | {"fresh": ["own"]}, "sweep.fresh: lacks chosen"),
         (RATES | {"test_seeds": ["a"]}, "'a' is not a whole number"),
         ({"bata": [1, 2]}, "unknown value 'bata'"),
