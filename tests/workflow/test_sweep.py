@@ -118,7 +118,7 @@ def test_a_sweep_that_chooses_nothing_has_no_fresh_seeds(tmp_path: Path) -> None
     [
         (RATES | {"select_seeds": [1, 2], "test_seeds": [2, 3]}, "test_seeds: 2 also selects"),
         (RATES | {"by": ["reward"]}, "sweep.by: unknown value 'reward'; allowed: area, score"),
-        (RATES | {"fresh": ["chosen", "all"]}, "sweep.fresh: unknown value 'all'; allowed: chosen, own, none"),
+        (RATES | {"fresh": ["chosen", "all"]}, "sweep.fresh: unknown value 'all'; allowed: chosen, none, own"),
         (RATES | {"fresh": ["own"]}, "sweep.fresh: lacks chosen"),
         (RATES | {"test_seeds": ["a"]}, "'a' is not a whole number"),
         ({"bata": [1, 2]}, "unknown value 'bata'"),
