@@ -38,13 +38,13 @@ def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
     planned = matrix.plan(CONFIG)
     assert {p.run.model for p in planned} == {MODEL}
     assert Counter(p.run.method for p in planned) == dict.fromkeys(
-        ("grpo", "tepo", "tepo_nokl", "gspo", "grpo+high=none+low=none", "cispo", "grpo@half", "tepo@half",
+        ("grpo", "tepo", "tepo_nokl", "gspo", "grpo+high=none+low=none", "cispo", "grpo@double", "tepo@half",
          "grpo+high=none+low=none@half"), 4,
     )  # fmt: skip
     assert [base.run.model for base in matrix.bases(CONFIG)] == [MODEL]
     for p in planned:
         run = specs.check(matrix.specification(CONFIG, p, "base", "prompts"))
-        assert (run.training.updates_per_rollout, run.checkpoints) == (12, (12,))
+        assert (run.training.updates_per_rollout, run.checkpoints) == (8, (8,))
 
 
 def test_what_this_machine_lacks_is_refused_before_the_first_run(
