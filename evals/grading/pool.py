@@ -154,9 +154,9 @@ class Pool(AbstractContextManager["Pool"]):
                 for worker in self.workers[:most]:
                     if worker.ready and worker.index is None and waiting:
                         worker.give(waiting.popleft(), tasks, self.wall_seconds, cpu_seconds)
-                for worker in _wait(self.workers[:most]):
+                for worker, late in _wait(self.workers[:most]):
                     index = worker.index
-                    answer = worker.read()
+                    answer = worker.end("wall clock") if late else worker.read()
                     if not worker.alive:
                         self.workers.remove(worker)
                     if answer is None or index is None:
@@ -218,18 +218,16 @@ class _Worker:
 
     def read(self) -> Answer | None:
         """The end of the comparison under way; None for a message about something else."""
-        if time.monotonic() > self.deadline:
-            return self._end("wall clock")
         message = self._message()
         if message is None:
-            return self._end("worker ended")
+            return self.end("worker ended")
         if "fatal" in message:
             raise BenchError(f"grading worker cannot start: {message['fatal']}")
         if "ready" in message:
             self.ready, self.deadline = True, float("inf")
             return None
         if message["id"] != self.tasks_sent or self.index is None:
-            return None  # killed after it had answered
+            return self.end("wall clock") if time.monotonic() > self.deadline else None  # killed after it had answered
         self.index, self.deadline = None, float("inf")
         if "killed" in message:
             return _killed(message["killed"], self.cpu_seconds)
@@ -248,7 +246,7 @@ class _Worker:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def _end(self, reason: str) -> Answer:
+    def end(self, reason: str) -> Answer:
         """End a worker that is late or gone."""
         self.kill()
         if not self.ready:
@@ -267,18 +265,21 @@ class _Worker:
                 stream.close()
 
 
-def _wait(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Wait until a worker has written, died or run out of time; those to read from."""
+def _wait(workers: Sequence[_Worker]) -> list[tuple[_Worker, bool]]:
+    """Wait until a worker has written, died or run out of time; those to read from, and whether each is late.
+
+    One that has written is not late: an earlier call may have ended without it, so that its message has been waiting.
+    """
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.unread:
-                return [worker]
+                return [(worker, False)]
             selector.register(worker.output, selectors.EVENT_READ, worker)
         nearest = min(worker.deadline for worker in workers) - time.monotonic()
         # at most an hour at once, because `select` takes no infinite time; the caller's loop waits again
         readable = [key.data for key, _ in selector.select(max(0.0, min(nearest, 3600.0)))]
     late = [worker for worker in workers if worker not in readable and time.monotonic() > worker.deadline]
-    return readable + late
+    return [(worker, False) for worker in readable] + [(worker, True) for worker in late]
 
 
 def _killed(code: int, cpu_seconds: float) -> Answer:

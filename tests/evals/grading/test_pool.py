@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import selectors
 import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import ANY
 
 import psutil
 import pytest
@@ -116,6 +118,22 @@ def test_a_worker_that_does_not_run_meets_the_wall_clock() -> None:
 def test_a_worker_that_cannot_start_is_an_error() -> None:
     with Pool(module="tests.evals.grading.no_such_worker") as pool, pytest.raises(BenchError, match="did not start"):
         compare(["fine"], pool)
+
+
+def test_a_worker_whose_start_was_not_waited_for_is_no_late_one() -> None:
+    """Two are started, one compares all that there is; the other's message is read with the next call, hours later."""
+    with Pool(workers=1, module=FRAGILE) as pool:
+        compare(["fine"], pool)
+        (worker,) = pool.workers
+        started = type(worker)(FRAGILE, pool.limits)
+        with selectors.DefaultSelector() as selector:
+            selector.register(started.output, selectors.EVENT_READ)
+            selector.select()
+        started.deadline = time.monotonic() - 1
+        pool.workers[:] = [started]
+        worker.kill()
+        assert compare(["fine"], pool) == [Answer("correct", ANY)]
+        assert pool.workers == [started]
 
 
 def test_no_process_is_left() -> None:
