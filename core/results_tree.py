@@ -29,6 +29,7 @@ class PlannedModel(Declared):
     title: str
     stands_for: str | None = None  # the paper's model
     starts: int | None = None  # clean models that its bases continue: seed k has number k modulo these; None: unknown
+    bases: str | None = None  # the family that they are of, in words; None: unknown
 
 
 class PlannedMethod(Declared):

@@ -32,7 +32,7 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     limits = [(name, f"{each.around:g} ± {each.within:g}", each.why) for name, each in margins.items()]
     rows = [
         # beside a formula's verdict: what it was evaluated on and how large the error is
-        (e.id, short_verdict(e), figure(e), e.tested, e.reason or (e.how if e.level == "policy" else ""))
+        (short_verdict(e), _statement(e), figure(e), e.tested, e.reason or (e.how if e.level == "policy" else ""))
         for e in printed
         if e.verdict != "undecided"
     ]
@@ -44,7 +44,15 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     text = read_text(ROOT / DATA[0], "the page of claims")
     for word, part in parts.items():
         text = text.replace(word, part)
-    return f"{text}\n{table(('claim', 'verdict', 'estimate', 'of', 'why'), rows)}\n"
+    return f"{text}\n{table(('verdict', 'tested statement, and the quote', 'estimate', 'of', 'why'), rows)}\n"
+
+
+def _statement(entry: Entry) -> str:
+    """The tested statement, and below it what the paper states."""
+    from paper.claims.entries import readable
+
+    beyond = f" Not tested: {entry.untested}." if entry.untested else ""
+    return f"{entry.statement}<br>*{entry.where}*: “{readable(entry.quote)}”{beyond} ({entry.id})"
 
 
 def main() -> None:
@@ -71,7 +79,7 @@ def main() -> None:
         raise SystemExit(0)  # it has written a file that other commands read: no result of theirs follows from this one
     tree, claims = open_tree(args.results), read_claims()
     printed = entries.read(kept)
-    if [(e.id, e.statement) for e in printed] != [(claim.id, claim.declared.says) for claim in claims]:
+    if [(e.id, e.statement) for e in printed] != [(claim.id, claim.declared.tests) for claim in claims]:
         raise ConfigError(
             f"{kept}: holds other claims than claims.yaml; run python -m paper.claims --page docs/claims.md"
         )

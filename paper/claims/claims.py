@@ -1,11 +1,11 @@
-"""Read `claims.yaml`: what each claim says, how it is tested in print and in runs, and what a scale cannot test."""
+"""Read `claims.yaml`: the tested statement of each claim, its test in print and in runs, what stand-ins cannot test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, PositiveFloat
 
@@ -14,22 +14,19 @@ from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from core.provenance import ROOT
 from paper import printed
-from paper.claims.tests import KINDS, SCORE, listed, rows_of
+from paper.claims.tests import KINDS, MATCHED, SCORE, listed, rows_of
 from paper.printed import HEADINGS, Paper
 
 DATA = ("paper/claims.yaml",)
 CLAIMS = ROOT / DATA[0]
-NEEDS = {"scores": "scores.csv", "curves": "runs/*/curve.csv", "nothing": "no run"}
+SCORES, CURVES = "scores.csv", "runs/*/curve.csv"
+NEEDS = {"algebra": "no run", "equal_movement": MATCHED}  # by kind of test, where it is neither scores nor curves
+SCORED = ("difference_of_rows", "highest", "ordering", "rank", "seed_spread")  # unless the test names another measure
 
 
 class Place(Declared):
     where: str
     quote: str  # verbatim
-
-
-class Embedded(Declared):
-    statement: str  # what is tested where tiny models stand in for the paper's
-    untestable: str | None = None  # name of the reason why that is no test of the claim; None: it is one
 
 
 class Declaration(Declared):
@@ -40,11 +37,12 @@ class Declaration(Declared):
     where: str
     quote: str
     also: Tuple[Place] = ()  # other places where the paper says it
-    says: str  # the statement that is tested, in our words
+    tests: str  # the statement that is tested, in our words
+    untested: str = ""  # what the quote states beyond that
     test: dict[str, Any]
     print: str | dict[str, Any] | None = None  # another test for the printed tables, or the reason why they cannot tell
-    needs: Tuple[Literal["scores", "curves", "nothing"]]
-    embedded: Embedded
+    untestable: str | None = None  # name of the reason why stand-ins are no test; None: as `_claim` has it
+    methods: Tuple[str] = ()  # each in the place of the test's left row
     # label -> printed row -> the method in its place under another reading
     readings: dict[str, dict[str, str]] = Field(default_factory=dict)
 
@@ -87,7 +85,8 @@ class Claim:
     declared: Declaration
     test: Question  # asked of runs
     printed: Question | str  # asked of the printed tables, or the reason why these cannot tell
-    untestable: str | None  # why tiny models are no test of the claim; None: they are one
+    needs: str  # what of a results tree the test reads
+    untestable: str | None  # why stand-ins are no test of the claim; None: they are one
     margin: Margin | None = None  # of what the test measures in runs; None: no difference is declared too small
 
     @property
@@ -133,21 +132,23 @@ def with_arms(paper: Paper, path: Path | str = CLAIMS) -> Paper:
 
 def _claim(declaration: Declaration, where: str, file: ClaimsFile, rows: Paper) -> Claim:
     test = _question(declaration.test, where, "test", rows)
-    if declaration.print is None:
-        in_print: Question | str = test
-    elif isinstance(declaration.print, str):
-        in_print = _reason(declaration.print, file.reasons, where)
-    else:
-        in_print = _question(declaration.print, where, "print", rows)
+    needs = _needs(test)
+    told = declaration.print or (declaration.test if needs in (SCORES, NEEDS["algebra"]) else "no_print")
+    in_print = _reason(told, file.reasons, where) if isinstance(told, str) else _question(told, where, "print", rows)
     if isinstance(in_print, Question):
         _check_names(rows_of(in_print.arguments), [id for id in rows if id not in file.arms], where, "printed row")
     for label, instead in declaration.readings.items():
         _check_names(instead, rows_of(test.arguments), where, f"readings.{label}: row")
-    untestable = declaration.embedded.untestable
+    untestable = declaration.untestable or ("other_tasks" if needs == SCORES else None)
     why = None if untestable is None else _reason(untestable, file.reasons, where)
     # A kind of its own ratio, such as the spread over seeds, comes before the measure that it is taken of.
     margin = file.margins.get(test.kind) or file.margins.get(str(test.arguments.get("measure")))
-    return Claim(declaration, test, in_print, why, margin)
+    return Claim(declaration, test, in_print, needs, why, margin)
+
+
+def _needs(test: Question) -> str:
+    of_scores = test.kind in SCORED and test.arguments.get("measure", SCORE) == SCORE
+    return NEEDS.get(test.kind, SCORES if of_scores else CURVES)
 
 
 def _reason(name: str, reasons: Mapping[str, str], where: str) -> str:

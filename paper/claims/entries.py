@@ -15,6 +15,8 @@ from core.files import read_csv, to_csv
 
 Verdict = Literal["supported", "contradicted", "equal within the margin", "undecided", "not testable at this scale"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+DECIDED = VERDICTS[:3]
+TESTED_ONLY = "tested statement only"  # beside a verdict on less than the quote states
 MEANING: dict[Verdict, str] = {
     "supported": (
         "the 95 % interval excludes the null on the claimed side, after Holm over the claims of its family; a claim "
@@ -53,7 +55,7 @@ class Entry:
     family: str  # claims that share one Holm correction
     where: str  # places in the paper
     quote: str  # verbatim, from the first of these places
-    statement: str  # what exactly was tested; at embedded scale not the paper's sentence
+    statement: str  # what exactly was tested
     scale: str
     variant: str | None  # other training settings; None: the scale's own
     learning_rate: float | None  # under these settings
@@ -83,6 +85,9 @@ class Entry:
     needs: str = ""  # files of the results tree that the test reads
     runs: tuple[str, ...] = ()  # folders below the results folder, or ids of printed rows
     placebo: str = ""  # what the placebo rewards say of a supported claim (`paper.claims.ledger`); "": not asked
+    method: str | None = None  # title of the method in the place of the claim's own; None: the claim's own
+    untested: str = ""  # what the quote states beyond `statement`: a verdict is none on it
+    bases: str = ""  # models behind the estimate, by the family of their bases; "": no model is
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -98,7 +103,15 @@ class Entry:
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
-ADDED = ("model", "margin_low", "margin_high", "placebo")  # a file of an older version lacks them
+ADDED = (
+    "model",
+    "margin_low",
+    "margin_high",
+    "placebo",
+    "method",
+    "untested",
+    "bases",
+)  # a file of an older version lacks them
 REQUIRED = tuple(name for name in COLUMNS if name not in ADDED)
 NUMBERS = (
     "learning_rate", "estimate", "null", "low", "high", "margin_low", "margin_high", "p", "p_holm", "detectable",
@@ -139,7 +152,7 @@ def _entry(row: dict[str, str]) -> Entry:
         values[name] = float(row[name]) if row[name] else None
     for name in INTEGERS:
         values[name] = int(row[name]) if row[name] else None
-    for name in ("variant", "reading", "model"):
+    for name in ("variant", "reading", "model", "method"):
         values[name] = row[name] or None
     values["seeds"] = tuple(int(seed) for seed in row["seeds"].split())
     values["runs"] = tuple(row["runs"].split())
@@ -156,9 +169,16 @@ def amount(value: float | None, unit: str) -> str:
     return f"{100 * value:.2f}" if unit == POINTS else f"{value:.3g}"
 
 
+def beside_verdict(entry: Entry) -> str:
+    """What a decided verdict leaves open: the rest of the quote, and placebo rewards that nobody trained."""
+    if entry.verdict not in DECIDED:
+        return ""
+    return ", ".join([TESTED_ONLY] * bool(entry.untested) + [NO_RUN] * (entry.placebo == NO_RUN))
+
+
 def shown_verdict(entry: Entry) -> str:
-    """The verdict; a supported one says where nothing could be held against it."""
-    return f"{entry.verdict} ({NO_RUN})" if entry.placebo == NO_RUN else entry.verdict
+    beside = beside_verdict(entry)
+    return f"{entry.verdict} ({beside})" if beside else entry.verdict
 
 
 def figure(entry: Entry) -> str:
@@ -180,10 +200,8 @@ def margin(entry: Entry) -> str:
 
 def setting(entry: Entry) -> str:
     """The training settings, the reading and the one model that an entry is about."""
-    name = _settings(entry)
-    if entry.model is None:
-        return name
-    return f"{name}, {entry.model} alone" if name else f"{entry.model} alone"
+    alone = "" if entry.model is None else f"{entry.model} alone"
+    return ", ".join(part for part in (_settings(entry), alone, entry.method) if part)
 
 
 def _settings(entry: Entry) -> str:
@@ -199,10 +217,10 @@ def _settings(entry: Entry) -> str:
 
 SHORT = {"not testable at this scale": "not testable here"}  # verdicts as table cells
 
-RESULTS_HEAD = """Each line is one testable sentence of the paper. "Printed" asks whether the paper's own numbers put it
-outside chance; "runs" asks the same of the runs of this scale, under each learning rate apart. Where tiny models stand
-in for the paper's, the statement that is tested is about the tiny models, and no verdict on it is a verdict on the
-paper.
+RESULTS_HEAD = """Each line is a statement that is tested because the paper makes it. "Printed" is the verdict of the
+paper's own numbers, "runs" that of the runs of this scale, under each learning rate apart. A verdict is on the tested
+statement and on the bases beside it: where models and problems stand in for the paper's, it is none on the paper's.
+"Tested statement only" marks that the quote below states more than was tested.
 
 Supported and contradicted need a 95 % interval that excludes the null, after Holm's correction over the claims of a
 family. "Equal within the margin" needs a 95 % interval inside the margin that stands beside it. Undecided is no
@@ -219,30 +237,46 @@ def results_page(entries: Sequence[Entry], title: str, note: str) -> str:
     ours = [entry for entry in entries if entry.ledger == "ours"]
     sections = ["# Claims", f"{title}. {note}".strip(), RESULTS_HEAD, _summary(printed, ours)]
     for claim in printed:
-        quote = " ".join(claim.quote.split())
-        sections += [f"### {claim.id}", _answer(claim, "Printed")]
-        for entry in ours:
-            if entry.id == claim.id:
-                sections.append(_answer(entry, _capital(setting(entry))))
-        sections.append(f"> {quote}\n>\n> {claim.where}")
+        answers = [entry for entry in ours if entry.id == claim.id]
+        sections += [f"### {claim.id}", f"Tested: {claim.statement}", _answer(claim, "Printed")]
+        sections += [_answer(entry, _capital(setting(entry))) for entry in answers if entry.method is None]
+        if methods := [entry for entry in answers if entry.method is not None]:
+            sections.append(by_method(methods))
+        beyond = f"\n>\n> Not tested: {claim.untested}." if claim.untested else ""
+        sections.append(f"> {readable(claim.quote)}\n>\n> {claim.where}{beyond}")
     return "\n\n".join(sections) + "\n"
+
+
+def by_method(entries: Sequence[Entry]) -> str:
+    """A row for each method that stands in the place of the claim's own."""
+    rows = []
+    for e in entries:
+        p = "" if e.p_holm is None else f"{e.p_holm:.2g} over {e.tests}"
+        rows.append((e.method or "", shown_verdict(e), figure(e), p, e.reason or margin(e), e.bases))
+    return table(("in its place", "verdict", "estimate", "p (Holm)", "why", "bases"), rows)
 
 
 def _summary(printed: Sequence[Entry], ours: Sequence[Entry]) -> str:
     """One row per claim: its verdict in print, under each training setting, and under other readings."""
+    ours = [entry for entry in ours if entry.method is None]
     settings = list(dict.fromkeys(setting(entry) for entry in ours if entry.reading is None))
     rows = []
     for claim in printed:
         verdicts = {setting(entry): short_verdict(entry) for entry in ours if entry.id == claim.id}
         readings = [f"{name}: {verdict}" for name, verdict in verdicts.items() if name not in settings]
         link = f"[{claim.id}](#{claim.id.replace('.', '')})"
-        rows.append((link, short_verdict(claim), *(verdicts.get(name, "") for name in settings), "; ".join(readings)))
-    return table(("claim", "printed", *(f"runs, {name}" for name in settings), "runs, other readings"), rows)
+        own = [verdicts.get(name, "") for name in settings]
+        rows.append((link, claim.statement, short_verdict(claim), *own, "; ".join(readings)))
+    return table(
+        ("claim", "tested statement", "printed", *(f"runs, {name}" for name in settings), "runs, other readings"), rows
+    )
 
 
 def _answer(entry: Entry, source: str) -> str:
     """What one source of numbers says about a claim, in a few lines."""
-    lines = [f"**{source}: {shown_verdict(entry)}.** {entry.statement}"]
+    lines = [f"**{source}: {shown_verdict(entry)}.**" + (f" Read as: {entry.reading}." if entry.reading else "")]
+    if entry.bases:
+        lines.append(f"Bases: {entry.bases}.")
     if entry.estimate is not None:
         corrected = "" if entry.p_holm is None else f", p {entry.p_holm:.2g} after Holm over {entry.tests}"
         null = f"{amount(entry.null, entry.unit)} (claimed {entry.claimed})"
@@ -263,10 +297,30 @@ def short_verdict(entry: Entry) -> str:
     return SHORT.get(entry.verdict, shown_verdict(entry))
 
 
+# The names that the paper's quotes use in formulas. A quote is read, and not set.
+TEX = {
+    r"\mathcal{H}": "H", r"\Delta": "Δ", r"\pi": "π", r"\theta": "θ", r"\phi": "φ", r"\nabla": "∇", r"\langle": "⟨",
+    r"\rangle": "⟩", r"\log": "log", r"\text": "", r"\rightarrow": "→", r"\wedge": "∧", r"\beta": "β", r"\mid": "|",
+    r"\cdot": "·", r"\quad": " ", r"\%": "%", r"\mathbb{E}": "E", r"\sum": "Σ", r"\sim": "~", r"\tau": "τ",
+    r"\triangleright": "", "&=": "=", "**": "", "$": "", "{": "", "}": "",
+}  # fmt: skip
+
+
+def readable(text: str) -> str:
+    """A quote with its formulas in plain letters.
+
+    >>> readable(r"trading larger $\\Delta\\mathcal{H}$")
+    'trading larger ΔH'
+    """
+    for tex, plain in TEX.items():
+        text = text.replace(tex, plain)
+    return " ".join(text.split())
+
+
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)

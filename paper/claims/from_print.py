@@ -20,7 +20,7 @@ from paper.arithmetic import RESPONSES, count, implied, status
 from paper.claims.contrast import Contrast, Gap, ratio_of_sds
 from paper.claims.entries import POINTS
 from paper.claims.tests import SCORE, Rows, listed
-from paper.printed import AVERAGE, COLUMN, HEADINGS, POOL, SPREAD, Paper, Row, measured
+from paper.printed import AVERAGE, COLUMN, HEADINGS, MODELS, POOL, SPREAD, Paper, Row, measured
 
 PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}  # benchmarks whose responses are 32 samples of fewer problems
 NORMAL = 1e6  # degrees of freedom at which Student's t is the normal law
@@ -88,6 +88,9 @@ class Prints:
 
     def matched(self, left: str, right: str) -> Contrast:
         raise Gap("no movement of a policy is printed")
+
+    def bases(self, runs: Sequence[str]) -> str:
+        return f"pretrained: {', '.join(dict.fromkeys(MODELS[self.paper[id].model] for id in runs))}"
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """The printed average of the collapsed run, with Clopper-Pearson's bound for as many answers as problems."""

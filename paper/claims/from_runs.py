@@ -12,18 +12,17 @@ from typing import NamedTuple
 
 from core.files import read_csv, stored
 from core.layout import Checkpoint, Run
-from core.results_tree import Tree
+from core.results_tree import Tree, plain
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
 from evals.stats.compare import detectable
 from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
-from paper.claims.tests import SCORE, Rows, listed
+from paper.claims.tests import MATCHED, SCORE, Rows, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
 
 POOLED = "avg_pooled"  # the row of scores.csv that stands for the paper's "Avg."
 
-MATCHED = "sweep/matched.csv"
 FIELDS = ("difference", "difference_low", "difference_high", "p", "se", "df", "title", "how", "seeds")
 
 # Figures of one learning curve that only claims speak about; all others are in `evals.learning_curves.MEASURES`.
@@ -209,6 +208,9 @@ class Runs:
             raise Gap(f"not part of this scale: a sweep of {methods[0]} and {methods[1]}", planned=False)
         if not row["difference"]:
             raise Gap(row["how"])
+        seeds = [int(seed) for seed in row["seeds"].split()]
+        keys = [key for method in methods if (key := self.tree.method_for(method))]
+        runs = [Run(model["key"], key, seed) for key in keys for seed in seeds]  # at the scale's own step size
         value, low, high, p, se, df = (float(row[name]) if row[name] else None for name in FIELDS[:6])
         return Contrast(
             what=f"{row['title']} − {methods[1]} at equal movement, {self.name('area')}",
@@ -221,10 +223,23 @@ class Runs:
             unit=learning_curves.MEASURES["area"].unit,
             level="seed",
             how=row["how"],
-            n=len(row["seeds"].split()),
+            n=len(seeds),
+            runs=tuple(folder(run) for run in runs if run in self.tree.runs),
             farthest=1.0,
             detectable_of=None if se is None or df is None else partial(detectable, se, df),
         )
+
+    def bases(self, runs: Sequence[str]) -> str:
+        """`family: titles` of the models of these folders; a kept tree of an older version has recorded no family."""
+        keys = {run.split("/")[1] for run in runs}
+        families: dict[str, list[str]] = {}
+        for model in self.tree.models:
+            if model["key"] in keys:
+                stands_for = model.get("stands_for")
+                own = stands_for is None or plain(stands_for) == plain(model["title"])
+                name = model["title"] if own else f"{model['title']} for {stands_for}"
+                families.setdefault(model.get("bases") or "family not recorded", []).append(name)
+        return "; ".join(f"{family}: {', '.join(names)}" for family, names in families.items())
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         pairs = self.pairs(steadier, than)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from core.results_tree import Tree, plain
 from paper import printed
-from paper.claims.claims import NEEDS, Claim, Margin, Question, read_claims, with_arms
+from paper.claims.claims import Claim, Margin, Question, read_claims, with_arms
 from paper.claims.contrast import Contrast, Gap
 from paper.claims.entries import NO_RUN, Entry, Verdict, amount
 from paper.claims.from_print import Prints
@@ -117,9 +117,7 @@ def printed_entries(claims: Iterable[Claim] | None = None, paper: Paper | None =
     claims = read_claims(paper=paper) if claims is None else list(claims)
     by_cells = Prints(paper, follow_cells=True)
     entries, entries_by_cells = (
-        judge(
-            [Case(_unjudged(claim, "paper", claim.declared.says, "paper"), claim.printed, source) for claim in claims]
-        )
+        judge([Case(_unjudged(claim, "paper", "paper"), claim.printed, source) for claim in claims])
         for source in (Prints(paper), by_cells)
     )
     return [_agreed(a, b, by_cells.replaced) for a, b in zip(entries, entries_by_cells, strict=True)]
@@ -147,9 +145,7 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
     rate = tree.matrix.get("training", {}).get("learning_rate")
     cases = []
     for claim in claims:
-        statement = claim.declared.embedded.statement if tiny else claim.declared.says
-        needs = " ".join(NEEDS[name] for name in claim.declared.needs)
-        entry = replace(_unjudged(claim, "ours", statement, tree.scale), learning_rate=rate, needs=needs)
+        entry = replace(_unjudged(claim, "ours", tree.scale), learning_rate=rate, needs=claim.needs)
         untestable = claim.untestable if tiny else None
         cases.append(Case(entry, claim.test, own_settings, untestable, margin=claim.margin))
         # Five models are a small sample of models, whatever their seeds: the main model's seeds have their own line.
@@ -166,6 +162,13 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
             reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
             source = Runs(tree, paper, instead=instead)
             cases.append(Case(reading, claim.test, source, untestable, True, claim.margin))
+        for name in claim.declared.methods:  # beside the claim's own method, in one family with it
+            title = next((m["title"] for m in tree.methods.values() if m["row"] == name), name)
+            left = claim.test.arguments["left"]
+            statement = f"{title} in the place of {paper[left].label}: {entry.statement}"
+            method = replace(entry, method=title, statement=statement, where="", quote="", untested="")
+            source = Runs(tree, paper, instead={left: name})
+            cases.append(Case(method, claim.test, source, untestable, True, claim.margin))
     return judge(cases)
 
 
@@ -186,7 +189,7 @@ def stands_in(tree: Tree) -> bool:
     return any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts)
 
 
-def _unjudged(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
+def _unjudged(claim: Claim, ledger: str, scale: str) -> Entry:
     declared = claim.declared
     test = claim.printed if ledger == "paper" else claim.test
     return Entry(
@@ -195,7 +198,8 @@ def _unjudged(claim: Claim, ledger: str, statement: str, scale: str) -> Entry:
         family=declared.family,
         where="; ".join(dict.fromkeys([declared.where, *(place.where for place in declared.also)])),
         quote=declared.quote,
-        statement=statement,
+        statement=declared.tests,
+        untested=declared.untested,
         scale=scale,
         variant=None,
         learning_rate=None,
@@ -221,7 +225,9 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
                 entries[n] = replace(case.entry, reason=str(gap))
         else:
             seen = direction(outcome)
-            entries[n] = _with_evidence(case.entry, outcome, seen)
+            behind = [run for contrast in outcome.contrasts for run in contrast.runs]
+            bases = case.source.bases(behind) if behind else ""
+            entries[n] = replace(_with_evidence(case.entry, outcome, seen), bases=bases)
             if case.untestable is None:
                 directions[n] = seen
         if case.untestable is not None and n in entries:

@@ -24,6 +24,7 @@ Side = Literal["above", "below"]
 Rows = str | Sequence[str]
 LEAST_KEPT = 0.75  # share of the first rollout's entropy that is left at the end where entropy counts as held
 SCORE = "score"  # the measure that has a column: share of right responses
+MATCHED = "sweep/matched.csv"  # what `report.frontier` writes, below the results folder
 
 
 class Source(Protocol):
@@ -42,6 +43,9 @@ class Source(Protocol):
 
     def matched(self, left: str, right: str) -> Contrast:
         """Area under the reward curve of left minus that of right, where both moved the policy equally far."""
+
+    def bases(self, runs: Sequence[str]) -> str:
+        """Which models are behind a contrast's `runs`, and of which family their bases are."""
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         """Standard deviation over seeds, the first over the second, held against 1."""

@@ -13,21 +13,22 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries
 from paper.claims.entries import (
+    DECIDED,
     MEANING,
     NO_RUN,
     RULE,
     VERDICTS,
     Entry,
-    Verdict,
     amount,
+    beside_verdict,
     figure,
     margin,
+    readable,
     setting,
 )
 from report.site import assets, links
 from report.site.tables import axis, place
 
-DECIDED: tuple[Verdict, ...] = ("supported", "contradicted", "equal within the margin")
 WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
 PRINTED = "printed numbers"
 ALGEBRA = "algebra"  # kind of test that random policies answer, and no run
@@ -45,7 +46,7 @@ def claims(tree: Tree) -> dict[str, Any]:
         verdicts = entries.read(tree.root / "claims.csv")
     printed = [entry for entry in verdicts if entry.ledger == "paper"]
     ours = [entry for entry in verdicts if entry.ledger == "ours"]
-    runs = [entry for entry in ours if entry.reading is None and entry.kind != ALGEBRA]
+    runs = [entry for entry in ours if entry.reading is None and entry.method is None and entry.kind != ALGEBRA]
     sources = {_source(entry): [other for other in runs if _source(other) == _source(entry)] for entry in runs}
     # What is not testable at a scale is so in print and in runs: the sources stand below each other.
     sources[PRINTED] = [entry for entry in printed if entry.kind != ALGEBRA]
@@ -56,7 +57,7 @@ def claims(tree: Tree) -> dict[str, Any]:
         # A formula's check is the same whatever the numbers: it stands once.
         told = answers if claim.kind == ALGEBRA else [claim, *answers]
         # Beside a verdict stands what was tested: a quote says more, or something else.
-        words = {"statement": (answers or [claim])[0].statement, "quote": readable(" ".join(claim.quote.split()))}
+        words = {"statement": claim.statement, "quote": readable(claim.quote), "untested": claim.untested}
         views.append({"id": claim.id, "where": claim.where, "lines": [_line(entry, tree) for entry in told], **words})
     return {
         "bars": [_bar(name, found) for name, found in sources.items() if found],
@@ -88,26 +89,6 @@ def _headline(decided: Sequence[Entry]) -> str:
     return f"By the runs of this tree: {summary}, of the claims below. {RULE}"
 
 
-# The names that the paper's quotes use in formulas. A quote is a headline here: it is read, and not set.
-TEX = {
-    r"\mathcal{H}": "H", r"\Delta": "Δ", r"\pi": "π", r"\theta": "θ", r"\phi": "φ", r"\nabla": "∇", r"\langle": "⟨",
-    r"\rangle": "⟩", r"\log": "log", r"\text": "", r"\rightarrow": "→", r"\wedge": "∧", r"\beta": "β", r"\mid": "|",
-    r"\cdot": "·", r"\quad": " ", r"\%": "%", r"\mathbb{E}": "E", r"\sum": "Σ", r"\sim": "~", r"\tau": "τ",
-    r"\triangleright": "", "&=": "=", "**": "", "$": "", "{": "", "}": "",
-}  # fmt: skip
-
-
-def readable(text: str) -> str:
-    """A quote with its formulas in plain letters.
-
-    >>> readable(r"trading larger $\\Delta\\mathcal{H}$")
-    'trading larger ΔH'
-    """
-    for tex, plain in TEX.items():
-        text = text.replace(tex, plain)
-    return " ".join(text.split())
-
-
 def _bar(name: str, verdicts: Sequence[Entry]) -> dict[str, Any]:
     """How many claims got which verdict, and their share of the bar in percent."""
     counts = Counter(entry.verdict for entry in verdicts)
@@ -132,7 +113,8 @@ def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
     return {
         "name": _source(entry),
         "verdict": WORDS[entry.verdict],
-        "beside": f"({NO_RUN})" if entry.placebo == NO_RUN else "",
+        "beside": f"({beside})" if (beside := beside_verdict(entry)) else "",
+        "bases": entry.bases,
         "decided": entry.verdict in DECIDED,
         "statement": entry.statement,
         "tested": entry.tested,

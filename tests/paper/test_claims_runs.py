@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,9 @@ from evals.stats.compare import compare_seeds
 from paper.claims import ledger as ledgers
 from paper.claims.claims import Question, read_claims
 from paper.claims.contrast import of_two_samples
-from paper.claims.entries import NO_RUN, Entry
-from paper.claims.from_runs import MATCHED
+from paper.claims.entries import NO_RUN, Entry, results_page
 from paper.claims.ledger import LEARNT, learns, placebos, run_entries
-from paper.claims.tests import KINDS
+from paper.claims.tests import KINDS, MATCHED
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 from tests.report.tables import cell, filled
@@ -101,21 +101,34 @@ def test_noise_is_undecided_and_says_what_would_have_been_seen(tmp_path: Path, i
     assert entry.low <= entry.null <= entry.high
 
 
-def test_at_equal_movement_the_sweep_of_the_tree_decides(tmp_path: Path) -> None:
+def test_at_equal_movement_the_sweep_of_the_tree_decides_on_each_method(tmp_path: Path) -> None:
     id, runs = "faster-at-equal-movement", both(three(reward=HIGH), three(reward=LOW))
     assert "several step sizes" in verdicts(tmp_path / "none", runs)[id].reason
     found = tree(tmp_path / "swept", runs)
     row = {"model": "q7", "row": "tepo", "versus": "grpo", "title": "TEPO", "seeds": "1 2 3", "how": "jackknife"}
     row |= {"difference": 0.06, "difference_low": 0.05, "difference_high": 0.07, "p": 0.0001, "se": 0.002, "df": 2}
+    others = [
+        row | {"row": "gspo", "difference": 0.04, "difference_low": 0.001, "difference_high": 0.079, "p": 0.03},
+        row | {"row": "dro", "difference": 0.001, "difference_low": -0.01, "difference_high": 0.012, "p": 0.8},
+        row | {"row": "opo", "difference": -0.05, "difference_low": -0.06, "difference_high": -0.04, "p": 0.0002},
+        row | {"row": "of nobody", "p": 0.0001},
+    ]
 
-    def judged(row: dict[str, Any]) -> Entry:
-        write_text(found.root / MATCHED, to_csv(tuple(row), [row]))
+    def judged(*rows: dict[str, Any]) -> list[Entry]:
+        write_text(found.root / MATCHED, to_csv(tuple(row), rows))
         digests.write_list(found.layout.sums("sweep/frontier"), [found.root / MATCHED])
-        return {e.id: e for e in ledger(Tree(found.root)) if e.model is None}[id]
+        return [e for e in ledger(Tree(found.root)) if e.id == id]
 
-    entry = judged(row)
-    assert (entry.verdict, entry.estimate, entry.seeds or entry.n) == ("supported", 0.06, 3)
-    entry = judged(row | {"difference": None, "how": "tepo: no arm"})
+    entries = {e.method: e for e in judged(row, *others)}
+    assert {name: e.verdict for name, e in entries.items()} == {
+        None: "supported", "gspo": "undecided", "dro": "equal within the margin", "opo": "contradicted",
+    }  # fmt: skip
+    assert [e.p_holm for e in entries.values()] == pytest.approx([0.0004, 0.06, 0.0006, 0.8])
+    assert (entries[None].estimate, entries[None].seeds, entries["opo"].quote) == (0.06, (1, 2, 3), "")
+    assert entries["opo"].statement.startswith("opo in the place of TEPO: ")
+    page = results_page([*ledgers.printed_entries(CLAIMS.values()), *entries.values()], "Title", "")
+    assert len(re.findall(r"^\| (gspo|dro|opo) \| ", page, re.MULTILINE)) == 3
+    (entry,) = judged(row | {"difference": None, "how": "tepo: no arm"})
     assert (entry.verdict, entry.estimate) == ("undecided", None)
     assert "no arm" in entry.reason
 
@@ -163,20 +176,26 @@ def test_tiny_models_are_no_test_of_the_papers_and_show_what_was_measured(tmp_pa
         claim = CLAIMS[entry.id]
         assert claim.untestable is None or entry.verdict == "not testable at this scale", entry.id
         assert claim.untestable in (None, entry.reason), entry.id
-        assert entry.statement == claim.declared.embedded.statement, entry.id
     entry = found["gain-q7"]  # counts in no family
+    assert entry.bases == "injected noise: q7 for Qwen2.5-7B"
     assert entry.estimate == pytest.approx(0.1, abs=0.01)
     assert entry.low is not None
     assert (entry.p_holm, entry.tests) == (None, None)
 
 
-@pytest.mark.parametrize(("scale", "expected"), [("paper", False), ("embedded", True)])
-def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str, expected: bool) -> None:
+SCALES = {"paper": (False, "pretrained"), "embedded": (True, "injected noise")}
+SCALES |= {"clean": (True, "no injected noise"), "smollm": (True, "pretrained")}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str) -> None:
+    expected, family = SCALES[scale]
     from workflow import matrix
 
     planned = matrix.matrix(load([ROOT / "config" / f"{name}.yaml" for name in dict.fromkeys(("embedded", scale))]))
     (tmp_path / "matrix.json").write_text(json.dumps(planned))
     found = Tree(tmp_path)
+    assert {model["bases"] for model in found.models} == {family}
     assert ledgers.stands_in(found) is expected
     entries = {e.id: e for e in ledger(found)}
     assert list(dict.fromkeys(entries)) == list(CLAIMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from collections.abc import Mapping
@@ -72,9 +73,13 @@ def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_pa
 
 def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: Tree, tmp_path: Path) -> None:
     tree = with_verdicts(one_seed, tmp_path / "quick", "supported")
+    page = build.build(tree.root)
     for view in paper.claims(tree)["claims"]:
         assert view["statement"] in {line["statement"] for line in view["lines"]}
-    summaries = re.findall('<details class="claim".*?<summary>(.*?)</summary>', build.build(tree.root), re.DOTALL)
+        for line in view["lines"]:
+            assert ("tested statement only" in line["beside"]) == (bool(view["untested"]) and line["decided"])
+        assert view["untested"] in html.unescape(page)
+    summaries = re.findall('<details class="claim".*?<summary>(.*?)</summary>', page, re.DOTALL)
     assert summaries
     assert not any("<q>" in summary for summary in summaries)
     markdown = entries.results_page(entries.read(tree.root / "claims.csv"), "Title", "")
