@@ -4,7 +4,7 @@ sweep/frontier.csv   a row for each model, method and point of the sweep: moveme
 sweep/matched.csv    a row for each model and method: area minus the baseline's, at the scale's settings (`total`) and
                      at equal movement, over the range between both movements there (`evals.stats.frontier`)
 sweep/frontier.md    the second to read
-sweep/frontier.svg   the first as a picture; also .png and .pdf
+sweep/frontier.svg   both as a picture; also .png and .pdf
 
 A method is better than another only where it lies above it at equal movement: whatever moves further learns faster, up
 to a point, and a table at one learning rate is largely a table of step sizes.
@@ -175,7 +175,7 @@ def write(tree: Tree) -> list[Path]:
     paths = [folder / name for name in texts]
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
-    for kind, picture in draw(points, tree.scale, titles, against).items():
+    for kind, picture in draw(points, compared, tree.scale, titles, against).items():
         paths.append(folder / f"frontier.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(picture)

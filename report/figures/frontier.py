@@ -1,4 +1,8 @@
-"""Draw sweep/frontier.csv: the area under the reward curve against movement, a line for each method."""
+"""Draw sweep/frontier.csv and matched.csv.
+
+Left: the area under the reward curve against movement, a line for each method. Right: each method minus the baseline,
+at the scale's own settings and at equal movement.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,20 @@ from typing import Any
 from report.figures.draw import HANDLE_CHARACTERS, LEGEND_CHARACTERS, LEGEND_ROW, SETTINGS, TEXT, WIDTH, saved
 from report.figures.spec import GRID, INK, SOFT, looks
 
-PANEL = 3.0  # inches: the height of a model
+PANEL, METHOD = 3.0, 0.24  # inches: the height of a model at least, and of a method on its right
 
 
-def draw(rows: Sequence[Mapping[str, Any]], scale: str, models: Mapping[str, str], baseline: str) -> dict[str, bytes]:
+def draw(
+    rows: Sequence[Mapping[str, Any]],
+    matched: Sequence[Mapping[str, Any]],
+    scale: str,
+    models: Mapping[str, str],
+    baseline: str,
+) -> dict[str, bytes]:
     """The picture as `svg`, `png` and `pdf` bytes; equal rows give equal bytes.
 
-    rows: of frontier.csv; a point without movement is not drawn. models: key -> title. baseline: title
-    of the method that the others are compared with, drawn black.
+    rows: of frontier.csv; a point without movement is not drawn. matched: of matched.csv. models: key -> title.
+    baseline: title of the method that the others are compared with, drawn black.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -31,10 +41,11 @@ def draw(rows: Sequence[Mapping[str, Any]], scale: str, models: Mapping[str, str
     } | {baseline: {"color": INK, "linewidth": 2.4, "zorder": 4}}
     with matplotlib.rc_context(SETTINGS):
         abreast = max(1, LEGEND_CHARACTERS // (max(map(len, titles)) + HANDLE_CHARACTERS))
-        height = 0.3 + PANEL * len(keys) + -(-len(titles) // abreast) * LEGEND_ROW
+        height = max(PANEL, METHOD * len(titles)) * len(keys) + 0.3 + -(-len(titles) // abreast) * LEGEND_ROW
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        axes = figure.subplots(len(keys), 1, squeeze=False)[:, 0]
-        for axis, key in zip(axes, keys, strict=True):
+        axes = figure.subplots(len(keys), 2, squeeze=False)
+        for (axis, beside), key in zip(axes, keys, strict=True):
+            _differences(beside, [row for row in matched if row["model"] == key], baseline)
             for title, style in styles.items():
                 line = sorted(
                     (row for row in drawn if (row["model"], row["title"]) == (key, title)), key=lambda r: r["movement"]
@@ -54,3 +65,24 @@ def draw(rows: Sequence[Mapping[str, Any]], scale: str, models: Mapping[str, str
         handles = [Line2D([], [], **style) for style in styles.values()]
         figure.legend(handles, titles, loc="outside lower center", ncols=abreast, handlelength=3.2)
         return saved(figure)
+
+
+def _differences(axis: Any, rows: Sequence[Mapping[str, Any]], baseline: str) -> None:
+    """Draw each row's two differences in points with their intervals, the largest at own settings on top."""
+    rows = sorted(rows, key=lambda row: row["total"] if row["total"] is not None else float("-inf"))
+    for name, place, face in (("total", 0.15, "white"), ("difference", -0.15, INK)):  # columns of matched.csv
+        found = [
+            (100 * row[name], 100 * row[f"{name}_low"], 100 * row[f"{name}_high"], y + place)
+            for y, row in enumerate(rows)
+            if row[name] is not None and row[f"{name}_low"] is not None
+        ]
+        if found:
+            x, low, high, y = zip(*found, strict=True)
+            axis.hlines(y, low, high, color=INK if face == INK else SOFT, linewidth=1)
+            axis.plot(x, y, "o", markersize=4, color=INK, markerfacecolor=face)
+    axis.axvline(0, color=INK, linewidth=0.8)
+    axis.set_yticks(range(len(rows)), [row["title"] for row in rows])
+    axis.set_xlabel(f"area − {baseline}'s, points")
+    axis.set_title("○ own settings  ● equal movement", loc="right", fontsize=TEXT)
+    axis.grid(axis="x", color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)

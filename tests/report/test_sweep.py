@@ -285,9 +285,11 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     assert row["mark"] == "?"
     points = frontier.arms(found)
     assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
-    draws = [frontier_picture.draw(points, "quick", {"tiny_qwen2": "tiny Qwen2"}, "grpo")["svg"] for _ in range(2)]
+    titles = {"tiny_qwen2": "tiny Qwen2"}
+    draws = [frontier_picture.draw(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]
     assert draws[0] == draws[1]
     assert b"tiny Qwen2" in draws[0]
+    assert b"equal movement" in draws[0]
     own = [point for point in found if point.row == "grpo" or point.method != "tepo"]
     assert "no arm at the scale's own settings" in frontier.matched(swept, own)[0]["how"]
 
