@@ -195,7 +195,10 @@ class Runs:
         return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
 
     def matched(self, left: str, right: str) -> Contrast:
-        """From what a sweep of this scale found (`report.frontier`), whose seeds are those that select."""
+        """From what a sweep of this scale found (`report.frontier`), whose seeds are those that select; or directly,
+        where every rollout moves the policy equally far."""
+        if self.tree.matrix.get("training", {}).get("kl_target"):
+            return self.difference(left, right, "area", AVERAGE, 0.0)
         path, ids = self.tree.root / MATCHED, (left, right)
         methods = [self.instead.get(id, run.method) for id in ids if (run := self.paper[id].run)]
         model = self.tree.model_for(self.paper[left].model, MODELS[self.paper[left].model])

@@ -133,6 +133,16 @@ def test_at_equal_movement_the_sweep_of_the_tree_decides_on_each_method(tmp_path
     assert "no arm" in entry.reason
 
 
+def test_where_every_rollout_moves_equally_far_no_sweep_is_needed(tmp_path: Path) -> None:
+    runs = both(three(reward=HIGH), three(reward=LOW)) | {("q7", "gspo"): three(reward=(0.602, 0.611, 0.605))}
+    found = tree(tmp_path / "matched", runs)
+    found.matrix["training"]["kl_target"] = 0.02
+    entries = {e.method: e for e in ledger(found) if e.id == "faster-at-equal-movement"}
+    assert {name: e.verdict for name, e in entries.items()} == {None: "supported", "GSPO": "equal within the margin"}
+    assert entries[None].estimate == pytest.approx(0.1, abs=0.01)
+    assert entries["GSPO"].tests == 2
+
+
 def test_a_missing_run_is_named(tmp_path: Path) -> None:
     runs = both([*three(score=HIGH)[:2], None], three(score=LOW))
     entries = verdicts(tmp_path / "t", runs)
