@@ -37,7 +37,8 @@ def text(table: Table, width: int = 100) -> str:
     if table.measured:
         stand_ins = [f"{_short(c.heading)} for {c.stands_for}" for c in table.columns if c.stands_for]
         benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        notes = [LEGEND, *render.again_lines(table), *benchmarks, *render.levels(table), *notes]
+        counted = [*render.table_lines(table), *render.again_lines(table)]
+        notes = [LEGEND, *counted, *benchmarks, *render.levels(table), *notes]
     return "\n".join([*lines, "", *(line for note in notes for line in textwrap.wrap(note, width))])
 
 

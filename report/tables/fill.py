@@ -335,6 +335,7 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
         for block in table.blocks:
             _add_comparisons(block, lines)
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
+    whole: dict[Place, Any] = {}  # of each comparison of the table
     for slot in table.columns:
         # The runs of both sides: a row that repeats another's run is no second test, nor is a difference row beside its
         # minuend. DELTA is the average's difference, and the baseline has no runs in it: without these, one method
@@ -351,6 +352,9 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
         family = {runs: lines[place].versus_p for place, runs in sides.items() if lines[place].kind != AGAIN}
         for place, runs in sides.items():
             lines[place] = _corrected(lines[place], runs, {**family, runs: lines[place].versus_p})
+            if lines[place].kind != AGAIN:
+                whole[place] = of, runs
+    _correct_over_table(lines, whole)
     return [cell for cell in lines.values() if cell.kind != ONCE]
 
 
@@ -365,6 +369,16 @@ def _corrected(cell: Cell, runs: object, family: Mapping[Any, float | None]) -> 
     if cell.kind != AGAIN and cell.versus_se is not None and cell.versus_df is not None:
         changes["versus_detectable"] = detectable(cell.versus_se, cell.versus_df, tests)
     return cell.model_copy(update=changes)
+
+
+def _correct_over_table(lines: dict[Place, Cell], tests: Mapping[Place, object]) -> None:
+    """Holm's rule over all columns. tests: what each cell tests; two cells may show one test."""
+    from evals.stats.compare import holm
+
+    family = {test: lines[place].versus_p for place, test in tests.items()}
+    corrected = dict(zip(family, holm(list(family.values())), strict=True))
+    for place, test in tests.items():
+        lines[place] = lines[place].model_copy(update={"versus_p_table": corrected[test]})
 
 
 def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:

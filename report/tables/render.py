@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 HERE = ROOT / "report" / "tables"
 DATA = ("report/tables",)  # the templates
 COLLAPSED = "†"
+SIMULATED = "2 to 20 %"  # docs/notebook/intervals.md
 
 
 # The words of a table.
@@ -138,6 +139,25 @@ def again_lines(table: Table) -> list[str]:
     return lines or [again.NOT_RUN]
 
 
+def table_lines(table: Table) -> list[str]:
+    """How many marks also hold corrected over the whole table, and how likely chance alone makes one; no line where
+    nothing is compared, or for a table of an earlier version.
+
+    Each column has a false mark in at most 5 % of tables (Holm), so that C columns have one in at most C times 5 %.
+    """
+    tests = {c.column: c.versus_tests for c in table.cells if c.versus_p_table is not None and c.column != DELTA}
+    if not tests:
+        return []
+    marked = [cell for cell in table.cells if mark(cell).strip("()") in ("↑", "↓")]
+    held = sum(cell.versus_p_table is not None and cell.versus_p_table < ALPHA for cell in marked)
+    bound = min(100, round(100 * ALPHA * len(tests)))
+    return [
+        f"{held} of {len(marked)} marks ↑ ↓ also hold corrected over all {sum(n or 0 for n in tests.values())} "
+        "comparisons of the table. If no method differed, chance would put one somewhere in at most "
+        f"{bound} % of such tables ({len(tests)} columns, {100 * ALPHA:.0f} % each); simulated: {SIMULATED}."
+    ]
+
+
 def levels(table: Table) -> list[str]:
     """What the intervals of this table speak about: one sentence per level that occurs."""
     occurring = {cell.level for cell in table.cells if cell.value is not None}
@@ -177,7 +197,7 @@ def context(table: Table, file: str | None, root: str) -> dict[str, Any]:
             }
             for rows in table.blocks
         ],
-        "again": [] if empty(table) else again_lines(table),
+        "errors": [] if empty(table) else [*table_lines(table), *again_lines(table)],
         "caption": [*captions.paragraphs(f"table{table.key}"), *captions.paragraphs("tables"), *levels(table)],
         "notes": table.notes,
         "empty": empty(table),

@@ -76,6 +76,7 @@ class Cell(BaseModel):
     versus_p: float | None = None
     versus_p_holm: float | None = None  # corrected for the comparisons of the column; None: could not be tested
     versus_tests: int | None = None
+    versus_p_table: float | None = None  # corrected for the comparisons of the whole table
     versus_level: str | None = None
     versus_how: str | None = None
     versus_n: int | None = None
@@ -97,6 +98,7 @@ class Cell(BaseModel):
 
 
 TIDY = tuple(Cell.model_fields)
+NEWER = ("versus_p_table",)  # columns that tables of earlier versions lack
 # An interval wider than 50 points says hardly anything. Two seeds of a method without other rows to share their spread
 # with have one: Student's t with one degree of freedom reaches 12.7 standard errors to each side.
 WIDE = 0.5
@@ -230,9 +232,9 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     """
     declared = declaration(tree, key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
-    cells = []
+    cells, needed = [], [name for name in TIDY if name not in NEWER]
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
-        for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
+        for number, line in enumerate(read_csv(file, "the table", needed, allow_empty=True), 2):
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)

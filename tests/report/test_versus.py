@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.layout import Checkpoint, Run
+from core.provenance import ROOT
 from core.results_tree import Tree
 from core.scores import read_scores
 from evals import score
@@ -18,7 +19,7 @@ from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from report.tables import render
-from report.tables.tidy import Cell
+from report.tables.tidy import Cell, read_table
 from tests.report.finished import rehash
 from tests.report.tables import cell, spread
 from tests.report.tables import filled as fill
@@ -159,6 +160,39 @@ def test_p_is_corrected_once_per_column_over_distinct_comparisons(embedded: Tree
                 expected = holm([found.versus_p for found in tested])
                 assert [found.versus_p_holm for found in tested] == expected
                 assert {found.versus_tests for found in tested} == {sum(p is not None for p in expected)}
+
+
+def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds() -> None:
+    filled = fill(Tree(ROOT / "results/reference/embedded"), "1")
+    rows = [row for row in filled.rows if row.kind == "run" and row.cells["amc"].baseline is not None]
+    tested = [row.cells[column.slot] for row in rows for column in filled.columns]
+    assert len(tested) == 13 * 9
+    assert [found.versus_p_table for found in tested] == holm([found.versus_p for found in tested])
+    gain, tepo = (cell(filled, row, "avg_macro").versus_p_table for row in ("T1.9", "T1.8"))
+    assert gain == tepo
+    certain = [found for found in filled.cells if found.inside_noise is False]
+    marked = [found for found in certain if (found.versus_low or 0) > 0 or (found.versus_high or 0) < 0]
+    held = [found for found in marked if found.versus_p_table is not None and found.versus_p_table < 0.05]
+    (line,) = render.table_lines(filled)
+    assert f"{len(held)} of {len(marked)} marks ↑ ↓ also hold corrected over all 117 comparisons" in line
+    assert "at most 45 % of such tables" in line
+    assert 0 < len(held) < len(marked)
+    assert line in render.markdown(filled)
+
+
+def test_the_table_of_all_runs_counts_the_columns_difference_once(scored_twice: Tree) -> None:
+    filled = fill(scored_twice, "runs")
+    (line,) = render.table_lines(filled)
+    tests = {c.column: c.versus_tests or 0 for c in filled.cells if c.versus_p is not None and c.column != "delta"}
+    assert f"over all {sum(tests.values())} comparisons" in line
+    p = {c.column: c.versus_p_table for c in filled.cells if c.row == "tiny_qwen2/tepo/step12"}
+    assert p["delta"] == p["avg_pooled"] is not None
+
+
+def test_a_table_of_an_earlier_version_has_no_such_line() -> None:
+    table = read_table(Tree(ROOT / "results/reference/embedded"), "1")
+    assert table.measured
+    assert render.table_lines(table) == []
 
 
 def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None:

@@ -22,6 +22,7 @@ OWNERS = {
     "scores.csv": ("core.scores", "COLUMNS"),
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
+    "robust.csv": ("report.rliable", "HEADER"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
     "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
     "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),

@@ -1,0 +1,207 @@
+"""`python -m report.rliable --results results/quick`: robust aggregates beside the means, from the table of all runs.
+
+tables/robust.csv   a row for each method, with mean, interquartile mean and performance profile over its runs and the
+                    benchmarks, and the probability of improvement over the baseline of its block
+tables/robust.md    the same to read
+
+`--out FILE.npz` or `FILE.json` writes the scores of a model's methods for the package rliable instead:
+{method: (runs, benchmarks)}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core import digests, used_code
+from core.errors import ConfigError, MissingInputError, Parser, unknown, whole
+from core.files import atomic, json_text, to_csv, write_text
+from core.results_tree import Tree, open_tree
+from report.tables import runs
+from report.tables.render import escape_markdown, head, markdown_table
+from report.tables.spec import AVERAGES
+from report.tables.tidy import Row, Table, checked_table, percent
+
+if TYPE_CHECKING:
+    from evals.stats.intervals import Array
+
+PROFILE = (0.25, 0.5, 0.75)  # thresholds of the performance profile
+ABOVE = tuple(f"above_{100 * tau:.0f}" for tau in PROFILE)
+HEADER = (
+    "row", "label", "block", "model", "method", "step", "seeds", "benchmarks", "mean", "iqm", "iqm_low", "iqm_high",
+    "iqm_how", *ABOVE, "baseline", "paired", "paired_low", "paired_high", "paired_how", "unpaired", "unpaired_low",
+    "unpaired_high",
+)  # fmt: skip
+SUFFIXES = (".npz", ".json")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A row's scores: (R, T) over its seeds and the table's benchmarks."""
+
+    seeds: tuple[int, ...]
+    values: Array
+
+    def of(self, seeds: Sequence[int]) -> Array:
+        """The scores of these seeds alone, in their order."""
+        return self.values[[self.seeds.index(seed) for seed in seeds]]
+
+
+def benchmarks(table: Table) -> list[str]:
+    """Columns that are benchmarks of this tree, in the table's order."""
+    return [column.slot for column in table.columns if column.benchmark and column.slot not in AVERAGES]
+
+
+def scores(row: Row, slots: Sequence[str]) -> Scores | None:
+    """The scores of the seeds that a row has on all benchmarks; None where there is no such seed."""
+    import numpy as np
+
+    by_slot = [row.cells[slot].seed_values for slot in slots]
+    seeds = sorted(set.intersection(*map(set, by_slot))) if by_slot else []
+    score_RT = np.array([[values[seed] for values in by_slot] for seed in seeds], float)
+    return Scores(tuple(seeds), score_RT) if seeds else None
+
+
+def aggregates(table: Table, tree: Tree) -> list[dict[str, Any]]:
+    """The lines of robust.csv: every planned row of the table, compared with the baseline of its block."""
+    slots, found = benchmarks(table), []
+    starts = {model["key"]: model.get("starts") for model in tree.models}
+    for rows in table.blocks:
+        base = next((row for row in rows if row.id == row.block.baseline), None)
+        theirs = None if base is None else scores(base, slots)
+        for row in rows:
+            if row.ran:
+                against = None if row is base or row.kind == "base" else theirs
+                found.append(_aggregate(row, scores(row, slots), against, starts[row.model]))
+    return found
+
+
+def _aggregate(row: Row, ours: Scores | None, theirs: Scores | None, starts: int | None) -> dict[str, Any]:
+    """A line. theirs: the baseline's; None: not compared. starts: clean models, of which seeds continue one each."""
+    from evals.stats import robust
+
+    def clusters(seeds: Sequence[int]) -> list[int]:
+        return [seed if starts is None else seed % starts for seed in seeds]
+
+    facts = {name: getattr(row, name) for name in ("label", "model", "method", "step")}
+    line = dict.fromkeys(HEADER) | facts | {"row": row.id, "block": row.block.title}
+    if ours is None:
+        return line | {"iqm_how": "no seed is scored on every benchmark"}
+    line |= {"seeds": " ".join(map(str, ours.seeds)), "benchmarks": ours.values.shape[1]}
+    iqm = robust.interval(robust.interquartile_mean, ours.values, clusters(ours.seeds))
+    line |= {"mean": float(ours.values.mean()), "iqm": iqm.value, "iqm_low": iqm.low, "iqm_high": iqm.high}
+    line |= {"iqm_how": iqm.how, **dict(zip(ABOVE, map(float, robust.profile(ours.values, PROFILE)), strict=True))}
+    if theirs is None:
+        return line
+    line |= {"baseline": row.block.baseline, "unpaired": float(robust.improvement(ours.values, theirs.values))}
+    low, high = map(float, robust.bootstrap(robust.improvement, ours.values, theirs.values))
+    if low < high:  # of one run, or where all win, every resample is alike: unknown
+        line |= {"unpaired_low": low, "unpaired_high": high}
+    if common := sorted(set(ours.seeds) & set(theirs.seeds)):
+        paired = robust.paired_improvement(ours.of(common), theirs.of(common), clusters(common))
+        line |= {"paired": paired.value, "paired_low": paired.low, "paired_high": paired.high}
+        line |= {"paired_how": paired.how}
+    return line
+
+
+def markdown(table: Table, lines: Sequence[dict[str, Any]]) -> str:
+    """robust.md: a table for each block."""
+    heads = ["Method", "Seeds", "Mean", "IQM", *(f"> {100 * tau:.0f} %" for tau in PROFILE), "P(better), paired",
+             "P(better), unpaired"]  # fmt: skip
+    text = ["# Robust aggregates", ""]
+    for rows in table.blocks:
+        of_block = [line for line in lines if line["row"] in {row.id for row in rows}]
+        if of_block:
+            text += [f"## {escape_markdown(head(rows))}", "", *markdown_table(heads, map(_cells, of_block), "---:"), ""]
+    note = (
+        "Percent, over runs x benchmarks, with 95 % intervals. IQM: mean of the middle half of the scores. "
+        "> 50 %: share of the scores above 50 %. P(better): probability that a run is better than one of the "
+        "baseline on a benchmark, ties counted half; paired: of the same seed. The intervals of IQM and of paired "
+        "runs are over seeds. Those of unpaired runs are rliable's stratified bootstrap, which takes the benchmarks of "
+        "a run for independent runs and is too narrow."
+    )
+    return "\n".join([*text, note, ""])
+
+
+def _cells(line: dict[str, Any]) -> list[str]:
+    aggregated = [_points(line, key) for key in ("mean", "iqm", *ABOVE, "paired", "unpaired")]
+    return [line["label"], str(len((line["seeds"] or "").split())), *aggregated]
+
+
+def _points(line: dict[str, Any], key: str) -> str:
+    low, high = line.get(f"{key}_low"), line.get(f"{key}_high")
+    value = percent(line[key]) or "–"
+    return value if low is None or high is None else f"{value} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def write(tree: Tree) -> list[Path]:
+    """Write robust.csv, robust.md and their hashes; returns the paths.
+
+    Raises MissingInputError where the table of all runs is not filled, or no row is scored on every benchmark.
+    """
+    table = checked_table(tree, runs.KEY)
+    lines = aggregates(table, tree)
+    if all(line["mean"] is None for line in lines):
+        raise MissingInputError(f"{tree.layout.scores}: no method is scored on every benchmark yet")
+    paths = [tree.layout.tables / f"robust{suffix}" for suffix in (".csv", ".md")]
+    for path, text in zip(paths, (to_csv(HEADER, lines), markdown(table, lines)), strict=True):
+        write_text(path, text)
+    digests.write_list(tree.layout.sums("tables/robust"), paths)
+    return paths
+
+
+def methods(tree: Tree, model: str | None, step: int | None) -> tuple[list[str], dict[str, Scores]]:
+    """The benchmarks, and the scores by method, of the first block of the table of all runs with this model and step.
+
+    None: the model and step that matrix.json names first. Raises ConfigError for a model that the tree does not have,
+    MissingInputError where no method of it is scored at this step.
+    """
+    table, models = checked_table(tree, runs.KEY), [str(entry["key"]) for entry in tree.models]
+    if model is not None and model not in models:
+        raise unknown("command line", "--model", model, models)
+    model, step, slots = model or models[0], step or tree.step(None), benchmarks(table)
+    for rows in table.blocks:
+        of_block = [row for row in rows if (row.model, row.step) == (model, step) and row.kind == "run"]
+        found = {str(row.method): own for row in of_block if (own := scores(row, slots)) is not None}
+        if found:
+            return slots, found
+    steps = sorted({row.step for row in table.rows if row.model == model and row.kind == "run" and row.step})
+    raise MissingInputError(f"{tree.root}: {model}: no method is scored after {step} rollouts; set --step to {steps}")
+
+
+def export(out: Path, found: dict[str, Scores]) -> None:
+    """Write {method: (runs, benchmarks)}, as .npz for numpy.load or as .json."""
+    if out.suffix == ".json":
+        write_text(out, json_text({method: own.values.tolist() for method, own in found.items()}))
+        return
+    import numpy as np
+
+    with atomic(out) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **{method: own.values for method, own in found.items()})
+
+
+def main() -> None:
+    parser = Parser(description="Interquartile means, performance profiles and probabilities of improvement.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale> with the table of all runs")
+    parser.add_argument("--out", type=Path, help="FILE.npz or FILE.json: the scores for the package rliable instead")
+    parser.add_argument("--model", help="of --out: a model's key (default: the first)")
+    parser.add_argument("--step", type=whole(1), help="of --out: rollouts of the checkpoints (default: the tables')")
+    args = parser.parse_args()
+    if args.out is not None and args.out.suffix not in SUFFIXES:
+        raise ConfigError(f"command line: --out: {args.out} ends neither in {' nor in '.join(SUFFIXES)}")
+    tree = open_tree(args.results)
+    if args.out is None:
+        print("\n".join(map(str, write(tree))))
+        return
+    slots, found = methods(tree, args.model, args.step)
+    export(args.out, found)
+    print(args.out)
+    print(f"benchmarks: {', '.join(slots)}")
+    for method, own in found.items():
+        print(f"{method}: seeds {', '.join(map(str, own.seeds))}")
+
+
+if __name__ == "__main__":
+    used_code.run(main)
