@@ -1,6 +1,6 @@
 """curve.csv, one row per update, and the recorder that both adapters fill it with. No torch here.
 
-Numbers are written so that they read back to the same bits.
+Rewards and counts are written so that they read back to the same bits, what passes of float32 give with that precision.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ COLUMNS = (
     "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
     "learning_rate", *NAMES, *MOVEMENT, "tokens", "sequences", "seconds_update", "seconds_rollout",
 )  # fmt: skip
+# Seven digits, which is what float32 holds: kept references are half as large.
+ROUNDED = frozenset(("loss", "grad_norm", *NAMES, *MOVEMENT, "seconds_update", "seconds_rollout"))
 
 
 class Curve:
@@ -67,6 +69,7 @@ class Curve:
         """Add one row; every column must be there, None is written as an empty cell."""
         if row.keys() != set(COLUMNS):
             raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
+        row = {name: _rounded(value) if name in ROUNDED else value for name, value in row.items()}
         # repr, because it is the shortest text that reads back to the same bits
         line = ",".join("" if (value := row[name]) is None else repr(value) for name in COLUMNS) + "\n"
         self._stream.write(line.encode())
@@ -99,6 +102,10 @@ class Curve:
             self._stream.close()
         if self.log:
             self.log.close()
+
+
+def _rounded(value: Figure) -> Figure:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def first_rows(path: Path, rows: int) -> bytes:

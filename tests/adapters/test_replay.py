@@ -86,7 +86,8 @@ def test_the_trainers_agree_and_a_fault_in_one_is_named(
     assert train(tmp_path / "run", "tepo", rollouts=1, checkpoints=(1,)) == 0
     curve = read_growing_csv(tmp_path / "run" / "curve.csv")
     updates = [load_file(both / f"trl-tepo/update{u}.safetensors") for u in range(4)]
-    assert [float(tensors["loss"]) for tensors in updates] == [float(row["loss"]) for row in curve]
+    written = [float(f"{float(tensors['loss']):.7g}") for tensors in updates]  # curve.csv has seven digits
+    assert written == [float(row["loss"]) for row in curve]
 
 
 @pytest.mark.slow
