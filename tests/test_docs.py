@@ -1,8 +1,8 @@
-"""The how-to pages are run: their files are written into a copy of the repository, their commands are typed there.
+"""What the pages hold: commands that work, links and names that exist, limits of size and of sentences.
 
-In `docs/add-a-*.md` a fenced block with info string `<language> file=<path>` is a file, `<language> append=<path>` is
-added to one, and lines of a `console` block that start with `$ ` are commands; one may copy a file to its place.
-A page that cannot run is not wanted.
+A section of `docs/extend.md` or `docs/faq.md` is typed into a copy of the repository. A fenced block with info string
+`<language> file=<path>` is a file, and `<language> append=<path>` is added to one. In a `console` block a line that
+starts with `$ ` is a command, and every other line must be printed by the command above it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted((ROOT / "docs").glob("add-a-*.md"))
+TYPED = {
+    f"{page}: {section.splitlines()[0]}": section
+    for page in ("extend", "faq")
+    for section in re.split(r"^## ", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+}
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MARKDOWN = sorted(
     path for folder in (".", "docs", "docs/notebook", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
 )
+CHANGELOG = ROOT / "CHANGELOG.md"
 ROOMS = "core|methods|tepo_bench|evals|models|paper|report|workflow|studies|tests"
 COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
 NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
@@ -45,13 +50,14 @@ def _copy(target: Path) -> Path:
     return target
 
 
-def _run_page(page: Path, root: Path) -> list[str]:
-    ran = []
+def _type(section: str, root: Path) -> int:
+    """Write the files and type the commands of a section; the number of commands."""
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
     }
-    for info, body in BLOCK.findall(page.read_text(encoding="utf-8")):
+    typed, printed = 0, ""
+    for info, body in BLOCK.findall(section):
         if match := re.search(r"\b(file|append)=(\S+)", info):
             path = root / match[2]
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,22 +70,32 @@ def _run_page(page: Path, root: Path) -> list[str]:
                         ["bash", "-euo", "pipefail", "-c", line[2:]],
                         cwd=root, env=environment, capture_output=True, text=True, timeout=1800, check=False,
                     )  # fmt: skip
-                    assert done.returncode == 0, (
-                        f"{page.name}: $ {line[2:]}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-                    )
-                    ran.append(line[2:])
-    return ran
+                    assert done.returncode == 0, f"{line}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+                    typed, printed = typed + 1, done.stdout
+                else:
+                    assert line in printed, f"{line!r} is not in\n{printed[-4000:]}"
+    return typed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_runs_as_written(page: Path, tmp_path: Path) -> None:
-    ran = _run_page(page, _copy(tmp_path))
-    assert ran, f"{page.name}: no command in it was run"
+@pytest.mark.parametrize("section", TYPED.values(), ids=TYPED)
+def test_a_section_works_as_typed(section: str, tmp_path: Path) -> None:
+    assert _type(section, _copy(tmp_path)), "no command was typed"
 
 
-def test_there_is_a_page_for_each_thing_a_user_adds() -> None:
-    assert {page.stem for page in PAGES} >= {"add-a-method", "add-a-benchmark", "add-a-table", "add-a-model"}
+# README.md and docs/usage.md: what a reader has to fill in, has no network for, or waits minutes for is not typed.
+FRONT = re.compile(r"^    ((?:python -m|snakemake)\b.*?)(?: {2,}.*)?$", re.MULTILINE)
+NOT_TYPED = re.compile(r" [A-Z_]{3,}\b|microbatches|--scale quick")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/usage.md"])
+def test_commands_of_the_front_pages_work(page: str, tmp_path: Path) -> None:
+    """In a fresh copy, without the demo's results; Snakemake's as dry runs."""
+    commands = [line for line in FRONT.findall((ROOT / page).read_text(encoding="utf-8")) if not NOT_TYPED.search(line)]
+    assert len(commands) >= 4
+    typed = [re.sub(r"^snakemake\b", "snakemake -n --cores 1", line) for line in commands]
+    _type("```console\n" + "".join(f"$ {line}\n" for line in typed) + "```", _copy(tmp_path))
 
 
 def test_links_lead_somewhere() -> None:
@@ -130,3 +146,46 @@ def _dead_names(page: Path) -> list[str]:
     dead += [name for name in names if not _exists(name)]
     dead += [name for name in FILE.findall(text) if not (ROOT / name).exists()]
     return [name for name in dead if not any(stem in name for stem in made)]
+
+
+# --- Size and sentences -----------------------------------------------------------------------------------------------
+
+USER_PAGES = [page for page in MARKDOWN if page.parent == ROOT / "docs" or page in (ROOT / "README.md", CHANGELOG)]
+BYTES = 231_000  # of all pages that a user needs; the notebook is not among them
+NOT_PROSE = re.compile(r"<!-- made.*?<!-- end|<!--.*?-->|^```.*?^```|^(?:    |[|#>]).*?$", re.MULTILINE | re.DOTALL)
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of paragraphs and lists; code, tables, headings and quotations are left out."""
+    text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", NOT_PROSE.sub("", text), flags=re.MULTILINE)
+    found = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        line = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "x", " ".join(paragraph.split())))
+        found += re.split(r"(?<=[.!?])[*)\"]*\s+(?=\W*[A-Zx0-9])", line)
+    return [sentence for sentence in found if re.search(r"\w", sentence)]
+
+
+def test_sentences_are_short() -> None:
+    """At most 25 words, on average 15 on a page; a code span is one word."""
+    long, means = [], {}
+    for page in [*USER_PAGES, ROOT / "config/README.md", ROOT / "CONTRIBUTING.md"]:
+        if page.stem in ("claims", "results", "statistics"):
+            continue
+        sentences = _sentences(page.read_text(encoding="utf-8"))
+        words = [sum(bool(re.search(r"\w", word)) for word in sentence.split()) for sentence in sentences]
+        long += [f"{page.name}: {count}: {text}" for count, text in zip(words, sentences, strict=True) if count > 25]
+        means[page.name] = sum(words) / len(words)
+    assert long == []
+    assert {name: mean for name, mean in means.items() if mean > 15} == {}
+
+
+def test_pages_stay_small() -> None:
+    assert sum(page.stat().st_size for page in USER_PAGES) <= BYTES
+    assert CHANGELOG.stat().st_size <= 5_500
+
+
+def test_numbers_have_their_leading_zero() -> None:
+    kept = [page for page in MARKDOWN if page.parent.name != "notebook" or page.stem in ("smollm", "shared_prefix")]
+    kept = [page for page in kept if page.stem != "claims"]
+    found = {page.name: re.findall(r".{0,9}(?<![\w./])\.\d.{0,9}", page.read_text("utf-8")) for page in kept}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}

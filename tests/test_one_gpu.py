@@ -1,5 +1,4 @@
-"""config/one_gpu.yaml and docs/one-gpu.md: planned, accepted by verl, and run whole on a CPU with everything but the
-weights."""
+"""config/one_gpu.yaml and docs/real-models.md: planned, accepted by verl, run whole on a CPU with all but the weights."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from workflow import estimate, matrix, memory
 from workflow.estimate import World
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/one-gpu.md"
+PAGE = ROOT / "docs/real-models.md"
 CARDS = {"24 GB": (), "48 GB": ("one_gpu_48gb.yaml",), "80 GB": ("one_gpu_80gb.yaml",)}
 CONFIGS = {
     card: load([ROOT / "config" / name for name in ("embedded.yaml", "one_gpu.yaml", *over)])
@@ -171,7 +170,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     model_folder(folder / "downloads" / "Qwen2.5-0.5B")
     parquet(folder / "downloads" / "train-00000-of-00001.parquet")
     lines = []
-    for command in commands(PAGE):
+    for command in commands(PAGE, "One GPU"):
         if "Qwen2.5-1.5B" in command or "evals.fetch" in command:
             continue  # not in this test's matrix; the real benchmarks are nowhere in the repository
         lines.append(f"printf '\\n$ %s\\n' {shlex.quote(command)}; {command}")

@@ -1,4 +1,4 @@
-"""config/smollm.yaml and docs/smollm.md: planned, refused where memory or disk lack, and typed."""
+"""config/smollm.yaml and docs/real-models.md: planned, refused where memory or disk lack, and typed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.workflow.conftest import ROOT, checkout
 from workflow import estimate, matrix, preflight, resources
 from workflow.estimate import World
 
-PAGE = ROOT / "docs/smollm.md"
+PAGE = ROOT / "docs/real-models.md"
 CONFIG = load([ROOT / "config/embedded.yaml", ROOT / "config/smollm.yaml"])
 MODEL = "smollm2_135m"
 
@@ -99,7 +99,8 @@ def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
         pytest.skip(f"no package index has {known.wheel.package}")
     folder = checkout(tmp_path / "copy")
     done = subprocess.run(
-        ["bash", "-xeuo", "pipefail", "-c", "\n".join(commands(PAGE))], cwd=folder, timeout=1150, check=False,
+        ["bash", "-xeuo", "pipefail", "-c", "\n".join(commands(PAGE, "On a CPU"))],
+        cwd=folder, timeout=1150, check=False,
         env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

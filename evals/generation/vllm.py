@@ -56,7 +56,7 @@ def _observed_vllm() -> type[LM]:
     from importlib.util import find_spec
 
     if find_spec("vllm") is None:
-        raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/vllm.md")
+        raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
     from lm_eval.models.vllm_causallms import VLLM
 
     class ObservedVLLM(VLLM):

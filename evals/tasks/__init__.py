@@ -1,1 +1,1 @@
-"""Benchmarks: a file is registered by being here. How to add one: docs/add-a-benchmark.md."""
+"""Benchmarks: a file is registered by being here. How to add one: docs/extend.md."""

@@ -17,7 +17,7 @@ It may have a fourth, `load() -> None`, which imports what `train` needs: its ru
 (`core.worker`). It must leave one thread, and `train` must work in a process that was forked afterwards.
 
 Its tests add a conformance function: the loss of ready-made tensors, sent through the code that training runs and cut
-into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, docs/add-a-trainer.md).
+into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, docs/extend.md).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from methods.readings import NAMED, READINGS, Reading
 from report.docs import table
 
 BASELINE = "grpo"
-OPTION = ("option", "default", "allowed", "TEPO prints", "original", "why this default")
+OPTION = ("option", "default", "allowed", "TEPO prints", "original", "default")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "tis": ("token", "rho held in [floor, cap]", "`token_truncate`", "`rollout_is=token`"),
     "icepop": ("token", "rho, 0 outside [floor, cap]", "`token_mask`", "the same, two thresholds"),
@@ -33,6 +33,7 @@ CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "geo-rs": ("sequence: geometric mean", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_mean_k1`"),
 }
 MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file, whose text is in the hash of its runs
 
 
 # docs/methods.md
@@ -48,7 +49,6 @@ def methods_parts() -> dict[str, str]:
         "options of several methods": table(OPTION, map(_row, shared)),
         "corrections": table(kinds, map(_correction, BOUNDS)),
         "options of corrections": table(OPTION, map(_row, (*CORRECTION, *REJECTION))),
-        "formulas": table(("part", "formula"), formulas(entries)),
     }
 
 
@@ -62,49 +62,44 @@ def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
     method = entry.method({})
     file = Path(inspect.getfile(entry.parts)).relative_to(ROOT)
     own = [option for option in entry.options if option not in shared]
-    others = ", ".join(_at_default(option) for option in entry.options if option in shared)
+    others = " ".join(f"{option.name}={option.spell(option.default)}" for option in entry.options if option in shared)
     aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
     lines = [
         f"## {entry.key}\n",
         f"**{entry.title}** ({entry.source}, [{file.name}](../{file.as_posix()})). {entry.differs_from_grpo}\n",
-        *([f"> {entry.quote} (TEPO paper, {entry.quoted_from})\n"] if entry.quote else []),
         f"```text\n{entry.equation}\n```\n",
     ]
     lines.append(differences(method, catalog.parse(BASELINE)))
     if own:
-        lines.append(table(OPTION, map(_row, own)))
-    lines.append(f"Shared options: {others}.\n")
+        lines.append("".join(map(_item, own)))
+    lines.append(f"Shared options: `{others}`.\n")
     if aliases:
         lines.append(f"Other names: {', '.join(aliases)}.\n")
     return "\n".join(lines)
 
 
 def differences(method: Method, baseline: Method) -> str:
-    """A line with the parts of a method that the baseline does not have; of the baseline itself, all parts."""
+    """Name the parts of a method that the baseline does not have; of the baseline itself, all parts."""
     here, there = method.parts.filled(), baseline.parts.filled()
     if method.key == baseline.key:
         return f"Parts: {'; '.join(f'{slot} {_code(part)}' for slot, part in here.items())}.\n"
     slots = sorted(here.keys() | there.keys(), key=[*here, *there].index)
     changed = [slot for slot in slots if str(here.get(slot)) != str(there.get(slot))]
     parts = "; ".join(f"{slot} {_code(here.get(slot))}" for slot in changed)
-    return f"Parts that differ from [{baseline.title}'s](#{baseline.key}): {parts}.\n"
-
-
-def formulas(entries: Iterable[CatalogEntry]) -> list[tuple[str, str]]:
-    """Name and first docstring line of each part that some method has at its defaults."""
-    methods = [*(entry.method({}) for entry in entries), catalog.parse(f"{BASELINE}+correction=tis")]
-    todo = [part for method in methods for part in method.parts.filled().values()]
-    found: dict[str, str] = {}
-    for part in todo:
-        todo += part.inner
-        found[f"`{part.name}`"] = (inspect.getdoc(part.function) or "").split("\n")[0]
-    return sorted(found.items())
+    return f"Parts: {parts}.\n"
 
 
 def _summary(entry: CatalogEntry) -> list[str]:
     method = entry.method({})
     needs = ", ".join(sorted(method.needs)) or "-"
     return [f"[`{entry.key}`](#{entry.key})", entry.title, method.scope, needs, "; ".join(entry.paper_rows) or "-"]
+
+
+def _item(option: Option) -> str:
+    """A list item with the cells of an option's row that are not empty."""
+    name, default, allowed, *cells = _row(option)
+    sources = (f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-")
+    return f"- {name} = {default}, {allowed}; {'; '.join(sources)}\n"
 
 
 def _row(option: Option) -> list[str]:
@@ -123,12 +118,6 @@ def _correction(kind: str) -> tuple[str, ...]:
     cap, floor, source = BOUNDS[kind]
     rho, weight, trl, verl = CORRECTION_KINDS[kind]
     return f"`{kind}`", rho, weight, f"{FLOOR.spell(floor)}, {CAP.spell(cap)}", source, trl, verl
-
-
-def _at_default(option: Option) -> str:
-    """`low=0.2` (R9): the reading tells options of the same name apart."""
-    text = f"`{option.name}={option.spell(option.default)}`"
-    return f"{text} ({NAMED[option.reading].id})" if option.reading else text
 
 
 def _code(part: Part | None) -> str:
@@ -150,9 +139,7 @@ def reading_section(reading: Reading) -> str:
     values = "".join(
         f"- {_value(reading, label)}: {meaning}{_sets(reading, label)}\n" for label, meaning in reading.values.items()
     )
-    keys = [key for key, entry in catalog.entries().items() if reading.name in [r.name for r in entry.readings()]]
-    of = ", ".join(f"`{key}`" for key in keys)
-    return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}\nMethods: {of}.\n"
+    return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}"
 
 
 def settled_elsewhere(room: str) -> str:
@@ -186,6 +173,7 @@ def pages() -> dict[str, str]:
         text = read_text(ROOT / "docs" / name, "page")
         if (marks := [mark[2] for mark in MADE.finditer(text)]) != list(parts):
             raise CorruptInputError(f"docs/{name}: parts between marks: {', '.join(marks)}, not {', '.join(parts)}")
+        parts = {mark: NO_ZERO.sub("0.", part) for mark, part in parts.items()}
         found[name] = MADE.sub(lambda mark, parts=parts: mark[1] + parts[mark[2]], text)  # type: ignore[misc]
     return found
 

@@ -134,7 +134,7 @@ def test_every_method_has_a_reference_row() -> None:
     missing = sorted(set(catalog.keys()) - set(reference.LOSSES))
     assert not missing, (
         f"tests/methods/reference.py: no row for {', '.join(missing)}: write the loss again in plain Python floats and "
-        f'add it as LOSSES["{missing[0]}"] (docs/add-a-method.md, section 2)'
+        f'add it as LOSSES["{missing[0]}"] (docs/extend.md, a method)'
     )
     assert sorted(set(reference.LOSSES) - set(catalog.keys())) == [], "rows without a method"
 

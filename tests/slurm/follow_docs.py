@@ -22,9 +22,12 @@ from tests.workflow.conftest import ROOT
 PAGE = ROOT / "docs" / "cluster.md"
 
 
-def commands(page: Path) -> list[str]:
-    """The lines a reader types."""
-    blocks = re.findall(r"^```console\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def commands(page: Path, heading: str = "") -> list[str]:
+    """The lines a reader types; with a heading, those of its section."""
+    text = page.read_text(encoding="utf-8")
+    if heading:
+        (text,) = (part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith(f"{heading}\n"))
+    blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
