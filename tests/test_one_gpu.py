@@ -1,4 +1,4 @@
-"""config/one_gpu.yaml and docs/real-models.md: planned, accepted by verl, run whole on a CPU with all but the weights."""
+"""config/one_gpu.yaml and docs/real-models.md: planned, accepted by verl, run on a CPU with all but the weights."""
 
 from __future__ import annotations
 
