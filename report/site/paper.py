@@ -115,6 +115,7 @@ def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
         "verdict": WORDS[entry.verdict],
         "beside": f"({beside})" if (beside := beside_verdict(entry)) else "",
         "bases": entry.bases,
+        "method": entry.method,
         "decided": entry.verdict in DECIDED,
         "statement": entry.statement,
         "tested": entry.tested,
