@@ -87,7 +87,7 @@ class Entry:
     placebo: str = ""  # what the placebo rewards say of a supported claim (`paper.claims.ledger`); "": not asked
     method: str | None = None  # title of the method in the place of the claim's own; None: the claim's own
     untested: str = ""  # what the quote states beyond `statement`: a verdict is none on it
-    bases: str = ""  # models behind the estimate, by the family of their bases; "": no model is
+    bases: str = ""  # models behind the estimate, with the family of their bases; "": no model is
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -253,7 +253,7 @@ def by_method(entries: Sequence[Entry]) -> str:
     for e in entries:
         p = "" if e.p_holm is None else f"{e.p_holm:.2g} over {e.tests}"
         rows.append((e.method or "", shown_verdict(e), figure(e), p, e.reason or margin(e), e.bases))
-    return table(("in its place", "verdict", "estimate", "p (Holm)", "why", "bases"), rows)
+    return table(("method", "verdict", "estimate", "p (Holm)", "why", "bases"), rows)
 
 
 def _summary(printed: Sequence[Entry], ours: Sequence[Entry]) -> str:

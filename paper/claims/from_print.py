@@ -90,7 +90,7 @@ class Prints:
         raise Gap("no movement of a policy is printed")
 
     def bases(self, runs: Sequence[str]) -> str:
-        return f"pretrained: {', '.join(dict.fromkeys(MODELS[self.paper[id].model] for id in runs))}"
+        return f"{', '.join(dict.fromkeys(MODELS[self.paper[id].model] for id in runs))} (pretrained)"
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """The printed average of the collapsed run, with Clopper-Pearson's bound for as many answers as problems."""

@@ -213,10 +213,11 @@ class Runs:
             raise Gap(row["how"])
         seeds = [int(seed) for seed in row["seeds"].split()]
         keys = [key for method in methods if (key := self.tree.method_for(method))]
+        versus = next((m["title"] for m in self.tree.methods.values() if m["row"] == methods[1]), methods[1])
         runs = [Run(model["key"], key, seed) for key in keys for seed in seeds]  # at the scale's own step size
         value, low, high, p, se, df = (float(row[name]) if row[name] else None for name in FIELDS[:6])
         return Contrast(
-            what=f"{row['title']} − {methods[1]} at equal movement, {self.name('area')}",
+            what=f"{row['title']} − {versus} at equal movement, {self.name('area')}",
             value=value,
             null=0.0,
             low=low,
@@ -233,7 +234,7 @@ class Runs:
         )
 
     def bases(self, runs: Sequence[str]) -> str:
-        """`family: titles` of the models of these folders; a kept tree of an older version has recorded no family."""
+        """`titles (family)` of the models of these folders; a kept tree of an older version has recorded no family."""
         keys = {run.split("/")[1] for run in runs}
         families: dict[str, list[str]] = {}
         for model in self.tree.models:
@@ -242,7 +243,7 @@ class Runs:
                 own = stands_for is None or plain(stands_for) == plain(model["title"])
                 name = model["title"] if own else f"{model['title']} for {stands_for}"
                 families.setdefault(model.get("bases") or "family not recorded", []).append(name)
-        return "; ".join(f"{family}: {', '.join(names)}" for family, names in families.items())
+        return "; ".join(f"{', '.join(names)} ({family})" for family, names in families.items())
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         pairs = self.pairs(steadier, than)

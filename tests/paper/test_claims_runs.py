@@ -22,6 +22,7 @@ from paper.claims.contrast import of_two_samples
 from paper.claims.entries import NO_RUN, Entry, results_page
 from paper.claims.ledger import LEARNT, learns, placebos, run_entries
 from paper.claims.tests import KINDS, MATCHED
+from report import frontier
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 from tests.report.tables import cell, filled
@@ -115,7 +116,9 @@ def test_at_equal_movement_the_sweep_of_the_tree_decides_on_each_method(tmp_path
     ]
 
     def judged(*rows: dict[str, Any]) -> list[Entry]:
-        write_text(found.root / MATCHED, to_csv(tuple(row), rows))
+        write_text(
+            found.root / MATCHED, to_csv(frontier.MATCHED, [dict.fromkeys(frontier.MATCHED) | row for row in rows])
+        )
         digests.write_list(found.layout.sums("sweep/frontier"), [found.root / MATCHED])
         return [e for e in ledger(Tree(found.root)) if e.id == id]
 
@@ -187,7 +190,7 @@ def test_tiny_models_are_no_test_of_the_papers_and_show_what_was_measured(tmp_pa
         assert claim.untestable is None or entry.verdict == "not testable at this scale", entry.id
         assert claim.untestable in (None, entry.reason), entry.id
     entry = found["gain-q7"]  # counts in no family
-    assert entry.bases == "injected noise: q7 for Qwen2.5-7B"
+    assert entry.bases == "q7 for Qwen2.5-7B (injected noise)"
     assert entry.estimate == pytest.approx(0.1, abs=0.01)
     assert entry.low is not None
     assert (entry.p_holm, entry.tests) == (None, None)
