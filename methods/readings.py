@@ -2,7 +2,7 @@
 
 A method's reading is an option of its catalog entry: one of the reading's own name (`clip-form=eq4`), or several that a
 label stands for (`seq-eps=gspo` means `low=0.0003+high=0.0004`); `methods.options` has those labels. What training and
-evaluation settle is listed too, so that all ambiguities are in one place: docs/readings.md is written from it.
+evaluation settle is listed too, so that all ambiguities are in one place: docs/notebook/readings.md is written from it.
 """
 
 from __future__ import annotations

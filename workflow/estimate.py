@@ -33,7 +33,7 @@ from workflow.matrix import Build, Planned
 DATA = ("config/throughput.yaml",)
 THROUGHPUT = ROOT / DATA[0]
 TINY, CPU = "tiny", "cpu"  # size and device of models made here
-UTILISATION = 0.25  # of a card's peak by passes: assumed, as the seconds of docs/real-models.md
+UTILISATION = 0.25  # of a card's peak by passes: assumed, as the seconds of docs/notebook/gpu.md
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -29,7 +29,7 @@ ANCHORS = {"old": "old_logp", "ref": "ref_logp", "sampler": "sampling_logp"}  # 
 class Part:
     """A formula bound to its settings. Prints as it is called: `clipped(low=0.2, high=0.28, form=ppo, dual=None)`."""
 
-    function: Callable[..., Any]  # the formula; its docstring's first line is printed in docs/methods.md
+    function: Callable[..., Any]  # the formula
     settings: Mapping[str, Any] = field(default_factory=dict)  # its keyword arguments; may hold other parts
     own_needs: frozenset[str] = frozenset()  # optional `Batch` fields that the formula itself reads
     own_scope: Scope = "token"  # the widest unit over which the formula itself takes a statistic

@@ -1,4 +1,4 @@
-"""What docs/methods.md and docs/readings.md hold of the method catalog, between two marks in each place.
+"""What docs/methods.md and docs/notebook/readings.md hold of the method catalog, between two marks in each place.
 
 `python -m report.docs.methods` writes it; a test fails while a page is out of date.
 """
@@ -14,14 +14,11 @@ from core.errors import CorruptInputError, Parser, run
 from core.files import read_text, write_text
 from core.provenance import ROOT
 from methods import catalog
-from methods.method import Method
 from methods.options import CAP, CORRECTION, FLOOR, REJECTION, CatalogEntry, Option
-from methods.parts import Part
 from methods.parts.corrections import BOUNDS
 from methods.readings import NAMED, READINGS, Reading
 from report.docs import table
 
-BASELINE = "grpo"
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "default")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "tis": ("token", "rho held in [floor, cap]", "`token_truncate`", "`rollout_is=token`"),
@@ -59,7 +56,6 @@ def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
 
 
 def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
-    method = entry.method({})
     file = Path(inspect.getfile(entry.parts)).relative_to(ROOT)
     own = [option for option in entry.options if option not in shared]
     others = " ".join(f"{option.name}={option.spell(option.default)}" for option in entry.options if option in shared)
@@ -69,24 +65,12 @@ def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
         f"**{entry.title}** ({entry.source}, [{file.name}](../{file.as_posix()})). {entry.differs_from_grpo}\n",
         f"```text\n{entry.equation}\n```\n",
     ]
-    lines.append(differences(method, catalog.parse(BASELINE)))
     if own:
-        lines.append("".join(map(_item, own)))
+        lines.append("".join(_items(own)))
     lines.append(f"Shared options: `{others}`.\n")
     if aliases:
         lines.append(f"Other names: {', '.join(aliases)}.\n")
     return "\n".join(lines)
-
-
-def differences(method: Method, baseline: Method) -> str:
-    """Name the parts of a method that the baseline does not have; of the baseline itself, all parts."""
-    here, there = method.parts.filled(), baseline.parts.filled()
-    if method.key == baseline.key:
-        return f"Parts: {'; '.join(f'{slot} {_code(part)}' for slot, part in here.items())}.\n"
-    slots = sorted(here.keys() | there.keys(), key=[*here, *there].index)
-    changed = [slot for slot in slots if str(here.get(slot)) != str(there.get(slot))]
-    parts = "; ".join(f"{slot} {_code(here.get(slot))}" for slot in changed)
-    return f"Parts: {parts}.\n"
 
 
 def _summary(entry: CatalogEntry) -> list[str]:
@@ -95,11 +79,13 @@ def _summary(entry: CatalogEntry) -> list[str]:
     return [f"[`{entry.key}`](#{entry.key})", entry.title, method.scope, needs, "; ".join(entry.paper_rows) or "-"]
 
 
-def _item(option: Option) -> str:
-    """A list item with the cells of an option's row that are not empty."""
-    name, default, allowed, *cells = _row(option)
-    sources = (f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-")
-    return f"- {name} = {default}, {allowed}; {'; '.join(sources)}\n"
+def _items(options: Iterable[Option]) -> list[str]:
+    """List items with the cells of the options' rows that are not empty; options with equal cells share an item."""
+    names: dict[str, list[str]] = {}
+    for name, default, allowed, *cells in map(_row, options):
+        sources = (f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-")
+        names.setdefault(f" = {default}, {allowed}; {'; '.join(sources)}", []).append(name)
+    return [f"- {', '.join(alike)}{text}\n" for text, alike in names.items()]
 
 
 def _row(option: Option) -> list[str]:
@@ -109,7 +95,7 @@ def _row(option: Option) -> list[str]:
     reading, why = "", option.why or "the reading's"
     if option.reading:
         named = NAMED[option.reading]
-        reading = f" ([{named.id}](readings.md#{named.id.lower()}-{named.name}))"
+        reading = f" ([{named.id}](notebook/readings.md#{named.id.lower()}-{named.name}))"
     default = option.spell(option.default)
     return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, why]
 
@@ -120,11 +106,7 @@ def _correction(kind: str) -> tuple[str, ...]:
     return f"`{kind}`", rho, weight, f"{FLOOR.spell(floor)}, {CAP.spell(cap)}", source, trl, verl
 
 
-def _code(part: Part | None) -> str:
-    return f"`{part}`" if part else "none"
-
-
-# docs/readings.md
+# docs/notebook/readings.md
 
 
 def readings_parts() -> dict[str, str]:
@@ -169,7 +151,7 @@ def _sets(reading: Reading, label: str) -> str:
 def pages() -> dict[str, str]:
     """Path below docs/ -> its text with each part between two marks made anew. CorruptInputError for other marks."""
     found = {}
-    for name, parts in (("methods.md", methods_parts()), ("readings.md", readings_parts())):
+    for name, parts in (("methods.md", methods_parts()), ("notebook/readings.md", readings_parts())):
         text = read_text(ROOT / "docs" / name, "page")
         if (marks := [mark[2] for mark in MADE.finditer(text)]) != list(parts):
             raise CorruptInputError(f"docs/{name}: parts between marks: {', '.join(marks)}, not {', '.join(parts)}")

@@ -378,7 +378,7 @@ def a_correction_is_an_option(key: str) -> None:
 
 
 def test_every_kind_of_correction_has_its_sources_bounds_and_a_key_that_tells_them() -> None:
-    """The sources are looked up in `docs/names.md`; here is that a folder's name cannot mean two things."""
+    """The sources are looked up in `docs/notebook/names.md`; here is that a folder's name cannot mean two things."""
     for kind, (cap, floor, source) in corrections.BOUNDS.items():
         for name in ("correction", "rejection")[: 1 + (kind in corrections.REJECTIONS)]:
             first = "" if name == "correction" else "+correction=tis"

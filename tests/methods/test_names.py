@@ -1,4 +1,4 @@
-"""docs/names.md, run: every fenced block is a test, named after its heading; settings in its text are tested below."""
+"""docs/notebook/names.md, run: every fenced block is a test, named after its heading."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ GIVEN |= {"SAME": SAME, "MAX_TOKENS": oracles.MAX_TOKENS, "WIDTH": BATCHES["ragg
 
 def blocks() -> list[tuple[str, str]]:
     """(heading, code) of every fenced Python block of the page."""
-    text = (ROOT / "docs" / "names.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/notebook/names.md").read_text(encoding="utf-8")
     found = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         heading = section.splitlines()[0]
@@ -105,7 +105,7 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def test_every_section_of_the_page_is_executable() -> None:
-    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "names.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs/notebook/names.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings
     assert {heading for heading, _ in blocks()} == set(headings)
 
@@ -113,7 +113,7 @@ def test_every_section_of_the_page_is_executable() -> None:
 @pytest.mark.parametrize(("heading", "code"), blocks())
 def test_what_the_page_says_is_so(heading: str, code: str) -> None:
     assert "assert" in code
-    name = f"docs/names.md: {heading}"
+    name = f"docs/notebook/names.md: {heading}"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)  # so that a failure shows its line
     exec(compile(code, name, "exec"), dict(GIVEN))
 

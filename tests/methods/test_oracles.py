@@ -1,6 +1,6 @@
 """Every method that verl 0.9.1 or TRL 1.16.0 also has, against them: loss and gradient, float64 and float32.
 
-What each of them does when nobody sets it: `docs/names.md`, which `test_names.py` runs.
+What each of them does when nobody sets it: `docs/notebook/names.md`, which `test_names.py` runs.
 verl and TRL take seconds to import; everything that needs them stands in this module.
 """
 
@@ -62,7 +62,7 @@ def _clip_cov(**settings: object) -> Callable[[Fields], Answer]:
 
 
 def _rejecting(rule: str, low: float, high: float, **weight: object) -> Callable[[Fields], Answer]:
-    """verl's vanilla loss after rejection, over all tokens: its own mean is over those that are left (docs/names.md).
+    """verl's vanilla loss after rejection, over all tokens: its own mean is over those that are left.
 
     Its k1 is log pi_sampler / pi_old: bounds of rho are the reciprocals of its thresholds.
     """
@@ -210,7 +210,7 @@ def test_kl_loss_equals_verl(estimator: str, anchor: str) -> None:
             got = evaluate(catalog.parse(f"tepo_kl_all+beta=0.3+kl-anchor={anchor}+kl-estimator={estimator}"), fields)
             assert_same(got, (float(loss), {"logp": gradient}), dtype)
 
-    check_each(("ragged", "holes", "on-policy"), equal)  # in "far" verl's clamp of k3 acts, see docs/names.md
+    check_each(("ragged", "holes", "on-policy"), equal)  # in "far" verl's clamp of k3 acts, see docs/notebook/names.md
 
 
 def cast(fields: Fields, dtype: torch.dtype) -> Fields:
