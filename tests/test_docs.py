@@ -1,6 +1,6 @@
 """What the pages hold: commands that work, links and names that exist, limits of size and of sentences.
 
-A section of `docs/extend.md` or `docs/faq.md` is typed into a copy of the repository. A fenced block with info string
+A section of `docs/extend.md`, `docs/faq.md` or `docs/own-responses.md` is typed into a copy of the repository. A fenced block with info string
 `<language> file=<path>` is a file, and `<language> append=<path>` is added to one. In a `console` block a line that
 starts with `$ ` is a command, and every other line must be printed by the command above it.
 """
@@ -19,8 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TYPED = {
     f"{page}: {section.splitlines()[0]}": section
-    for page in ("extend", "faq")
+    for page in ("extend", "faq", "own-responses")
     for section in re.split(r"^## ", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    if "\n$ " in section and "$ python -m methods.replay" not in section  # tests/adapters/test_replay.py has its runs
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -131,6 +132,26 @@ def test_what_a_page_names_is_there() -> None:
     """Commands, modules and files; a how-to page may also name what it makes. The notebook keeps names of its time."""
     kept = [page for page in MARKDOWN if page.name != "CHANGELOG.md" and page.parent.name != "notebook"]
     assert {str(page.relative_to(ROOT)): dead for page in kept if (dead := _dead_names(page))} == {}
+
+
+def test_options_of_commands_are_known() -> None:
+    """Each `--option` after `python -m module` stands in that module, or in a module that it imports."""
+    unknown = []
+    for page in [*USER_PAGES, ROOT / "config/README.md"]:
+        for name, rest in re.findall(r"python -m ([a-z_.]+)\b([^\n`#|]*)", page.read_text(encoding="utf-8")):
+            if re.match(ROOMS, name) and (module := _module(name)):
+                main = module.with_name("__main__.py") if module.name == "__init__.py" else module
+                text = main.read_text(encoding="utf-8")
+                imported = re.findall(
+                    rf"^(?:from|import) ((?:{ROOMS})[\w.]*)(?: import ([\w, ]+))?", text, re.MULTILINE
+                )
+                names = {f"{base}.{part}" for base, parts in imported for part in re.findall(r"\w+", parts)}
+                files = [_module(other) for other in names | {base for base, _ in imported}]
+                text += "".join(file.read_text(encoding="utf-8") for file in files if file)
+                unknown += [
+                    f"{page.name}: {name} {o}" for o in re.findall(r" (--[\w-]+)", rest) if f'"{o}"' not in text
+                ]
+    assert unknown == []
 
 
 def _dead_names(page: Path) -> list[str]:
