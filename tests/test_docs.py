@@ -172,7 +172,7 @@ def _dead_names(page: Path) -> list[str]:
 # --- Size and sentences -----------------------------------------------------------------------------------------------
 
 USER_PAGES = [page for page in MARKDOWN if page.parent == ROOT / "docs" or page in (ROOT / "README.md", CHANGELOG)]
-BYTES = 206_000  # of all pages that a user needs; the notebook is not among them
+BYTES = 208_000  # of all pages that a user needs; the notebook is not among them
 NOT_PROSE = re.compile(r"<!-- made.*?<!-- end|<!--.*?-->|^```.*?^```|^(?:    |[|#>]).*?$", re.MULTILINE | re.DOTALL)
 
 
@@ -202,7 +202,7 @@ def test_sentences_are_short() -> None:
 
 def test_pages_stay_small() -> None:
     assert sum(page.stat().st_size for page in USER_PAGES) <= BYTES
-    assert CHANGELOG.stat().st_size <= 5_500
+    assert CHANGELOG.stat().st_size <= 7_000
 
 
 def test_numbers_have_their_leading_zero() -> None:
