@@ -24,7 +24,7 @@ TYPED = {
     if "\n$ " in section and "$ python -m methods.replay" not in section  # tests/adapters/test_replay.py has its runs
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)]*))?\)")
 MARKDOWN = sorted(
     path for folder in (".", "docs", "docs/notebook", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
 )
@@ -99,13 +99,24 @@ def test_commands_of_the_front_pages_work(page: str, tmp_path: Path) -> None:
     _type("```console\n" + "".join(f"$ {line}\n" for line in typed) + "```", _copy(tmp_path))
 
 
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them, and its own `<a id=...>`."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(
+        re.findall(r'<a id="([^"]+)"', text)
+    )
+
+
 def test_links_lead_somewhere() -> None:
-    dead = [
-        f"{page.relative_to(ROOT)}: link to {target}"
-        for page in MARKDOWN
-        for target in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))
-        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
-    ]
+    dead = []
+    for page in MARKDOWN:
+        for target, anchor in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+            to = page.parent / target if target else page
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            if not to.exists() or (anchor and to.suffix == ".md" and anchor not in _anchors(to)):
+                dead.append(f"{page.relative_to(ROOT)}: link to {target}#{anchor}")
     assert dead == []
 
 
