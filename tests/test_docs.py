@@ -84,19 +84,24 @@ def test_a_section_works_as_typed(section: str, tmp_path: Path) -> None:
     assert _type(section, _copy(tmp_path)), "no command was typed"
 
 
-# README.md and docs/usage.md: what a reader has to fill in, has no network for, or waits minutes for is not typed.
-FRONT = re.compile(r"^    ((?:python -m|snakemake)\b.*?)(?: {2,}.*)?$", re.MULTILINE)
-NOT_TYPED = re.compile(r" [A-Z_]{3,}\b|microbatches|--scale quick")
+# Pages with commands outside `console` blocks. What a reader has to fill in, what needs a network or another machine,
+# and what takes minutes is not typed.
+FRONT = (
+    "README.md",
+    "config/README.md",
+    *(f"docs/{name}.md" for name in ("architecture", "evaluation", "methods", "usage")),
+)
+COMMAND_LINE = re.compile(r"^    ((?:python -[mc]|snakemake)\b.*?)(?: {2,}.*)?$", re.MULTILINE)
+NOT_TYPED = re.compile(r" [A-Z_]{3,}\b|microbatches|--scale quick|python -m (?:models|pytest)")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/usage.md"])
-def test_commands_of_the_front_pages_work(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", FRONT)
+def test_commands_of_a_page_work(page: str, tmp_path: Path) -> None:
     """In a fresh copy, without the demo's results; Snakemake's as dry runs."""
-    commands = [line for line in FRONT.findall((ROOT / page).read_text(encoding="utf-8")) if not NOT_TYPED.search(line)]
-    assert len(commands) >= 4
-    typed = [re.sub(r"^snakemake\b", "snakemake -n --cores 1", line) for line in commands]
-    _type("```console\n" + "".join(f"$ {line}\n" for line in typed) + "```", _copy(tmp_path))
+    lines = COMMAND_LINE.findall((ROOT / page).read_text(encoding="utf-8"))
+    typed = [re.sub(r"^snakemake\b", "snakemake -n --cores 1", line) for line in lines if not NOT_TYPED.search(line)]
+    assert _type("```console\n" + "".join(f"$ {line}\n" for line in typed) + "```", _copy(tmp_path))
 
 
 def _anchors(page: Path) -> set[str]:
