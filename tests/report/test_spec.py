@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,13 @@ def test_a_row_with_a_printed_id_must_be_that_run(spec_file: Callable[[str], Pat
 def test_the_shipped_tables_name_methods_of_the_catalog_and_printed_rows_as_they_are() -> None:
     for table in spec.tables().values():
         check.check(table)
+
+
+def test_a_row_with_a_beta_of_its_own_shows_it() -> None:
+    rows = [row for table in spec.tables().values() for row in table.rows]
+    betas = {row.id: (found[1], row.label) for row in rows if (found := re.search(r"\+beta=([^+]+)", row.method or ""))}
+    assert len(betas) > 10
+    assert {id: label for id, (beta, label) in betas.items() if beta not in label} == {}
 
 
 def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
