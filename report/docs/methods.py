@@ -42,7 +42,7 @@ def methods_parts() -> dict[str, str]:
     kinds = ("`correction`", "rho of", "weight", "floor, cap", "their source", "TRL 1.16.0", "verl 0.9.1")
     return {
         "summary": table(("key", "method", "scope", "needs", "rows of the paper"), map(_summary, entries)),
-        "methods": "\n".join(method_section(entry, shared) for entry in entries),
+        "methods": "\n".join(method_section(entry, shared, entries[:place]) for place, entry in enumerate(entries)),
         "options of several methods": table(OPTION, map(_row, shared)),
         "corrections": table(kinds, map(_correction, BOUNDS)),
         "options of corrections": table(OPTION, map(_row, (*CORRECTION, *REJECTION))),
@@ -55,10 +55,9 @@ def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
     return [option for option in dict.fromkeys(options) if options.count(option) > 1]
 
 
-def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
+def method_section(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry]) -> str:
     file = Path(inspect.getfile(entry.parts)).relative_to(ROOT)
     own = [option for option in entry.options if option not in shared]
-    others = " ".join(f"{option.name}={option.spell(option.default)}" for option in entry.options if option in shared)
     aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
     lines = [
         f"## {entry.key}\n",
@@ -67,7 +66,7 @@ def method_section(entry: CatalogEntry, shared: list[Option]) -> str:
     ]
     if own:
         lines.append("".join(_items(own)))
-    lines.append(f"Shared options: `{others}`.\n")
+    lines.append(_shared(entry, shared, before))
     if aliases:
         lines.append(f"Other names: {', '.join(aliases)}.\n")
     return "\n".join(lines)
@@ -79,12 +78,26 @@ def _summary(entry: CatalogEntry) -> list[str]:
     return [f"[`{entry.key}`](#{entry.key})", entry.title, method.scope, needs, "; ".join(entry.paper_rows) or "-"]
 
 
+def _shared(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry]) -> str:
+    """A line with the shared options; where an earlier method has at least five of them and no other, its name."""
+    here = [option for option in entry.options if option in shared]
+    sets = {other.key: [option for option in other.options if option in shared] for other in before}
+    like = max(
+        (key for key in sets if len(sets[key]) > 4 and {*sets[key]} <= {*here}), key=lambda k: len(sets[k]), default=""
+    )
+    rest = " ".join(
+        f"{option.name}={option.spell(option.default)}" for option in here if option not in sets.get(like, [])
+    )
+    parts = [f"those of [{like}](#{like})"] if like else []
+    return f"Shared options: {', '.join([*parts, *([f'`{rest}`'] if rest else [])])}.\n"
+
+
 def _items(options: Iterable[Option]) -> list[str]:
     """List items with the cells of the options' rows that are not empty; options with equal cells share an item."""
     names: dict[str, list[str]] = {}
     for name, default, allowed, *cells in map(_row, options):
-        sources = (f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-")
-        names.setdefault(f" = {default}, {allowed}; {'; '.join(sources)}", []).append(name)
+        sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-"]
+        names.setdefault("; ".join([f" = {default}, {allowed}", *sources]), []).append(name)
     return [f"- {', '.join(alike)}{text}\n" for text, alike in names.items()]
 
 
@@ -92,7 +105,7 @@ def _row(option: Option) -> list[str]:
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     if not allowed:
         allowed = f"number or `{option.blank}`" if option.blank else "number"
-    reading, why = "", option.why or "the reading's"
+    reading, why = "", option.why or "-"
     if option.reading:
         named = NAMED[option.reading]
         reading = f" ([{named.id}](notebook/readings.md#{named.id.lower()}-{named.name}))"

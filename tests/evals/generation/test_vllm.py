@@ -1,4 +1,4 @@
-"""The real vLLM, in an environment of its own (docs/environments.md): set TEPO_VLLM_PYTHON to its interpreter.
+"""The real vLLM, in an environment of its own (CONTRIBUTING.md): set TEPO_VLLM_PYTHON to its interpreter.
 
 The model is random with heads of 32: vLLM's CPU attention has no kernel for the embedded models' heads of 16 and 20.
 """
@@ -31,7 +31,7 @@ ENVIRONMENT = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON, reason="TEPO_VLLM_PYTHON is not set: no vLLM environment (docs/environments.md)"),
+    pytest.mark.skipif(not PYTHON, reason="TEPO_VLLM_PYTHON is not set: no vLLM environment (CONTRIBUTING.md)"),
 ]
 
 
