@@ -14,7 +14,7 @@ from core.errors import CorruptInputError, Parser, run
 from core.files import read_text, write_text
 from core.provenance import ROOT
 from methods import catalog
-from methods.options import CAP, CORRECTION, FLOOR, REJECTION, CatalogEntry, Option
+from methods.options import CAP, FLOOR, CatalogEntry, Option
 from methods.parts.corrections import BOUNDS
 from methods.readings import NAMED, READINGS, Reading
 from report.docs import table
@@ -45,7 +45,6 @@ def methods_parts() -> dict[str, str]:
         "methods": "\n".join(method_section(entry, shared, entries[:place]) for place, entry in enumerate(entries)),
         "options of several methods": table(OPTION, map(_row, shared)),
         "corrections": table(kinds, map(_correction, BOUNDS)),
-        "options of corrections": table(OPTION, map(_row, (*CORRECTION, *REJECTION))),
     }
 
 

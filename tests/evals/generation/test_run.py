@@ -28,8 +28,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_page_of_benchmarks_names_every_benchmark() -> None:
-    page = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8")
+def test_the_pages_of_benchmarks_name_every_benchmark() -> None:
+    pages = ("docs/evaluation.md", "docs/notebook/benchmarks.md")
+    page = "".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
     keys = benchmark.keys()
     assert [key for key in keys if f"| `{key}` |" not in page] == []
 
