@@ -48,21 +48,19 @@ def build(root: Path) -> str:
     filled = tables.read(tree)
     summaries = runs.summaries(tree)
     claims = paper.claims(tree)
-    # A tree of the paper's rows begins with what they show of the paper, any other with all that was trained.
+    # A tree of the paper's rows shows the paper's tables first, any other all that was trained.
     papers = tables.is_papers(tree, filled, claims["judged"])
-    views = VIEWS if papers else sorted(VIEWS, key=lambda view: view[0] != "results")
     shown = filled if papers else sorted(filled, key=lambda table: not table.declared.generated)
-    declared = [table for table in filled if not table.declared.generated]
     browser = samples.view(tree)
     sentences: dict[str, int] = {}
     table_views = [tables.view(table, tree, sentences) for table in shown]
-    data = {"start": views[0][0], "dynamics": training.view(tree), **browser.pop("data"), "behind": list(sentences)}
+    dynamics = training.view(tree, [c.run for row in shown[0].blocks[0] for c in row.checkpoints])
+    data = {"start": VIEWS[0][0], "dynamics": dynamics, **browser.pop("data"), "behind": list(sentences)}
     return _page(
         "page.html.j2",
         data,
         {
-            "views": views,
-            "papers": papers,
+            "views": VIEWS,
             "matrix": tree.matrix,
             "scale": tree.scale,
             "lead": captions.lead(tree.matrix),
@@ -70,14 +68,15 @@ def build(root: Path) -> str:
             "warnings": overview.warnings(tree, filled, summaries),
             "claims": claims,
             "documents": paper.documents(),
-            "glance": tables.glance(declared[0]),
-            "glance_all": [block for table in filled if table.declared.generated for block in tables.glance(table)],
+            "glance": tables.glance(shown[0]),
+            "front": bool(dynamics["front"]),
             "sweep": tables.sweep(tree),
             "tables": table_views,
             "details": _details(tree),
             "reading": tables.how_to_read(filled),
             "rows": tables.row_pages(filled, tree),
             "figures": training.figures(tree),
+            "groups": runs.groups(tree, summaries),
             "runs": runs.views(tree, summaries),
             "benchmarks": overview.benchmarks(tree, filled),
             "provenance": overview.provenance(summaries),

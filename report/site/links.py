@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.results_tree import Tree
 
+TEPO = "tepo"  # the paper's method, as configurations call it
+
 
 def run(of: Run) -> str:
     return f"run/{of.path.as_posix()}"
@@ -47,7 +49,10 @@ def reference_run(run: Run, tree: Tree) -> Run | None:
     method = tree.method_for(REFERENCE)
     if method is None or run.key in (method, BASE):
         return None
-    other = Run(run.model, method if run.variant is None else f"{method}@{run.variant}", run.seed)
+    same = method if run.variant is None else f"{method}@{run.variant}"
+    # On a sweep's fresh seeds each method is at the value chosen for it.
+    of_run = tree.chosen.get((run.model, REFERENCE), same) if tree.is_fresh(run) else same
+    other = Run(run.model, of_run, run.seed)
     return other if other in tree.runs else None
 
 

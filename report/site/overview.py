@@ -12,7 +12,6 @@ from report.site.runs import UNKNOWN, Summary, commit, machine
 from report.tables.tidy import Table
 
 FEW = 8  # methods that the front page still names one by one
-SHARED = ("base", "prompts", "code")  # inputs of a run that all runs of a model have in common
 # Verdicts that hide a right answer rather than show a wrong one.
 HIDING = {
     "timeout": "graded as wrong because grading ran out of time",
@@ -93,7 +92,7 @@ def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
         f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
         for model in tree.models
     ]
-    methods = ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed under Runs"
+    methods = ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed below"
     return [
         ("Models", ", ".join(models)),
         ("Methods", methods),
@@ -145,16 +144,14 @@ def benchmarks(tree: Tree, tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def provenance(runs: Sequence[Summary]) -> dict[str, Any]:
-    """Versions, and hashes of the inputs that runs share; where runs differ, all of them."""
-    finished = [(summary.environment, summary.record) for summary in runs if summary.record is not None]
+    """Versions of the runs' packages; where runs differ, all of them."""
+    finished = [summary.environment for summary in runs if summary.record is not None]
     packages: dict[str, set[str]] = {}
-    for environment, _ in finished:
+    for environment in finished:
         for name, version in (environment.get("packages") or {}).items():
             if version is not None:
                 packages.setdefault(str(name), set()).add(str(version))
-    inputs = [record.get("inputs") or {} for _, record in finished]
     return {
         "packages": [(name, ", ".join(sorted(versions))) for name, versions in sorted(packages.items())],
-        "python": "; ".join(dict.fromkeys(str(one.get("python") or UNKNOWN) for one, _ in finished)) or UNKNOWN,
-        "inputs": sorted({(key, str(one[key])) for one in inputs for key in SHARED if key in one}),
+        "python": "; ".join(dict.fromkeys(str(one.get("python") or UNKNOWN) for one in finished)) or UNKNOWN,
     }

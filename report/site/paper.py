@@ -36,10 +36,11 @@ CHECKED = "formulas, on random policies (no run)"
 
 
 def claims(tree: Tree) -> dict[str, Any]:
-    """For the template: `bars`, one per source of numbers, `decided` for the overview, every claim, and `judged`, the
-    folders of the runs behind verdicts.
+    """For the template: `counts` of verdicts by source of numbers, `decided` for the overview, every claim, and
+    `judged`, the folders of the runs behind verdicts.
 
-    A check of a formula involves no run of the tree, so it counts in a bar of its own.
+    decided: verdict -> claims that runs of this tree decide, each with the line that does: over all models before one
+    model alone. A check of a formula involves no run of the tree, so it is counted by itself.
     """
     with written_by(f"python -m paper.claims --results {tree.root}"):
         tree.check_written("claims", "claims.csv")
@@ -52,19 +53,23 @@ def claims(tree: Tree) -> dict[str, Any]:
     sources[PRINTED] = [entry for entry in printed if entry.kind != ALGEBRA]
     sources[CHECKED] = [entry for entry in ours if entry.kind == ALGEBRA]
     views: list[dict[str, Any]] = []
+    decided: dict[str, list[dict[str, Any]]] = {WORDS[verdict]: [] for verdict in DECIDED}
     for claim in printed:
         answers = [entry for entry in ours if entry.id == claim.id]
         # A formula's check is the same whatever the numbers: it stands once.
         told = answers if claim.kind == ALGEBRA else [claim, *answers]
         # Beside a verdict stands what was tested: a quote says more, or something else.
         words = {"statement": claim.statement, "quote": readable(claim.quote), "untested": claim.untested}
-        views.append({"id": claim.id, "where": claim.where, "lines": [_line(entry, tree) for entry in told], **words})
+        lines = [_line(entry, tree) for entry in told]
+        views.append({"id": claim.id, "where": claim.where, "lines": lines, **words})
+        by_runs = (line for entry, line in zip(told, lines, strict=True) if entry in runs and entry.verdict in DECIDED)
+        if first := next(by_runs, None):
+            decided[first["verdict"]].append({"id": claim.id, **first})
     return {
-        "bars": [_bar(name, found) for name, found in sources.items() if found],
-        # The same claim on its main model alone is no second claim.
-        "headline": _headline([entry for entry in runs if entry.verdict in DECIDED and entry.model is None]),
-        "meaning": [(WORDS[verdict], meaning) for verdict, meaning in MEANING.items()],
-        "decided": [view for view in views if any(line["decided"] for line in view["lines"])],
+        "counts": [(name, _counted(found)) for name, found in sources.items() if found],
+        "rule": RULE,
+        "meaning": [(WORDS[verdict], meaning.replace("`", "")) for verdict, meaning in MEANING.items()],
+        "decided": {verdict: found for verdict, found in decided.items() if found},
         "claims": views,
         "judged": {folder for entry in ours for folder in entry.runs},
     }
@@ -79,21 +84,10 @@ def _source(entry: Entry) -> str:
     return f"runs of this tree, {setting(entry)}" if setting(entry) else "runs of this tree"
 
 
-def _headline(decided: Sequence[Entry]) -> str:
-    """The verdicts by the runs of this tree, and by nothing else, in a sentence."""
-    if not decided:
-        return f"The runs of this tree give no verdict on any claim. {RULE}"
-    counts = Counter(entry.verdict for entry in decided)
-    *before, last = (f"{counts[verdict]} {verdict}" for verdict in DECIDED if counts[verdict])
-    summary = f"{', '.join(before)} and {last}" if before else last
-    return f"By the runs of this tree: {summary}, of the claims below. {RULE}"
-
-
-def _bar(name: str, verdicts: Sequence[Entry]) -> dict[str, Any]:
-    """How many claims got which verdict, and their share of the bar in percent."""
+def _counted(verdicts: Sequence[Entry]) -> list[tuple[str, int]]:
+    """How many claims got which verdict."""
     counts = Counter(entry.verdict for entry in verdicts)
-    parts = [(WORDS[v], counts[v], round(100 * counts[v] / len(verdicts), 2)) for v in VERDICTS if counts[v]]
-    return {"name": name, "parts": parts}
+    return [(WORDS[verdict], counts[verdict]) for verdict in VERDICTS if counts[verdict]]
 
 
 def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
@@ -117,6 +111,7 @@ def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
         "bases": entry.bases,
         "method": entry.method,
         "decided": entry.verdict in DECIDED,
+        "alone": entry.model or "",
         "statement": entry.statement,
         "tested": entry.tested,
         "figure": figure(entry),

@@ -1,9 +1,11 @@
-"""The runs: how each was trained, how it went, what came out; one line each in the list of runs, and a page each."""
+"""The runs: how each was trained, how it went, what came out; a row a method in the list of runs, and a page each."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from core.errors import CorruptInputError
@@ -20,7 +22,7 @@ NOT_WRONG = ("truncated", "no_answer", "timeout", "error", "unparsed_gold")  # v
 FILES = {  # of `report.convergence`: what each has, and the columns read
     "convergence.csv": (
         "the measures of the learning curves",
-        ("model", "method", "seed", "rollouts", "area", "to_50"),
+        ("model", "method", "seed", "rollouts", "area"),
     ),
     "convergence_runs.csv": (
         "the summary of each run",
@@ -40,7 +42,6 @@ class Summary:
     first: float | None  # mean reward of the first quarter of rollouts
     last: float | None  # of the last quarter
     area: float | None  # under the reward curve
-    to_half: int | None  # first rollout whose running mean of the reward reaches one half
     record: Mapping[str, Any] | None  # run.json
 
     @property
@@ -79,13 +80,12 @@ def _summary(run: Run, row: Mapping[str, str], tree: Tree) -> Summary:
         first=number(row["reward_first"]),
         last=number(row["reward_last"]),
         area=number(row["area"]),
-        to_half=int(row["to_50"]) if row["to_50"] else None,
         record=tree.record(run),
     )
 
 
 def line(summary: Summary) -> dict[str, Any]:
-    """One line of the list of runs."""
+    """A run in words."""
     state = "not finished"
     if summary.record is not None:
         state = "finished" if summary.collapsed_at is None else f"collapsed at rollout {summary.collapsed_at}"
@@ -96,22 +96,46 @@ def line(summary: Summary) -> dict[str, Any]:
     return {
         "id": links.run(summary.run),
         "title": summary.title,
-        "key": summary.run.method,
-        "model": summary.run.model,
         "seed": summary.run.seed,
         "differs": summary.differs,
         "rollouts": "–" if summary.rollouts is None else str(summary.rollouts),
         "reward": reward,
-        "area": "–" if summary.area is None else f"{summary.area:.3f}",
-        "to_half": "–" if summary.to_half is None else str(summary.to_half),
-        "seconds": "–" if summary.wall_seconds is None else f"{summary.wall_seconds:.0f}",
+        "area": percent(summary.area) or "–",
         "state": state,
         "bad": state != "finished",
     }
 
 
+def groups(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
+    """The list of runs by model, a row per method; a sweep's fresh seeds come before those that choose its values."""
+    found: dict[str, dict[str, list[Summary]]] = {}
+    for summary in sorted(runs, key=lambda one: not tree.is_fresh(one.run)):
+        part = ", seeds that choose the values" if tree.matrix.get("sweep") else ""
+        part = ", fresh seeds" if tree.is_fresh(summary.run) else part
+        title = links.model_title(summary.run.model, tree) + part
+        found.setdefault(title, {}).setdefault(summary.run.method, []).append(summary)
+    return [{"title": title, "rows": [_group(of) for of in methods.values()]} for title, methods in found.items()]
+
+
+def _group(runs: Sequence[Summary]) -> dict[str, Any]:
+    """A method: each seed, and the mean area over them, none where a seed has no area."""
+    lines = [line(summary) for summary in runs]
+    areas = [summary.area for summary in runs if summary.area is not None]
+    seconds = [summary.wall_seconds for summary in runs if summary.wall_seconds is not None]
+    return {
+        "title": runs[0].title,
+        "key": runs[0].run.method,
+        "differs": runs[0].differs,
+        "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0].differs),
+        "area": percent(fmean(areas)) if len(areas) == len(runs) else "–",
+        "runs": lines,
+        "bad": [one for one in lines if one["bad"]],
+        "seconds": f"{math.fsum(seconds):.0f}" if seconds else "–",
+    }
+
+
 def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
-    """A page per planned run, in the matrix's order; each holds its line of the list as well."""
+    """A page per planned run, in the matrix's order."""
     names = [str(entry["key"]) for entry in tree.benchmarks] + list(AVERAGES)
     checkpoints: dict[Run, list[Checkpoint]] = {}
     for checkpoint in tree.checkpoints:

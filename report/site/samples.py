@@ -396,20 +396,20 @@ def view(tree: Tree) -> dict[str, Any]:
     checkpoints = evaluated(tree)
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
-    start = None
+    # Shown first: TEPO beside GRPO/DAPO, or else any checkpoint beside its counterpart, and a base as the last resort.
+    first: list[tuple[tuple[bool, bool, bool], str]] = []
+    tepo = tree.method_for(links.TEPO)
     for checkpoint, stamps in checkpoints.items():
         path, title = checkpoint.path.as_posix(), links.title(checkpoint, tree)
         groups.setdefault(links.model_title(checkpoint.run.model, tree), []).append((path, title))
         counterpart = links.counterpart(checkpoint, tree)
         beside = counterpart.path.as_posix() if counterpart in checkpoints else None
         entries[path] = {"title": title, "beside": beside, "benchmarks": stamps}
-        # Shown first: the last trained checkpoint that has one to be compared with, or else the last of all.
-        if checkpoint.run.method != BASE and beside:
-            start = path
+        of_methods = counterpart is not None and beside is not None and counterpart.run.method != BASE
+        first.append(((of_methods and checkpoint.run.key == tepo, of_methods, beside is not None), path))
     scored = {key for stamps in checkpoints.values() for key in stamps}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
-    if start is None and entries:
-        start = list(entries)[-1]
+    start = max(first, key=itemgetter(0))[1] if first else None
     return {
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,

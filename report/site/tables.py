@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ from report.site import assets, links, runs
 from report.tables import render
 from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
 
-AVERAGE = "avg_pooled"  # the column that is drawn as dots
+AVERAGE, AREA = "avg_pooled", "area"
+LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
+CHOICE = re.compile(r"<h4>(What chose the values)</h4>(.*?)(?=<h3>|\Z)", re.DOTALL)
 MARGIN = 0.04  # of the drawn range, left and right
 
 
@@ -37,6 +40,9 @@ def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
     context["generated"] = table.declared.generated
     context["caption"] = captions.paragraphs(f"table{table.key}")
     labels = {row.id: row.label for row in table.rows}
+    slots = [column.slot for column in table.columns]
+    order = sorted(range(len(slots)), key=lambda n: LEADING.index(slots[n]) if slots[n] in LEADING else len(LEADING))
+    context["columns"] = [context["columns"][n] for n in order]
     for block, rows in zip(context["blocks"], table.blocks, strict=True):
         block["absent"] = [row.label for row in rows if not row.ran]
         for line, row in zip(block["rows"], rows, strict=True):
@@ -45,6 +51,7 @@ def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
                 cell = row.cells[column.slot]
                 behind = _behind(cell, labels)
                 words["behind"] = " ".join(str(sentences.setdefault(one, len(sentences))) for one in behind)
+            line["cells"] = [line["cells"][n] for n in order]
     return context
 
 
@@ -57,14 +64,20 @@ def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bo
     return own and bool(captions.paragraphs(f"scale-{tree.scale}"))
 
 
-def sweep(tree: Tree) -> str:
-    """The table of the tree's sweep as HTML; empty for a tree without one."""
+def sweep(tree: Tree) -> dict[str, str]:
+    """The tree's sweep as HTML: `sweep`, fresh seeds before what chose the values, and `frontier`, methods at equal
+    movement, where that was compared. Empty for a tree without a sweep."""
     if not tree.matrix.get("sweep"):
-        return ""
-    with written_by(f"python -m report.sweep --results {tree.root}"):
-        tree.check_written("sweep/sweep", "sweep/sweep.md")
-        text = read_text(tree.root / "sweep/sweep.md", "the sweep's table")
-    return assets.section(text)
+        return {}
+    found = {}
+    for name in ("sweep", "frontier"):
+        path = f"sweep/{name}.md"
+        if name == "sweep" or stored(tree.root / path):
+            with written_by(f"python -m report.{name} --results {tree.root}"):
+                tree.check_written(f"sweep/{name}", path)
+                found[name] = assets.section(read_text(tree.root / path, "a table of the sweep"))
+    found["sweep"] = CHOICE.sub(r"<details><summary>\1</summary>\2</details>", found["sweep"])
+    return found
 
 
 def how_to_read(tables: Sequence[Table]) -> list[str]:
@@ -135,11 +148,14 @@ def _checkpoint(checkpoint: Checkpoint, table: Table, tree: Tree) -> dict[str, A
 
 # Averages as dots with their intervals, one picture per model.
 
+SHOWN = 2  # blocks
+
 
 def glance(table: Table) -> list[dict[str, Any]]:
-    """One entry per block of the table that has a measured average."""
-    blocks = [[row for row in b if row.kind != "delta" and row.cells[AVERAGE].value is not None] for b in table.blocks]
-    return [_picture(rows, table) for rows in blocks if rows]
+    """The first blocks of the table that have a measured average; of all runs the area, which does not saturate."""
+    slot = AREA if table.declared.generated else AVERAGE
+    blocks = [[row for row in b if row.kind != "delta" and row.cells[slot].value is not None] for b in table.blocks]
+    return [_picture(rows, slot, table) for rows in [rows for rows in blocks if rows][:SHOWN]]
 
 
 def axis(ends: Iterable[float | None]) -> tuple[float, float]:
@@ -160,8 +176,8 @@ def _dots(cell: Cell) -> list[float]:
     return list(cell.seed_values.values()) if render.few_seeds(cell) else []
 
 
-def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
-    cells = [row.cells[AVERAGE] for row in rows]
+def _picture(rows: Sequence[Row], slot: str, table: Table) -> dict[str, Any]:
+    cells = [row.cells[slot] for row in rows]
     low, high = axis(end for cell in cells for end in (cell.value, *(_dots(cell) or (cell.low, cell.high))))
     ends = max(0.0, low), min(1.0, high)
     lines = []
@@ -182,13 +198,11 @@ def _picture(rows: Sequence[Row], table: Table) -> dict[str, Any]:
                 "whisker": whisker,
             }
         )
-    paper_model = rows[0].stands_for
     return {
         "id": rows[0].id,
         "title": render.head(list(rows)) if table.declared.generated else render.model(rows[0]),
-        "baseline": next((row.label for row in rows if row.id == row.block.baseline), None),
-        "paper_model": paper_model,
-        "printed": "" if table.declared.generated else paper_model or "the paper",
+        "heading": "Area under reward" if slot == AREA else "Avg. (pooled)",
+        "printed": "" if table.declared.generated else rows[0].stands_for or "the paper",
         "low": f"{100 * ends[0]:.0f} %",
         "high": f"{100 * ends[1]:.0f} %",
         "rows": lines,

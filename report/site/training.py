@@ -1,20 +1,23 @@
 """Training on one screen: the curves of every method of every model, for the reader to choose from, and the figures.
 
-The numbers of each seed are those of `report.convergence` in convergence_curves.csv. Figures are the files of
-`report.figure`, as images: nothing in an image runs or loads.
+The numbers of each seed are those of `report.convergence` in convergence_curves.csv; over them stand means and 95 %
+intervals (`evals.stats.compare.over_seeds`). Figures are the files of `report.figure`, as images: nothing in an image
+runs or loads.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from core.errors import written_by
-from core.files import cells_of, read_csv, read_json
-from core.layout import Run, split
+from core.files import cells_of, read_csv, read_json, stored
+from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
@@ -26,8 +29,13 @@ from report.site import assets, links
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
 START = 6  # methods shown at first; more can be told apart, but not read at a glance
+FRONT = 4  # lines of the overview's chart
+LEAST = 3  # seeds of an interval; of two it would be wider than the picture
 
 Series = list[float | None]
+
+
+PERCENT = 100.0
 
 
 @dataclass(frozen=True)
@@ -35,39 +43,43 @@ class Panel:
     title: str
     column: str  # of convergence_curves.csv
     unit: str
-    scale: float = 1.0  # 100 turns a fraction into percent
+    scale: float = 1.0  # PERCENT: of a fraction
 
 
 PANELS = (
-    Panel("Reward", "reward", "% right", 100),
+    Panel("Reward", "reward", "% right", PERCENT),
     Panel("Entropy", "entropy", "nats per token"),
-    Panel("Clipped tokens", "clip_fraction_tokens", "%", 100),
+    Panel("Clipped tokens", "clip_fraction_tokens", "%", PERCENT),
     Panel("KL to the old policy", "kl_old", "nats per token"),
     Panel("Gradient norm", "grad_norm", "before clipping"),
     Panel("Response length", "response_tokens", "tokens"),
     Panel("Time", "seconds", "seconds per rollout"),
-    Panel("Tokens under the mask", "mask_fraction", "%", 100),
+    Panel("Tokens under the mask", "mask_fraction", "%", PERCENT),
     Panel("KL of a rollout", "kl_step", "nats per token"),
     Panel("KL to the base model", "kl_base", "nats per token"),
     Panel("Update norm", "update_norm", "L2"),
     Panel("Effective step", "effective_step", "learning rates"),
-    Panel("Clipped updates", "grad_clipped", "%", 100),
+    Panel("Clipped updates", "grad_clipped", "%", PERCENT),
 )
 
 
-def view(tree: Tree) -> dict[str, Any]:
-    """What the page's scripts draw: panels, looks to give away, and lines with their numbers by panel.
+def view(tree: Tree, first: Sequence[Run]) -> dict[str, Any]:
+    """What the page's scripts draw: panels, looks to give away, lines with their numbers by panel, and the overview's
+    lines: of the methods of the runs `first`, on fresh seeds where the tree has them.
 
     A line is a method (with its variant) of a model. `seeds` of a line: seed -> {column: values by rollout}.
     """
-    seeds: dict[tuple[str, str], dict[Run, dict[str, Series]]] = {}
-    for run, curve in _curves(tree).items():
-        if run in tree.runs and not tree.is_fresh(run):
-            seeds.setdefault((run.model, run.method), {})[run] = curve
-    planned = dict.fromkeys((run.model, run.method) for run in tree.runs)
     styles = {name: style for figure in declared_figures() for name, style in figure.lines.items()}
-    lines = [_line(*key, seeds[key], tree, styles) for key in planned if key in seeds]
+    seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
+    curves = _curves(tree)
+    for run in tree.runs:
+        if run in curves:
+            seeds[tree.is_fresh(run)].setdefault((run.model, run.method), {})[run] = curves[run]
+    lines = [_line(*key, runs, tree, styles) for key, runs in seeds[False].items()]
+    keys = {(run.model, run.method) for run in first}
+    shown = {key: runs for key, runs in (seeds[True] or seeds[False]).items() if key in keys}
     return {
+        "front": _front([_line(*key, runs, tree, styles) for key, runs in shown.items()], tree),
         "panels": [
             {"id": panel.column, "title": panel.title, "label": panel.unit}
             for panel in PANELS
@@ -82,6 +94,19 @@ def view(tree: Tree) -> dict[str, Any]:
         "variants": [["", "the scale's own settings"], *_variants(tree)],
         "start": START,
     }
+
+
+def _front(lines: Sequence[dict[str, Any]], tree: Tree) -> list[dict[str, Any]]:
+    """The reward of GRPO/DAPO, of TEPO, and of the methods with the largest area under the curve beside them."""
+
+    def place(line: Mapping[str, Any]) -> tuple[int, float]:
+        names = (tree.chosen.get((line["model"], n)) or tree.method_for(n) or n for n in (REFERENCE, links.TEPO))
+        keys = [split(name)[0] for name in names]
+        area = sum(value or 0.0 for seed in line["values"]["reward"]["seeds"].values() for value in seed)
+        return keys.index(line["method"]) if line["method"] in keys else len(keys), -area / len(line["runs"])
+
+    found = [line | {"values": {"reward": line["values"]["reward"]}} for line in lines if "reward" in line["values"]]
+    return sorted(found, key=place)[:FRONT]
 
 
 def _variants(tree: Tree) -> list[list[str]]:
@@ -135,9 +160,10 @@ def _line(
         lines = {seed: [_rounded(v, panel.scale) for v in series] for seed, series in by_seed.items()}
         numbers: dict[str, Any] = {"seeds": lines}
         if len(seeds) > 1:
-            words = {"mean": "value", "low": "low", "high": "high"}
-            means = points(by_seed.values())
-            numbers |= {word: [_rounded(getattr(p, name), panel.scale) for p in means] for word, name in words.items()}
+            numbers["mean"] = [_rounded(point.value, panel.scale) for point in points(by_seed.values())]
+        if len(seeds) >= LEAST:
+            ends = [_interval(at, panel) for at in zip_longest(*by_seed.values())]
+            numbers |= {name: [_rounded(end[n], panel.scale) for end in ends] for n, name in enumerate(("low", "high"))}
         values[panel.column] = numbers
     title = str(tree.methods[method]["title"])
     setting = str(tree.matrix["variants"][variant]["title"]) if variant else ""
@@ -153,6 +179,19 @@ def _line(
         "ended": {seed: rollout for seed, rollout in collapsed.items() if rollout is not None},
         "values": values,
     }
+
+
+def _interval(values: Sequence[float | None], panel: Panel) -> tuple[float | None, float | None]:
+    """95 % interval of the mean over seeds at one rollout; none where a seed has ended or all are equal."""
+    from evals.stats import compare
+
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None, None
+    lowest = min(known)  # a weight among the shares may be negative
+    bounds = compare.SHARE if panel.scale == PERCENT and lowest >= 0 else (min(0.0, lowest), math.inf)
+    found = compare.over_seeds(dict(enumerate(known)), bounds=bounds)
+    return found.low, found.high
 
 
 # Figures, as their files show them.
@@ -186,4 +225,6 @@ def figures(tree: Tree) -> list[dict[str, Any]]:
 
 def pictures(tree: Tree) -> dict[str, Path]:
     """The SVG files that the page shows, by the name of the companion file that each becomes."""
-    return {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in offered(tree)}
+    frontier = tree.root / "sweep/frontier.svg"
+    shown = {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in offered(tree)}
+    return shown | ({"frontier": frontier} if stored(frontier) else {})

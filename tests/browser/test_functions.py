@@ -77,7 +77,11 @@ CASES: dict[str, tuple[str, Any]] = {
     ),
     "a mean of the last three, never of what is to come": ("curves.smooth([1, 2, 3, 10], 3)", [1, 1.5, 2, 5]),
     "a gap stays a gap": ("curves.smooth([1, null, 3], 2)", [1, None, 3]),
-    "mean and range": (
+    "two seeds have no interval": (
+        f"curves.columns({json.dumps(LINE | {'low': None})}, {{single: false, width: 1}}).map(one => one.role)",
+        ["raw", "raw", "mean"],
+    ),
+    "mean and interval": (
         COLUMNS % "{single: false, width: 1}",
         [["low", LINE["low"]], ["high", LINE["high"]], ["mean", LINE["mean"]]],
     ),

@@ -82,7 +82,7 @@ def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit
     """Also those that documentation and older pages named."""
     page = visit(report).page
     older = ("all", "tables", "figures", "dynamics", "claims", "readings", "audit", "about", "provenance")
-    for address in (*older, "benchmarks", "warnings", "tableruns", "figure2", "table1-T1.8-amc"):
+    for address in (*older, "benchmarks", "tableruns", "figure2", "table1-T1.8-amc"):
         page.goto(f"{report}#{address}")
         expect(page.locator(f"[id='{address}']")).to_be_visible()
 

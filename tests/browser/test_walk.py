@@ -86,6 +86,7 @@ def test_a_heading_sorts_and_sorts_back(visit: Visit, report: str) -> None:
 def test_disagreements_come_first_and_can_be_had_alone(visit: Visit, report: str) -> None:
     page = visit(f"{report}#samples").page
     opened(page)
+    expect(page.locator(f"{COUNT} li b")).to_have_text(["TEPO, seed 1, step 12", "GRPO/DAPO, seed 1, step 12"])
     differing = int(re.search(r"differ on (\d+)", page.locator(COUNT).inner_text())[1])  # type: ignore[index]
     assert differing > 0
     marks = page.locator("[data-part=list] li").first.locator(".mark").all_inner_texts()
@@ -147,13 +148,9 @@ def test_a_response_that_is_not_utf8_is_shown_as_escapes(visit: Visit, report: s
     expect(page.locator(".side .response")).to_have_text(r"broken \xff\xfe here, cut \xe2\x82")
 
 
-def test_a_verdict_at_a_glance_leads_to_its_claim(visit: Visit, report: str) -> None:
-    page = visit(report).page
-    page.locator("#verdicts summary").click()
-    link = page.locator("#verdicts .decided a").first
-    name = (link.get_attribute("href") or "").removeprefix("#")
-    link.click()
-    claim = page.locator(f"[id='{name}']")
+def test_an_address_opens_its_claim(visit: Visit, report: str) -> None:
+    page = visit(f"{report}#claim/faster-reward").page
+    claim = page.locator("[id='claim/faster-reward']")
     expect(claim).to_have_attribute("open", "")
     expect(claim.locator(".line-of-claim").first).to_be_visible()
 
@@ -204,6 +201,6 @@ def test_a_damaged_companion_file_is_named_by_the_page(visit: Visit, report: str
             path.write_bytes({"changed": content, "cut": content[: len(content) // 2], "empty": b""}[damage])
         watched = visit((root / "report.html").as_uri() + "#samples")
         status = watched.page.locator("[data-part=status]")
-        expect(status, f"{name} {damage}").to_contain_text("is damaged. `snakemake report` writes it again.")
+        expect(status, f"{name} {damage}").to_contain_text("is damaged: run snakemake report to write it again.")
         watched.page.goto("about:blank")  # other damaged files of the page may still be on their way
         watched.errors.clear()

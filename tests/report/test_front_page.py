@@ -1,4 +1,4 @@
-"""The front page's headline speaks of the runs of this tree, in words, and its bars are as long as it says."""
+"""The front page names the claims that runs of this tree decide, and no others."""
 
 from __future__ import annotations
 
@@ -40,30 +40,27 @@ def with_verdicts(tree: Tree, folder: Path, verdict: str, figures: Mapping[str, 
 
 def test_checks_of_formulas_are_no_verdicts_of_runs(one_seed: Tree, tmp_path: Path) -> None:
     view = paper.claims(one_seed)
-    assert view["headline"] == f"The runs of this tree give no verdict on any claim. {RULE}"
-    bars = {bar["name"]: {verdict: count for verdict, count, _ in bar["parts"]} for bar in view["bars"]}
-    own = [bar for name, bar in bars.items() if name.startswith("runs of this tree")]
+    assert view["decided"] == {}
+    assert f"<p>No claim of the paper. {RULE}</p>" in build.build(one_seed.root)
+    counts = {name: dict(found) for name, found in view["counts"]}
+    own = [found for name, found in counts.items() if name.startswith("runs of this tree")]
     assert own
-    assert not any({"supported", "contradicted"} & bar.keys() for bar in own)
+    assert not any({"supported", "contradicted"} & found.keys() for found in own)
     algebra = sum(claim.test.kind == paper.ALGEBRA for claim in read_claims())
-    assert sum(bars[paper.CHECKED].values()) == algebra > 0
+    assert sum(counts[paper.CHECKED].values()) == algebra > 0
     for claim in view["claims"]:
         names = [line["name"] for line in claim["lines"]]
         assert (names == [paper.CHECKED]) == (paper.CHECKED in names), "a formula is no printed number either"
     decided = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "supported"))
-    count = int(re.search(r": (\d+) supported", decided["headline"])[1])  # type: ignore[index]
-    assert count == sum(
-        c for bar in decided["bars"] for v, c, _ in bar["parts"] if "this tree" in bar["name"] and v == "supported"
-    )
+    own_lines = {c["id"]: [x for x in c["lines"] if "this tree" in x["name"] and not x["method"]] for c in decided["claims"]}
+    by_runs = [id for id, lines in own_lines.items() if lines]
+    assert [claim["id"] for claim in decided["decided"]["supported"]] == by_runs
 
 
 def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_path: Path) -> None:
     view = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "equal within the margin", INSIDE))
-    assert re.search(r": \d+ equal within the margin, of the claims below", view["headline"])
-    lines = [line for claim in view["decided"] for line in claim["lines"] if line["decided"]]
-    equal = [line for line in lines if line["verdict"] == "equal within the margin"]
-    assert equal
-    for line in equal:
+    assert list(view["decided"]) == ["equal within the margin"]
+    for line in view["decided"]["equal within the margin"]:
         assert line["notes"][0].startswith("margin -")
         picture = line["picture"]
         # to scale: the interval is half as wide as the margin, and in its middle

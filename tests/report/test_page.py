@@ -195,7 +195,7 @@ def test_what_a_reader_should_know_is_a_warning(copy: Tree) -> None:
         text = build.build(copy.root)
         silent += [] if words in "".join(Page(text).text) else [case]
         if case == "no update":
-            assert '<td class="words bad">no update: 9 % truncated</td>' in text
+            assert '<td class="words bad">seed 1: no update: 9 % truncated</td>' in text
         path.write_bytes(before)
     assert silent == []
 
@@ -255,6 +255,35 @@ def test_the_page_of_the_kept_embedded_tree_is_small() -> None:
     assert inside - ids == set()
     older = {"all", "tables", "figures", "dynamics", "samples", "claims", "readings", "audit", "about"}
     assert older - ids == set(), "addresses that documentation and older pages named"
+
+
+def test_the_runs_are_a_row_a_method_and_the_column_that_matters_is_first() -> None:
+    text = build.build(ROOT / "results/reference/tuned")
+    parsed = Page(text)
+    runs = text[text.index('<section class="view" id="runs">') : text.index('<article class="view page" id="row/')]
+    assert runs.count('<tr><th scope="row">') == 13 + 5 * 13  # on fresh seeds at one rate, before at five
+    assert len(set(re.findall('href="#(run/[^"]+)"', runs))) == 364 == runs.count('href="#run/')
+    table = text[text.index('id="tableruns"') :]
+    assert re.findall('<th scope="col">([^<]+)', table)[:3] == ["Method", "Area under reward", "Avg. (pooled)"]
+    assert text.index("fresh seeds</h4>") < text.index("What chose the values</summary>") < text.index('id="tableruns"')
+    assert "`" not in "".join(parsed.text)
+    data = json.loads(re.search('id="data">(.*?)</script>', text)[1])  # type: ignore[index]
+    lines = data["dynamics"]["front"]
+    # at the rates that were chosen, on the seeds that chose nothing; beside the two, the largest areas
+    assert [(line["method"], line["variant"]) for line in lines] == [
+        ("grpo", "learning_rate-2e-4"),
+        ("tepo", ""),
+        ("cispo", "learning_rate-2e-4"),
+        ("tepo_seqsum", "learning_rate-2e-4"),
+    ]
+    for line in lines:
+        assert sorted(line["runs"]) == list("12345678")
+        reward = line["values"]["reward"]
+        assert all(a < b < c for a, b, c in zip(reward["low"], reward["mean"], reward["high"], strict=True))
+    start = data["samples"]["checkpoints"][data["samples"]["start"]]
+    assert (start["title"], start["beside"]) == (
+        "TEPO, seed 1, step 12", "tiny_qwen2/grpo@learning_rate-2e-4/seed1/step12",
+    )  # fmt: skip
 
 
 def test_differences_name_the_slots_and_nothing_else() -> None:

@@ -1,4 +1,5 @@
-"""The page is made of files: it computes nothing, and a file that is missing or cut off is named with its command."""
+"""The page is made of files: it computes means over seeds and their intervals alone. A file that is missing or cut off
+is named with its command."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ pytestmark = pytest.mark.slow
 
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
-    "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
+    "evals.grade", "evals.learning_curves", "evals.score", "methods.catalog", "methods.parts",
     "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
     "paper.claims.tests", "report.convergence", "report.figures.draw",
-    "report.figures.fill", "report.tables.fill", "scipy", "torch",
+    "report.figures.fill", "report.tables.fill", "torch",
 )  # fmt: skip
 BUILD = """
 import sys

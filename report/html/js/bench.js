@@ -26,13 +26,13 @@ const bench = (() => {
   function missing(name) {
     return new Error(
       `${address(name)} cannot be read. The folder ${data.folder} has to lie beside this file; ` +
-        "`snakemake report` writes both.",
+        "run snakemake report to write both.",
     );
   }
 
   // It was read and is not what was written: cut, or a byte changed (gzip carries a checksum).
   function damaged(name) {
-    return new Error(`${address(name)} is damaged. \`snakemake report\` writes it again.`);
+    return new Error(`${address(name)} is damaged: run snakemake report to write it again.`);
   }
 
   // A page opened from disk may not fetch a file beside it, but may add it as a script.

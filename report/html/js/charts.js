@@ -1,4 +1,4 @@
-// The view of training: curves of any methods, which the reader chooses and points at.
+// Learning curves: four on the overview; in the view of training any, which the reader chooses and points at.
 "use strict";
 
 const curves = (() => {
@@ -22,7 +22,8 @@ const curves = (() => {
       return found;
     }
     if (width > 1) found.push({ name: `${line.title}, as measured`, values: line.mean, role: "raw" });
-    else if (seeds.length > 1) found.push({ values: line.low, role: "low" }, { values: line.high, role: "high" });
+    else if (line.low) found.push({ values: line.low, role: "low" }, { values: line.high, role: "high" });
+    else if (seeds.length > 1) found.push(...seeds.map(([, values]) => ({ values, role: "raw" })));
     found.push({ name: line.title, values: smooth(line.mean, width), role: "mean" });
     return found;
   }
@@ -80,7 +81,7 @@ const curves = (() => {
   }
 
   // One plot. `group` holds the plots that share its crosshair; `at` gets the rollout under it, or null.
-  function panel({ letter, title, label, lines }, scale, options, group, at) {
+  function panel({ heading, label, lines }, scale, options, group, at) {
     const { log } = options;
     const rollouts = Math.max(1, ...lines.map((line) => line.mean.length));
     const table = [Array.from({ length: rollouts }, (_, n) => n + 1)];
@@ -93,16 +94,15 @@ const curves = (() => {
         table.push(Array.from({ length: rollouts }, (_, n) => value(values[n])));
         const edge = role === "low" || role === "high";
         series.push({
-          stroke: edge ? "transparent" : role === "mean" ? stroke : faded(stroke, role === "raw" ? 0.35 : 0.8),
-          width: role === "mean" ? line.width : 1,
-          dash: role === "raw" ? [2, 3] : line.dashes,
+          stroke: role === "mean" ? stroke : faded(stroke, edge || role === "raw" ? 0.35 : 0.8),
+          width: role === "mean" ? line.width : edge ? 0.6 : 1,
+          dash: role === "raw" ? [2, 3] : edge ? [] : line.dashes,
           points: { show: false },
         });
-        if (role === "high") bands.push({ series: [series.length - 1, series.length - 2], fill: faded(stroke, 0.15) });
+        if (role === "high") bands.push({ series: [series.length - 1, series.length - 2], fill: faded(stroke, 0.07) });
       }
     }
     const names = lines.map((line) => line.title).join(", ") || "no line chosen";
-    const heading = `(${letter}) ${title}`;
     const box = el("div", { class: "plot", tabindex: "0", role: "img", "aria-label": `${heading}, ${label}, by rollout: ${names}. Left and right arrow read values, Escape ends.` });
     const spoken = el("output", { class: "spoken" }); // for who reads with the keyboard; the pointer would make it speak at every pixel
     const tip = el("div", { class: "tip", hidden: true });
@@ -180,19 +180,30 @@ const curves = (() => {
         chart?.destroy();
       },
     });
-    return el("div", { class: "panel" }, el("h3", {}, heading), box, spoken);
+    return el("div", { class: "panel" }, heading.startsWith("(") ? el("h3", {}, heading) : null, box, spoken);
   }
 
-  // The plots that are drawn; they share a crosshair.
-  const group = {
-    key: "plots",
+  // Plots that are drawn; they share a crosshair.
+  const plots = (key) => ({
+    key,
     plots: [],
     renew() {
       for (const plot of this.plots.splice(0)) plot.end();
     },
-  };
-  let redraw = () => {};
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+  });
+  const group = plots("plots");
+  const redraw = {}; // by view
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => Object.values(redraw).forEach((draw) => draw()));
+  const named = (lines) => el("ul", { class: "legend", "aria-label": "Lines drawn" }, ...lines.map((line) => el("li", {}, swatch(line), line.title)));
+
+  // The overview's chart.
+  function front(place, own) {
+    const { front: lines, looks } = data.dynamics;
+    const given = curves.looks([...lines.keys()], new Map(lines.map((line, n) => [n, line.look])));
+    const drawn = lines.map((line, n) => ({ ...line, ...looks[given.get(n) % looks.length], mean: Object.values(line.values.reward.seeds)[0], ...line.values.reward }));
+    own.renew();
+    place.replaceChildren(named(drawn), panel({ heading: "Reward while training", label: "% right", lines: drawn }, curves.range(drawn, false), { width: 1 }, own, () => {}));
+  }
 
   const choice = (label, values, set, now = values[0][0]) => {
     const options = values.map(([value, text]) => el("option", { value, selected: value === now }, text));
@@ -223,7 +234,7 @@ const curves = (() => {
     const seed = all.includes(query.get("seed")) ? query.get("seed") : ""; // that seed alone
     const options = { seed, single: false, width: 1, log: false };
     const grid = el("div", { class: "panels dashboard" });
-    const legend = el("ul", { class: "legend", "aria-label": "Lines drawn" });
+    const legend = el("div", {});
     const values = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Values at the crosshair" });
     let given = new Map();
 
@@ -250,7 +261,7 @@ const curves = (() => {
             const numbers = of(line, one.id);
             cells[n][m].textContent = numbers ? `${plain(numbers.mean[at])}${spread(numbers, at)}` : "none";
           }
-        const what = options.seed ? `seed ${options.seed}.` : "mean over seeds, in brackets the smallest and the largest seed.";
+        const what = options.seed ? `seed ${options.seed}.` : "mean over seeds, in brackets its 95 % interval.";
         caption.textContent = `Rollout ${at + 1}${rollout === null ? " (the last)" : ""}: ${what}`;
       };
       const cells = drawn.map(() => panels.map(() => el("td", {})));
@@ -260,10 +271,10 @@ const curves = (() => {
       const heads = panels.map(({ title, label }) => el("th", { scope: "col" }, title, el("small", {}, label)));
       values.replaceChildren(el("table", { class: "values" }, caption, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Line"), el("th", { scope: "col" }, "Seeds"), ...heads)), el("tbody", {}, ...rows)));
       if (drawn.length === 0) values.replaceChildren(el("p", { class: "note" }, "No line is chosen."));
-      legend.replaceChildren(...drawn.map((line) => el("li", {}, swatch(line), line.title)));
+      legend.replaceChildren(named(drawn));
       group.renew();
       grid.replaceChildren(...panels.map((one, n) => {
-        const content = { ...one, letter: "abcdefghijklmnopqrstuvwxyz"[n], lines: drawn.map((line) => of(line, one.id)).filter(Boolean) };
+        const content = { ...one, heading: `(${"abcdefghijklmnopqrstuvwxyz"[n]}) ${one.title}`, lines: drawn.map((line) => of(line, one.id)).filter(Boolean) };
         return panel(content, curves.range(content.lines, options.log), options, group, tell);
       }));
       tell(null);
@@ -283,13 +294,13 @@ const curves = (() => {
         });
         return button;
       });
-      return el("div", { class: "bar", hidden: buttons.length < 2 }, el("span", { class: "kind" }, label), el("div", { class: "lines", role: "group", "aria-label": label }, ...buttons));
+      return el("div", { class: buttons.length < 2 ? null : "bar", hidden: buttons.length < 2 }, el("span", { class: "kind" }, label), el("div", { class: "lines", role: "group", "aria-label": label }, ...buttons));
     }
     const set = (changes) => {
       Object.assign(options, changes);
       draw();
     };
-    const seeds = [["", "mean and range"], ["each", "one line each"], ...all.map((name) => [name, `seed ${name} alone`])];
+    const seeds = [["", "mean and 95 % interval"], ["each", "one line each"], ...all.map((name) => [name, `seed ${name} alone`])];
     place.replaceChildren(
       chooser("model", "Models"),
       chooser("method", "Methods"),
@@ -309,9 +320,14 @@ const curves = (() => {
     );
     place.hidden = false;
     draw();
-    redraw = draw;
+    redraw.training = draw;
   }
 
+  const first = document.getElementById("front");
+  first?.closest(".view").addEventListener("shown", () => {
+    redraw.overview ??= front.bind(null, first, plots("front"));
+    if (first.childElementCount === 0) redraw.overview();
+  });
   const place = document.getElementById("dashboard");
   place?.closest(".view").addEventListener("shown", ({ detail }) => {
     if (place.childElementCount === 0 || String(detail)) dashboard(place, detail);
