@@ -1,7 +1,8 @@
 """`python -m report.build --results results/quick`: the report, one HTML file and the responses beside it.
 
-`report.html` needs no network; `report.data/` holds what it loads when somebody looks at responses. Nothing is computed
-here: every number is read from a file that another command wrote, and a file that is missing is named with its command.
+`report.html` needs no network; `report.data/` holds what it loads when somebody looks at responses. Every
+number is read from a file that another command wrote, except means of curves over seeds with their intervals; a file
+that is missing is named with its command.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def build(root: Path) -> str:
             "documents": paper.documents(),
             "glance": tables.glance(shown[0]),
             "front": bool(dynamics["front"]),
-            "sweep": tables.sweep(tree),
+            "sections": tables.sections(tree),
             "tables": table_views,
             "details": _details(tree),
             "reading": tables.how_to_read(filled),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from core.errors import written_by
@@ -17,6 +18,7 @@ from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
 
 AVERAGE, AREA = "avg_pooled", "area"
 LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
+SECTIONS = {"sweep/sweep": "sweep", "sweep/frontier": "frontier", "tables/robust": "rliable"}  # file -> its command
 CHOICE = re.compile(r"<h4>(What chose the values)</h4>(.*?)(?=<h3>|\Z)", re.DOTALL)
 MARGIN = 0.04  # of the drawn range, left and right
 
@@ -64,19 +66,16 @@ def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bo
     return own and bool(captions.paragraphs(f"scale-{tree.scale}"))
 
 
-def sweep(tree: Tree) -> dict[str, str]:
-    """The tree's sweep as HTML: `sweep`, fresh seeds before what chose the values, and `frontier`, methods at equal
-    movement, where that was compared. Empty for a tree without a sweep."""
-    if not tree.matrix.get("sweep"):
-        return {}
+def sections(tree: Tree) -> dict[str, str]:
+    """What other commands wrote to be read, as HTML: a sweep with its fresh seeds before what chose the values, methods
+    at equal movement, robust aggregates. A tree from before one of the last two existed has none."""
     found = {}
-    for name in ("sweep", "frontier"):
-        path = f"sweep/{name}.md"
-        if name == "sweep" or stored(tree.root / path):
-            with written_by(f"python -m report.{name} --results {tree.root}"):
-                tree.check_written(f"sweep/{name}", path)
-                found[name] = assets.section(read_text(tree.root / path, "a table of the sweep"))
-    found["sweep"] = CHOICE.sub(r"<details><summary>\1</summary>\2</details>", found["sweep"])
+    for path, module in SECTIONS.items():
+        if stored(tree.root / f"{path}.md") or (module == "sweep" and tree.matrix.get("sweep")):
+            with written_by(f"python -m report.{module} --results {tree.root}"):
+                tree.check_written(path, f"{path}.md")
+                text = assets.section(read_text(tree.root / f"{path}.md", "a section of the page"))
+            found[Path(path).name] = CHOICE.sub(r"<details><summary>\1</summary>\2</details>", text)
     return found
 
 

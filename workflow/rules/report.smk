@@ -275,7 +275,7 @@ rule claims:
         "TEPO_CODE={params.code} quiet {log} python -m paper.claims --results {params.root}"
 
 
-# The page computes nothing: it reads what these rules wrote.
+# The page reads what these rules wrote; of curves it computes means over seeds and their intervals.
 rule report:
     input:
         matrix=RESULTS.matrix,
