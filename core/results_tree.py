@@ -28,7 +28,7 @@ class PlannedModel(Declared):
     key: str
     title: str
     stands_for: str | None = None  # the paper's model
-    starts: int | None = None  # clean models that its bases continue: seed k has number k modulo these; None: unknown
+    starts: int | None = None  # clean models that its bases continue: seed k has number k modulo these; None: no such
     bases: str | None = None  # the family that they are of, in words; None: unknown
 
 
@@ -310,6 +310,14 @@ class Tree:
                 found.setdefault(checkpoint.run.model, {})[checkpoint.run.seed] = checkpoint
         return found
 
+    def clean_models(self, model: str) -> dict[int, int] | None:
+        """By planned seed the number of the clean model that its base continues; None: a model that was made elsewhere.
+
+        Seeds of one clean model are no independent repetitions (`evals.stats.compare.by_clean_model`). An older
+        matrix.json may not record them: then None, and a line on stderr.
+        """
+        return self.once(_clean_models, model)
+
     @property
     def models(self) -> list[Mapping[str, Any]]:
         return list(self.matrix["models"])
@@ -428,6 +436,17 @@ class Tree:
                 f"{self.layout.matrix}: methods: {name!r} names {' and '.join(named)}: write one of these"
             )
         return name if name in named else next(iter(named), None)
+
+
+def _clean_models(tree: Tree, model: str) -> dict[int, int] | None:
+    entry = next(entry for entry in tree.models if entry["key"] == model)
+    if "starts" not in entry:
+        print(
+            f"{tree.layout.matrix}: models: {model}: starts: not recorded; seeds count as independent", file=sys.stderr
+        )
+    starts: int | None = entry.get("starts")
+    runs = [*tree.runs, *(checkpoint.run for checkpoint in tree.checkpoints)]
+    return None if starts is None else {run.seed: run.seed % starts for run in runs if run.model == model}
 
 
 def open_tree(root: Path | str) -> Tree:

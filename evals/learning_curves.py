@@ -153,6 +153,7 @@ class MethodMeasure:
     method: str
     title: str
     measure: Measure
+    seeds: int  # finished
     planned_seeds: int
     collapsed: int  # seeds
     estimate: Estimate
@@ -305,7 +306,7 @@ def _target(tree: Tree, run: Run) -> Fraction | str:
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 
-# Methods over seeds. The unit is the seed: rollouts of one run are no independent repetitions.
+# Methods over seeds. The unit is the clean model, or the seed: rollouts of one run are no independent repetitions.
 
 
 def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
@@ -326,10 +327,10 @@ def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
         if not runs:
             raise unknown(where, f"methods of {model}", name, [run.method for run in tree.runs if run.model == model])
         sides.append([measure_run(tree, run) for run in runs])
-    return _compare(sides[0], sides[1], MEASURES[measure])
+    return _compare(tree, sides[0], sides[1], MEASURES[measure])
 
 
-def by_method(runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
+def by_method(tree: Tree, runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
     """Every measure of every method on every model, from the figures of all runs."""
     from evals.stats.compare import detectable_in_family, holm
 
@@ -342,7 +343,7 @@ def by_method(runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
         for (model, method), seeds in seeds_of.items():
             baseline = model, reference(method)
             if baseline != (model, method) and baseline in seeds_of:
-                comparisons[model, method] = _compare(seeds, seeds_of[baseline], measure)
+                comparisons[model, method] = _compare(tree, seeds, seeds_of[baseline], measure)
         # One family per measure: a reader looks down the column of one measure for the methods that stand out.
         p_holm = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
         tests = sum(p is not None for p in p_holm.values())
@@ -355,9 +356,10 @@ def by_method(runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
                     method=method,
                     title=seeds[0].title,
                     measure=measure,
+                    seeds=sum(seed.finished for seed in seeds),
                     planned_seeds=len(seeds),
                     collapsed=sum(seed.collapsed_at is not None for seed in seeds),
-                    estimate=_estimate(seeds, measure),
+                    estimate=_estimate(tree, seeds, measure),
                     comparison=comparisons.get((model, method)),
                     p_holm=p_holm.get((model, method)),
                 )
@@ -371,7 +373,7 @@ def reference(method: str) -> str:
     return REFERENCE + at + variant
 
 
-def _estimate(runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
+def _estimate(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
     from evals.stats import compare as seeds
     from evals.stats.estimate import Estimate
 
@@ -380,10 +382,10 @@ def _estimate(runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
         return Estimate(None, None, None, None, "seed", "no seed is finished", 0)
     if missing:  # a method that sometimes never gets there has no mean over the times that it did
         return Estimate(None, None, None, None, "seed", _reasons(missing), len(values) + len(missing))
-    return seeds.over_seeds(values, bounds=(0.0, measure.top))
+    return seeds.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
 
 
-def _compare(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
+def _compare(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
     from evals.stats import compare as seeds
     from evals.stats.estimate import Comparison
 
@@ -395,7 +397,8 @@ def _compare(a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measur
         if reasons:
             how = f"{runs[0].title}: {reasons}"
             return Comparison(None, None, None, None, None, None, "seed", how, len(common))
-    return seeds.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top))
+    clusters = tree.clean_models(a[0].run.model)
+    return seeds.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top), clusters=clusters)
 
 
 def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
@@ -442,9 +445,9 @@ def _run_row(run: RunMeasures) -> dict[str, object]:
 
 
 def _method_row(row: MethodMeasure) -> dict[str, object]:
-    facts = ("model", "method", "title", "planned_seeds", "collapsed", "p_holm")
+    facts = ("model", "method", "title", "seeds", "planned_seeds", "collapsed", "p_holm")
     cells = dict.fromkeys(METHOD_HEADER) | {name: getattr(row, name) for name in facts}
-    cells |= {"measure": row.measure.key, "unit": row.measure.unit, "seeds": row.estimate.n}
+    cells |= {"measure": row.measure.key, "unit": row.measure.unit}
     cells |= {name: getattr(row.estimate, name) for name in ("value", "se", "low", "high", "how")}
     if (comparison := row.comparison) is not None:
         cells |= {"versus": reference(row.method)}

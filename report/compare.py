@@ -2,7 +2,7 @@
 
 Prints how each side was made, what is equal bit for bit, and the figures that differ, each beside a 95 % interval:
 
-- two seeds or more: of the mean difference over the seeds, paired (`evals.stats.compare.compare_seeds`)
+- two seeds or more: of the mean difference, paired by seed (`evals.stats.compare.compare_seeds`)
 - one seed: of the difference of two scores, from their own intervals over problems; a measure of the curve has none
 
 Exit code 0: equal, or every interval holds 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from core import errors
@@ -127,7 +128,7 @@ def _pairs(common: Overlap) -> dict[tuple[str, str], dict[int, tuple[Value, Valu
 def differences(common: Overlap) -> list[dict[str, Any]]:
     """A row by HEADER for each figure that differs; moved ones first, then by the share of their interval."""
     from evals.learning_curves import MEASURES
-    from evals.stats.compare import ALPHA, compare_seeds, holm
+    from evals.stats.compare import ALPHA, by_clean_model, compare_seeds, holm
 
     rows: list[dict[str, Any]] = []
     for (where, key), pairs in _pairs(common).items():
@@ -135,11 +136,12 @@ def differences(common: Overlap) -> list[dict[str, Any]]:
             continue
         a, b = ({seed: both[side].value for seed, both in pairs.items()} for side in (0, 1))
         top = MEASURES[key].top if key in MEASURES else 1.0
-        found = compare_seeds(b, a, bounds=(-top, top))
+        clusters = common.trees[0].clean_models(where.partition("/")[0])
+        found = compare_seeds(b, a, bounds=(-top, top), clusters=clusters)
         row = {name: getattr(found, name) for name in ("difference", "low", "high", "p", "how")}
-        row |= {"where": where, "figure": key, "seeds": found.n}
-        row |= {name: math.fsum(side.values()) / found.n for name, side in (("a", a), ("b", b))}
-        if found.n == 1:
+        row |= {"where": where, "figure": key, "seeds": len(pairs)}
+        row |= {name: fmean(by_clean_model(side, clusters).values()) for name, side in (("a", a), ("b", b))}
+        if len(pairs) == 1:
             (seed,) = pairs
             row |= {"where": f"{where}, seed {seed}", **_over_problems(*pairs[seed])}
         rows.append(row)

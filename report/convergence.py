@@ -46,7 +46,7 @@ def write(tree: Tree) -> list[Path]:
     runs = learning_curves.measures(tree)
     # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in the table of all runs.
     averaged = [one for one in runs if not tree.is_fresh(one.run)]
-    methods = learning_curves.by_method(averaged)
+    methods = learning_curves.by_method(tree, averaged)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: learning_curves.read_curve(path) for run, path in paths.items() if stored(path)}
     texts = {

@@ -1,8 +1,10 @@
 """`python -m report.decide --results results/mine`: which methods differ from the baseline, and the seeds left.
 
 Seeds may be added until something is decided: the intervals hold at any number of seeds (`evals.stats.sequential`),
-each at level 5 % over the number of methods compared on all models. Writes decide/decide.csv with its hash and prints
-one line, with the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs stay.
+each at level 5 % over the number of methods compared on all models. Seeds that continue one clean model count as one:
+once all clean models are used, more of these are needed (`made_here.starts`). Writes decide/decide.csv with its hash
+and prints one line, with the seeds to add by `snakemake --config seeds=...` where something is undecided; finished runs
+stay.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from core.scores import POOLED
 
 MEASURES = ("area", "score")
 HEADER = (
-    "model", "method", "baseline", "by", "alpha", "margin", "verdict", "seeds", "difference", "low", "high", "e",
-    "seeds_left",
+    "model", "method", "baseline", "by", "alpha", "margin", "verdict", "seeds", "clean_models", "difference", "low",
+    "high", "e", "seeds_left", "more_starts",
 )  # fmt: skip
 
 
@@ -54,11 +56,15 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     rows = []
     for model, method in pairs:
         a, b = values[model, method], values[model, baseline]
-        common = sorted(set(a) & set(b))
-        found = decide([a[seed] - b[seed] for seed in common], alpha=ALPHA / len(pairs), margin=margin)
-        left = max(0, budget - len(common)) if found.verdict == "undecided" else 0
+        gains = {seed: a[seed] - b[seed] for seed in set(a) & set(b)}
+        found = decide(gains, alpha=ALPHA / len(pairs), margin=margin, clusters=tree.clean_models(model))
+        left = max(0, budget - len(gains)) if found.verdict == "undecided" else 0
+        starts = next(entry for entry in tree.models if entry["key"] == model).get("starts")
+        # Further seeds continue the same clean models: they narrow the interval only down to what these differ by.
+        more = left > 0 and starts is not None and starts <= found.clean_models
         row = {"model": model, "method": method, "baseline": baseline, "by": by, "alpha": ALPHA / len(pairs)}
-        rows.append(row | {"margin": margin} | asdict(found) | {"seeds_left": left})
+        left = 0 if more else left if starts is None else min(left, starts - found.clean_models)
+        rows.append(row | {"margin": margin} | asdict(found) | {"seeds_left": left, "more_starts": more})
     return rows
 
 
@@ -81,7 +87,11 @@ def line(rows: list[dict[str, Any]], seeds: list[int], batch: int) -> str:
     left = max(row["seeds_left"] for row in rows)
     text += f"; {left} seeds left of the budget"
     after = list(range(max(seeds) + 1, max(seeds) + 1 + min(batch, left)))
-    return f"{text}; next: --config seeds={','.join(map(str, after))}" if after else text
+    text += f"; next: --config seeds={','.join(map(str, after))}" if after else ""
+    for model, n in {row["model"]: row["clean_models"] for row in rows if row["more_starts"]}.items():
+        text += f"; {model}: further seeds continue the same {n} clean models: set made_here.starts above {n} in "
+        text += f"config/models/{model}.yaml"
+    return text
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ each rollout that is evaluated. Of several trees of one configuration, made with
 seeds of all count together. `--compared chosen` takes, of a sweep, each method at the value that its tree chose for it,
 on the seeds that chose nothing; `--compared own` at the scale's own value.
 
-Mean, 95 % interval and p are Student's t over the pairs' own differences, as in the claims; the tables share the spread
-between seeds with other rows. p is of this question alone: who asks several corrects for them.
+Mean, 95 % interval and p are Student's t over the clean models that the pairs continue, as in tables and claims
+(`evals.stats.compare.compare_seeds`). p is of this question alone: who asks several corrects for them.
 
 Without `--results`, A and B are two checkpoints or two printed scores, compared over problems (`report.noise`):
 `python -m report.difference paper:tepo paper:grpo`, or `0.367:30:32 0.346:30:32` (score, problems, samples of each).
@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from core import errors
@@ -31,8 +32,8 @@ from report.tables.render import markdown_table
 
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward"}
-HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "mean_a", "mean_b", "difference", "low", "high", "p",
-          "detectable", "needed")  # fmt: skip
+HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "mean_b", "difference", "low", "high",
+          "p", "detectable", "needed")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ class Pair:
     tree: Tree
     a: Run
     b: Run
+
+    @property
+    def clean_model(self) -> str | None:
+        """The clean model that both continue, by its number: on another machine the same one is made with other
+        rounding. None: not made here, or not recorded."""
+        clean = self.tree.clean_models(self.a.model)
+        return None if clean is None else f"clean model {clean[self.a.seed]}"
 
     def values(self, measure: str) -> tuple[float, float] | None:
         """Of both runs; None where one of them has none. measure: a key of CURVE, or the rollouts before a score."""
@@ -138,25 +146,27 @@ def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
             if not values:
                 continue
             a, b = ({place: both[side] for place, both in values.items()} for side in (0, 1))
-            c = compare.compare_seeds(a, b)
-            row: dict[str, Any] = {"model": model, "measure": measure, "pairs": c.n}
+            clusters = {place: own[place].clean_model or place for place in values}
+            c = compare.compare_seeds(a, b, clusters=clusters)
+            row: dict[str, Any] = {"model": model, "measure": measure, "pairs": len(values), "units": c.n}
             row |= {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable")}
             row["needed"] = None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0)
-            row |= {"mean_a": math.fsum(a.values()) / len(a), "mean_b": math.fsum(b.values()) / len(b)}
+            row |= {f"mean_{x}": fmean(compare.by_clean_model(y, clusters).values()) for x, y in (("a", a), ("b", b))}
             out.append(row | {"by_tree": Counter(str(own[place].tree.root) for place in values)})
     return out
 
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     """A table in Markdown, and what it is a table of."""
-    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "pairs needed")
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed")
     rows = []
     for line in found:
         curve = CURVE.get(line["measure"])
         form = (lambda value, sign="": f"{value:{sign}.3f}") if curve else (lambda v, sign="": f"{100 * v:{sign}.1f}")
         counts = line["by_tree"].values()
         cells = [line["model"], curve or f"score after {line['measure']}, percent"]
-        cells += [f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])]
+        count = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
+        cells += [count + f" of {line['units']} clean models" * (line["units"] < line["pairs"])]
         cells += [form(line["mean_a"]), form(line["mean_b"])]
         interval = "" if line["low"] is None else f" [{form(line['low'], '+')}, {form(line['high'], '+')}]"
         cells += [form(line["difference"], "+") + interval]
@@ -165,6 +175,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
         rows.append([*cells, "" if line["needed"] is None else f"{line['needed']:,}"])
     out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
     out += markdown_table(heads, rows, "---:")
+    out += ["", "needed: clean models, each with as many seeds as here; pairs where each has a start of its own"]
     if again:
         out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)

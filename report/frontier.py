@@ -38,13 +38,13 @@ MATCHED = (
 FIELDS = ("difference", "low", "high")
 
 
-def arms(found: Sequence[Point]) -> list[dict[str, Any]]:
+def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
     from evals.stats import compare
 
     rows = []
     for point in found:
-        area = compare.over_seeds(point.area)
+        area = compare.over_seeds(point.area, clusters=tree.clean_models(point.model))
         facts = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
         seeds = " ".join(map(str, sorted(point.area)))
         rows.append(
@@ -73,7 +73,7 @@ def matched(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
                 by_row.setdefault(point.row, []).append(point)
         base = next((points for points in by_row.values() if baseline in (points[0].base, points[0].row)), None)
         here = [
-            _against(points, base, model.get("starts"))
+            _against(points, base, tree.clean_models(model["key"]))
             for points in by_row.values()
             if base is not None and points is not base
         ]
@@ -85,15 +85,15 @@ def matched(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     return rows
 
 
-def _against(points: Sequence[Point], base: Sequence[Point], starts: int | None) -> dict[str, Any]:
+def _against(points: Sequence[Point], base: Sequence[Point], starts: Mapping[int, int] | None) -> dict[str, Any]:
     """A method against the baseline."""
     from evals.stats import compare, frontier
 
     row: dict[str, Any] = dict.fromkeys(MATCHED)
     row |= {"model": points[0].model, "row": points[0].row, "title": points[0].title, "versus": base[0].row}
     seeds = sorted(points[0].area)
-    clusters = [seed if starts is None else seed % starts for seed in seeds]
-    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
+    groups = compare.independent(seeds, starts)
+    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(groups)}
     sides, own = [], []
     for side in (points, base):
         at = [number for number, point in enumerate(side) if _is_own(point)]
@@ -104,8 +104,10 @@ def _against(points: Sequence[Point], base: Sequence[Point], starts: int | None)
         movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
         sides.append(frontier.of_arms(movement, [point.area for point in side], at[0]))
         own.append(side[at[0]])
-    total = compare.compare_seeds(own[0].area, own[1].area)
-    found = frontier.compare(sides[0], sides[1], clusters)
+    total = compare.compare_seeds(own[0].area, own[1].area, clusters=starts)
+    found = frontier.compare(
+        sides[0], sides[1], [next(group[0] for group in groups if seed in group) for seed in seeds]
+    )
     row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
     row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
     row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
@@ -163,7 +165,7 @@ def _nats(*values: float | None) -> str:
 def write(tree: Tree) -> list[Path]:
     """Write all files and their hashes; returns the paths. Raises MissingInputError where a run is not finished."""
     found = selecting(tree)
-    points, compared = arms(found), matched(tree, found)
+    points, compared = arms(tree, found), matched(tree, found)
     folder = tree.root / FOLDER
     texts = {
         "frontier.csv": to_csv(ARMS, points),

@@ -140,18 +140,21 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
         for combination in product(*sweep["axes"].values()):
             grid = dict(zip(sweep["axes"], combination, strict=True))
             here = [p for p in found if p.model == model and p.values.items() <= grid.items()]
-            rows += [row | {"values": words(grid)} for row in _rows(here, best, sweep)]
+            rows += [row | {"values": words(grid)} for row in _rows(tree, here, best, sweep)]
     return rows
 
 
-def _rows(points: Sequence[Point], best: Mapping[tuple[str, str], Point], sweep: Mapping[str, Any]) -> list[Any]:
+def _rows(
+    tree: Tree, points: Sequence[Point], best: Mapping[tuple[str, str], Point], sweep: Mapping[str, Any]
+) -> list[Any]:
     """What each of several points on one model is, and its place among them."""
     from evals.stats import compare
 
     by = sweep["by"]
     figures = {point.row: point.figures(by) for point in points}
-    chances, how = compare.chances_of_being_best(figures)
-    places = compare.ranks(figures)
+    clusters = tree.clean_models(points[0].model) if points else None
+    chances, how = compare.chances_of_being_best(figures, clusters)
+    places = compare.ranks(figures, clusters)
     rows = []
     for point in points:
         low, high = places.get(point.row, (None, None))
@@ -177,7 +180,7 @@ def _rows(points: Sequence[Point], best: Mapping[tuple[str, str], Point], sweep:
             "areas_by_seed": _by_seed(point.area),
         }
         for key in MEASURES:
-            estimate = compare.over_seeds(point.figures(key)) if point.figures(key) else None
+            estimate = compare.over_seeds(point.figures(key), clusters=clusters) if point.figures(key) else None
             for name, field in ((key, "value"), (f"{key}_low", "low"), (f"{key}_high", "high")):
                 row[name] = getattr(estimate, field, None)
         rows.append(row)

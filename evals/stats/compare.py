@@ -8,7 +8,7 @@ problems of this kind. Two methods are paired by seed, because another seed woul
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.special import nctdtrinc, stdtrit
@@ -126,8 +126,9 @@ def _combined(a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mappi
     return Comparison(value, se, *bounds, p, power, "problem", how, n, df)
 
 
-# Two methods. The unit is the training seed: runs that differ in it only differ by more than chance answers. One seed
-# gives no method-level interval, however many responses it has; the functions say so instead of giving a number.
+# Two methods. The unit is the clean model that seeds continue, or the training seed where each has its own: runs that
+# differ in it differ by more than chance answers. One unit gives no method-level interval, however many responses it
+# has; the functions say so instead of giving a number.
 
 ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
@@ -135,50 +136,62 @@ EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
 ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
+Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`core.results_tree.Tree.clean_models`)
 
-def shared_spread(rows: Mapping[str, Mapping[int, float]], *, answers: float = math.inf) -> intervals.Spread | None:
-    """The spread between seeds of a model's rows of one benchmark, for `over_seeds` and `compare_seeds`; None without
-    rows.
 
-    rows: scores by method and seed.
+def independent(seeds: Iterable[int], clusters: Clusters | None) -> list[list[int]]:
+    """Seeds in groups that continue one clean model; None: each seed has a start of its own.
+
+    If all seeds continue one clean model they stay apart: what follows is about that one, as with a hub model.
     """
-    seeds = dict.fromkeys(seed for by_seed in rows.values() for seed in by_seed)
-    if not seeds:
-        return None
-    value_RS = np.array([[by_seed.get(seed, np.nan) for seed in seeds] for by_seed in rows.values()])
-    return intervals.spread(value_RS, answers)
+    groups: dict[object, list[int]] = {}
+    for seed in sorted(seeds):
+        groups.setdefault(seed if clusters is None else clusters[seed], []).append(seed)
+    found = list(groups.values())
+    return found if len(found) > 1 else [[seed] for group in found for seed in group]
+
+
+def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> dict[int, float]:
+    """Means over the seeds that continue one clean model, by the first of these seeds.
+
+    Seeds of one clean model are alike, so that only the means are independent repetitions.
+    """
+    groups = independent(by_seed, clusters)
+    return {seeds[0]: math.fsum(by_seed[seed] for seed in seeds) / len(seeds) for seeds in groups}
+
+
+def units(by_seed: Mapping[int, float], clusters: Clusters | None) -> str:
+    """What is independent among seeds, in words.
+
+    >>> units({1: 0.5, 2: 0.4, 5: 0.6}, {1: 1, 2: 2, 5: 1})
+    '2 clean models, 3 seeds'
+    """
+    n, seeds = len(by_clean_model(by_seed, clusters)), len(by_seed)
+    if n < seeds:
+        return f"{n} clean models, {seeds} seeds"
+    alone = clusters is not None and seeds > 1 and len({clusters[seed] for seed in by_seed}) == 1
+    return f"{seeds} seeds" + " of one clean model" * alone
 
 
 def over_seeds(
-    score_by_seed: Mapping[int, float],
-    *,
-    bounds: tuple[float, float] = SHARE,
-    answers: float = math.inf,
-    shared: intervals.Spread | None = None,
+    score_by_seed: Mapping[int, float], *, bounds: tuple[float, float] = SHARE, clusters: Clusters | None = None
 ) -> Estimate:
-    """A method's score: mean over S seeds; its interval is Wilson's with Student's t (`intervals.seed_score`).
+    """A method's score: mean over clean models; its interval is Wilson's with Student's t (`intervals.seed_score`).
 
-    answers: right-or-wrong answers behind each seed's score. shared: what the model's other rows say about the
-    spread between seeds. bounds: the smallest and largest possible value (`math.inf` for no bound); a figure with other
-    bounds than 0 and 1 has mean +- t SE, cut to them.
+    n: clean models, or seeds (`by_clean_model`). bounds: the smallest and largest possible value (`math.inf` for no
+    bound); a figure with other bounds than 0 and 1 has mean +- t SE, cut to them.
     """
-    value_S = _values(score_by_seed)
+    value_S = _values(by_clean_model(score_by_seed, clusters))
     n, value = len(value_S), float(value_S.mean())
     if n < 2:
         return Estimate(value, None, None, None, "seed", ONE_SEED, n)
-    if bounds == SHARE:
-        mean, (low, high) = intervals.seed_score(value_S, answers, shared)
-        se, df = float(mean.se), float(mean.df)
-    else:
-        _, variance, degrees = intervals.seed_variance(value_S)
-        se, df = math.sqrt(float(variance) / n), float(degrees)
-        half = float(intervals.quantile(df)) * se
-        low, high = np.asarray(value - half), np.asarray(value + half)
-    if se < ROUNDING:
+    mean, (low, high) = intervals.seed_score(value_S) if bounds == SHARE else intervals.seed_mean(value_S)
+    if mean.se < ROUNDING:
         return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, n)
     # `value` may lie a rounding error outside
     ends = max(bounds[0], min(float(low), value)), min(bounds[1], max(float(high), value))
-    return Estimate(value, se, *ends, "seed", _how("Wilson-t" if bounds == SHARE else "Student-t", n, df), n)
+    how = f"{'Wilson-t' if bounds == SHARE else 'Student-t'} over {units(score_by_seed, clusters)}"
+    return Estimate(value, float(mean.se), *ends, "seed", how, n)
 
 
 def compare_seeds(
@@ -186,88 +199,89 @@ def compare_seeds(
     b_by_seed: Mapping[int, float],
     *,
     bounds: tuple[float, float] = DIFFERENCE,
-    answers: float = math.inf,
-    shared: intervals.Spread | None = None,
+    clusters: Clusters | None = None,
 ) -> Comparison:
     """Method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
 
-    Mean +- t SE (`intervals.seed_difference`). Only seeds that both have are used; `n` says how many. bounds, answers,
-    shared: as in `over_seeds`; bounds are those of the difference, and other ones than -1 and 1 share no spread.
+    Mean +- t SE over clean models, each the mean over its seeds (`by_clean_model`). The one rule for a difference of
+    methods: tables, claims, sweeps and commands all call it. Only seeds that both have are used; n: clean models, or
+    seeds. bounds: as in `over_seeds`, those of the difference.
     """
     common = sorted(set(a_by_seed) & set(b_by_seed))
     if not common:
         return Comparison(None, None, None, None, None, None, "seed", NO_SEED, 0)
-    a_S, b_S = _values({s: a_by_seed[s] for s in common}), _values({s: b_by_seed[s] for s in common})
-    n, difference = len(common), float((a_S - b_S).mean())
+    difference_by_seed = {seed: a_by_seed[seed] - b_by_seed[seed] for seed in common}
+    value_S = _values(by_clean_model(difference_by_seed, clusters))
+    n, difference = len(value_S), float(value_S.mean())
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "seed", ONE_SEED, n)
-    if bounds == DIFFERENCE and (shared is not None or answers < math.inf):
-        mean = intervals.seed_difference(a_S, b_S, answers, shared)
-        se, df = float(mean.se), float(mean.df)
-    else:
-        _, variance, degrees = intervals.seed_variance(a_S - b_S)
-        se, df = math.sqrt(float(variance) / n), float(degrees)
+    mean, (low, high) = intervals.seed_mean(value_S)
+    se, df = float(mean.se), float(mean.df)
     if se < ROUNDING:
         return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
-    half = float(intervals.quantile(df)) * se
-    low, high = max(bounds[0], difference - half), min(bounds[1], difference + half)
+    ends = max(bounds[0], float(low)), min(bounds[1], float(high))
     p, power = float(intervals.p_value(difference, se, df)), detectable(se, df)
-    return Comparison(difference, se, low, high, p, power, "seed", _how("paired t", n, df), n, df)
-
-
-def _how(interval: str, seeds: int, df: float) -> str:
-    own = "" if df == seeds - 1 else f", spread shared with other rows: {df:g} degrees of freedom"
-    return f"{interval} over {seeds} seeds{own}"
+    how = f"paired t over {units(difference_by_seed, clusters)}"
+    return Comparison(difference, se, *ends, p, power, "seed", how, n, df)
 
 
 DRAWS = 20_000  # the Monte Carlo error of a probability is then at most .0035
 
 
-def chances_of_being_best(by_name: Mapping[str, Mapping[int, float]]) -> tuple[dict[str, float], str]:
-    """Probability of each of several methods that its mean over training seeds is the highest, and how it was made.
+def chances_of_being_best(
+    by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None = None
+) -> tuple[dict[str, float], str]:
+    """Probability of each of several methods that its mean over clean models is the highest, and how it was made.
 
     The means' joint distribution is that of the paired t test: observed means plus a Student-t multiple (S - 1 degrees
-    of freedom, one for all methods) of a random combination of the S seeds' deviations, so that what seeds have in
-    common cancels. Of two methods the probability is 1 - p/2, p that of `compare_seeds`. A resampling of the seeds
-    themselves would be too sure of few seeds: two have three resamples. Methods that tie share.
+    of freedom, one for all methods) of a random combination of the deviations of S clean models (`by_clean_model`), so
+    that what seeds have in common cancels. Of two methods the probability is 1 - p/2, p that of `compare_seeds`. A
+    resampling of the seeds themselves would be too sure of few seeds: two have three resamples. Methods that tie share.
 
     Only seeds that all methods have count. No method, a single one, or fewer than two common seeds: no probabilities.
     """
-    common = _common(by_name)
-    if len(by_name) < 2 or len(common) < 2:
+    values = _common(by_name, clusters)
+    if len(values) < 2 or len(values[0]) < 2:
         return {}, "fewer than two methods, or than two seeds in common"
-    drawn_DM = _means_drawn(by_name, common)
+    drawn_DM = _means_drawn(values)
     best_DM = drawn_DM >= drawn_DM.max(1, keepdims=True) - ROUNDING
     share_M = (best_DM / best_DM.sum(1, keepdims=True)).mean(0)
-    n = len(common)
-    how = f"highest of {len(by_name)} means over {n} common seeds, in {DRAWS:,} draws of their paired t distribution"
+    seeds = units(dict.fromkeys(set.intersection(*map(set, by_name.values())), 0.0), clusters)
+    drawn = f"in {DRAWS:,} draws of their paired t distribution"
+    how = f"highest of {len(by_name)} means over {seeds} in common, {drawn}"
     return dict(zip(by_name, map(float, share_M), strict=True)), how
 
 
-def ranks(by_name: Mapping[str, Mapping[int, float]]) -> dict[str, tuple[float, float]]:
+def ranks(
+    by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None = None
+) -> dict[str, tuple[float, float]]:
     """95 % interval of each method's place (1: the highest mean) in the draws of `chances_of_being_best`; methods that
     tie have the better place. Empty where that gives no probabilities.
     """
-    common = _common(by_name)
-    if len(by_name) < 2 or len(common) < 2:
+    values = _common(by_name, clusters)
+    if len(values) < 2 or len(values[0]) < 2:
         return {}
-    drawn_DM = _means_drawn(by_name, common)
+    drawn_DM = _means_drawn(values)
     place_DM = 1 + (drawn_DM[:, None, :] > drawn_DM[:, :, None] + ROUNDING).sum(2)
     tail = (1 - intervals.CONFIDENCE) / 2
     low_M, high_M = np.quantile(place_DM, (tail, 1 - tail), axis=0)
     return {name: (float(low_M[m]), float(high_M[m])) for m, name in enumerate(by_name)}
 
 
-def _common(by_name: Mapping[str, Mapping[int, float]]) -> list[int]:
-    return sorted(set.intersection(*map(set, by_name.values()))) if by_name else []
+def _common(by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None) -> list[list[float]]:
+    """By method its values of the clean models of the seeds that all methods have."""
+    seeds = set.intersection(*map(set, by_name.values())) if by_name else set()
+    return [
+        list(by_clean_model({seed: by_seed[seed] for seed in seeds}, clusters).values()) for by_seed in by_name.values()
+    ]
 
 
-def _means_drawn(by_name: Mapping[str, Mapping[int, float]], common: Sequence[int]) -> intervals.Array:
-    """(D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: seeds."""
-    value_MS = np.array([[seeds[seed] for seed in common] for seeds in by_name.values()], float)
+def _means_drawn(values: Sequence[Sequence[float]]) -> intervals.Array:
+    """(D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units."""
+    value_MS = np.array(values, float)
     mean_M = value_MS.mean(1)
     deviation_MS = value_MS - mean_M[:, None]
-    n = len(common)
+    n = value_MS.shape[1]
     generator = np.random.default_rng(0)  # fixed: equal scores give equal probabilities
     normal_DS = generator.standard_normal((DRAWS, n))
     scale_D = np.sqrt((n - 1) / generator.chisquare(n - 1, DRAWS))

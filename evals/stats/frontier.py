@@ -126,7 +126,7 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
     half = float(intervals.quantile(df)) * se
     bounds = max(DIFFERENCE[0], value - half), min(DIFFERENCE[1], value + half)
     p = float(intervals.p_value(value, se, df))
-    how = f"jackknife over {g} {'seeds' if g == n else 'clusters of seeds'}"
+    how = f"jackknife over {g} {'seeds' if g == n else f'clean models, {n} seeds'}"
     return Matched(Comparison(value, se, *bounds, p, detectable(se, df), "seed", how, n, df), low, high)
 
 

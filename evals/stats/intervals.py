@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaincinv, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
 
 Array = NDArray[np.float64]
 CONFIDENCE = 0.95  # of every interval of this project
@@ -136,36 +136,7 @@ def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
     return np.sqrt(total), df
 
 
-# Training seeds. S seeds, R rows (methods) of one model and benchmark.
-#
-# The scores of a row's seeds vary by more than chance answers. The variance over seeds of a score p is taken as
-# w (p(1-p))^1.5 + p(1-p)/m: w is the spread between seeds, and p(1-p)/m is what m right-or-wrong answers a seed add.
-# The exponent is 1 in Williams' model II of extra-binomial variation (beta-binomial) and 2 in his model III (normal on
-# the logit), Applied Statistics 31, 1982. 1.5 stands between: with 1 the intervals of scores below 5 % and above 95 %
-# are too wide, with 2 too narrow (docs/notebook/intervals.md).
-LEVEL = 1.5
-# What all rows together say about w weighs as much as so many more seeds of each row: prior degrees of freedom of the
-# moderated t (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004). Fixed, and not
-# estimated as there: from a handful of rows the estimate is often infinite, which takes a row with seeds far apart for
-# one like the others. Larger values make narrower intervals that cover too little where rows differ in spread.
-PRIOR = 2.0
-
-
-class Spread(NamedTuple):
-    """The spread w between seeds that a model's rows of one benchmark share, and its degrees of freedom."""
-
-    score: Array  # of the rows' scores
-    score_df: float
-    difference: Array  # of paired differences between rows: without what a seed does to all of them
-    difference_df: float
-
-
-def chance(value: ArrayLike, answers: ArrayLike) -> Array:
-    """p(1-p) of a share seen in so many answers, with one answer of each kind added (Laplace): never 0."""
-    p, n = np.asarray(value, float), np.asarray(answers, float)
-    with np.errstate(invalid="ignore"):
-        p = np.where(np.isinf(n), p, (p * n + 1.0) / (n + 2.0))
-    return p * (1.0 - p)
+# Training seeds. S seeds, or clean models with the mean over their seeds.
 
 
 def seed_variance(value_S: ArrayLike) -> Mean:
@@ -181,81 +152,17 @@ def seed_variance(value_S: ArrayLike) -> Mean:
     return Mean(mean, squares / np.maximum(n - 1.0, 1.0), np.maximum(n - 1.0, 0.0))
 
 
-def spread(value_RS: ArrayLike, answers: float) -> Spread:
-    """The shared spread of the rows (..., R, S) of one benchmark; nan where a row lacks a seed. answers: m per seed.
-
-    Each row has its own estimate of w, (variance - p(1-p)/m) / (p(1-p))^1.5, over the median that the chance of so few
-    seeds gives it; w is the median over rows, at least 0. Not the mean: it is that of the few rows with a collapsed
-    seed. For differences the same over all pairs of rows with seeds in common, both sides' chance added up.
-    """
-    value_RS = np.asarray(value_RS, float)
-    rows = value_RS.shape[-2]
-    mean_R, variance_R, df_R = seed_variance(value_RS)
-    chance_R = chance(mean_R, (df_R + 1.0) * answers)
-    level_R = chance_R**LEVEL
-    own = [_own_spread(variance_R - chance_R / answers, level_R, df_R)]
-    of_pairs, pairs = [], 0.0
-    for row in range(rows - 1):
-        mine, others = slice(row, row + 1), slice(row + 1, None)
-        _, variance_P, df_P = seed_variance(value_RS[..., mine, :] - value_RS[..., others, :])
-        excess_P = variance_P - (chance_R[..., mine] + chance_R[..., others]) / answers
-        of_pairs.append(_own_spread(excess_P, level_R[..., mine] + level_R[..., others], df_P))
-        pairs += float(df_P.reshape(-1, df_P.shape[-1]).sum(-1).max(initial=0.0))
-    score_df = float(df_R.reshape(-1, rows).sum(-1).max(initial=0.0))
-    # R(R-1)/2 pairs of S seeds have (R-1)(S-1) degrees of freedom together
-    return Spread(_median(own), score_df, _median(of_pairs), 2.0 * pairs / rows)
+def seed_mean(value_S: ArrayLike) -> tuple[Mean, Bounds]:
+    """Mean over seeds (last axis; nan: no such seed) and the interval mean +- t SE, with S - 1 degrees of freedom."""
+    value, variance, df = seed_variance(value_S)
+    se = np.sqrt(variance / (df + 1.0))
+    half = quantile(df) * se
+    return Mean(value, se, df), Bounds(value - half, value + half)
 
 
-def _own_spread(excess: Array, level: Array, df: Array) -> Array:
-    """excess / level over the median of a chi-square over its df; nan where that is unknown."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where((df > 0) & (level > 0), excess / level * df / (2.0 * gammaincinv(df / 2.0, 0.5)), np.nan)
-
-
-def _median(parts: list[Array]) -> Array:
-    """Over the last axis of all parts without nan, at least 0; 0 where nothing is known."""
-    values = np.concatenate(parts, -1) if parts else np.full((1,), np.nan)
-    values = np.where(np.isnan(values).all(-1, keepdims=True), 0.0, values)
-    return np.maximum(np.nanmedian(values, -1), 0.0)
-
-
-def moderated(variance: ArrayLike, df: ArrayLike, expected: ArrayLike, shared_df: float) -> tuple[Array, Array]:
-    """A row's variance drawn towards the one that the shared spread expects, and its degrees of freedom.
-
-    (PRIOR expected + df variance) / (PRIOR + df), with PRIOR + df degrees of freedom, but no more than all rows have
-    together: alone, a row keeps its own.
-    """
-    variance, df = np.asarray(variance, float), np.asarray(df, float)
-    total = PRIOR + df
-    return (PRIOR * np.asarray(expected, float) + df * variance) / total, np.minimum(total, np.maximum(shared_df, df))
-
-
-def seed_score(value_S: ArrayLike, answers: float, shared: Spread | None) -> tuple[Mean, Bounds]:
-    """A method's mean score over seeds in [0, 1] and its interval: Wilson's, with the effective number of answers.
-
-    answers: right-or-wrong answers behind one seed's score; `math.inf` for a figure that is no share of answers.
-    The variance is the row's own, moderated by the shared spread if there is one, and at least p(1-p)/answers.
-    """
-    mean, variance, df = seed_variance(value_S)
-    seeds = df + 1.0
-    p = chance(mean, seeds * answers)
-    if shared is not None:
-        variance, df = moderated(variance, df, shared.score * p**LEVEL + p / answers, shared.score_df)
-    variance = np.maximum(variance, p / answers)
+def seed_score(value_S: ArrayLike) -> tuple[Mean, Bounds]:
+    """A method's mean score over seeds in [0, 1] and its interval: Wilson's with Student's t, p(1-p)/SE^2 answers."""
+    mean, _ = seed_mean(value_S)
     with np.errstate(divide="ignore", invalid="ignore"):
-        effective = np.minimum(seeds * p / variance, seeds * answers)
-    return Mean(mean, np.sqrt(variance / seeds), df), wilson(mean, effective, quantile(df))
-
-
-def seed_difference(a_S: ArrayLike, b_S: ArrayLike, answers: float, shared: Spread | None) -> Mean:
-    """Mean paired difference over seeds with SE and df; arguments as in `seed_score`, with nan where no pair is."""
-    a_S, b_S = np.broadcast_arrays(np.asarray(a_S, float), np.asarray(b_S, float))
-    mean, variance, df = seed_variance(a_S - b_S)
-    seeds = df + 1.0
-    paired_S = ~np.isnan(a_S - b_S)
-    chances = [chance(seed_variance(np.where(paired_S, side, np.nan)).value, seeds * answers) for side in (a_S, b_S)]
-    noise = (chances[0] + chances[1]) / answers
-    if shared is not None:
-        level = chances[0] ** LEVEL + chances[1] ** LEVEL
-        variance, df = moderated(variance, df, shared.difference * level + noise, shared.difference_df)
-    return Mean(mean, np.sqrt(np.maximum(variance, noise) / seeds), df)
+        effective = mean.value * (1.0 - mean.value) / mean.se**2
+    return mean, wilson(mean.value, effective, quantile(mean.df))

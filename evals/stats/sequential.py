@@ -9,14 +9,15 @@ watches it, so that it ever reaches 1/alpha with probability at most alpha (Vill
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from core.errors import ConfigError
+from evals.stats.compare import Clusters, by_clean_model
 from evals.stats.intervals import Array, seed_variance
 
 # The size of an effect, in standard deviations of a paired difference, is expected normal with sd 1/sqrt(PRIOR): 2.
@@ -64,31 +65,45 @@ class Decision:
 
     verdict: Verdict
     seeds: int  # looked at up to the verdict; all where it is undecided
+    clean_models: int  # that these seeds continue; the seeds where each has a start of its own
     difference: float | None  # their mean
     low: float | None  # interval that holds at any number of seeds, at level 1 - alpha; None: no bound yet
     high: float | None
     e: float | None  # the e-value against no difference
 
 
-def decide(difference_S: Sequence[float], *, alpha: float, margin: float | None = None) -> Decision:
+def decide(
+    difference_by_seed: Mapping[int, float],
+    *,
+    alpha: float,
+    margin: float | None = None,
+    clusters: Clusters | None = None,
+) -> Decision:
     """The first verdict in the order of the seeds: later ones cannot take it back.
 
     higher, lower: the interval excludes 0. equal: it lies within +-margin. Looking after every seed costs no more error
-    than looking at the end. alpha: the level of this comparison, 0.05/m of m comparisons (Bonferroni).
+    than looking at the end. alpha: the level of this comparison, 0.05/m of m comparisons (Bonferroni). clusters: which
+    clean model each seed continues. Each look is at the means of the clean models so far, so that further seeds of the
+    same ones narrow the interval only down to what clean models differ by (tests/evals/stats/test_estimates.py).
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"decide: alpha = {alpha} is no level between 0 and 1")
-    value_S = np.asarray(difference_S, float)
-    found = Decision("undecided", len(value_S), float(value_S.mean()) if len(value_S) else None, None, None, None)
-    for n in range(2, len(value_S) + 1):
-        mean, half, e = float(value_S[:n].mean()), float(half_width(value_S[:n], alpha)), float(log_e(value_S[:n]))
+    seeds, found = sorted(difference_by_seed), Decision("undecided", 0, 0, None, None, None, None)
+    for n in range(1, len(seeds) + 1):
+        value_C = list(by_clean_model({s: difference_by_seed[s] for s in seeds[:n]}, clusters).values())
+        mean = float(np.mean(value_C))
+        found = replace(found, seeds=n, clean_models=len(value_C), difference=mean)
+        first = clusters is not None and len({clusters[s] for s in seeds[:n]}) == 1 < len({*clusters.values()})
+        if len(value_C) < 2 or first:  # the first of several clean models, which is not the question
+            continue
+        half, e = float(half_width(value_C, alpha)), float(log_e(value_C))
         if not math.isfinite(half):
             continue
         low, high = mean - half, mean + half
         verdict: Verdict = "higher" if low > 0 else "lower" if high < 0 else "undecided"
         if verdict == "undecided" and margin is not None and -margin < low and high < margin:
             verdict = "equal"
-        found = Decision(verdict, n, mean, low, high, math.exp(min(e, 700.0)))
+        found = Decision(verdict, n, len(value_C), mean, low, high, math.exp(min(e, 700.0)))
         if verdict != "undecided":
             return found
     return found

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+# By model: which clean model each seed continues (`core.results_tree.Tree.clean_models`).
+CleanModels = Callable[[str], Mapping[int, int] | None]
 MODELS = "model and seed"  # level of a mean over models: other models of this kind, trained with other seeds
 
 
@@ -73,19 +75,23 @@ def over_runs(
     unit: str,
     bounds: tuple[float, float],
     runs: Sequence[str],
+    clean_models: CleanModels = lambda model: None,
 ) -> Contrast:
-    """Values by model and seed against `null`, by Student's t over the seeds of one model, or over the models' means.
+    """Values by model and seed against `null`, by Student's t over the clean models of one model, or the models' means.
 
     Several models: the unit is the model. Its seeds are averaged first, so that the interval covers other models too;
     all seeds as one sample would only support a claim about these models. bounds: between which value - null lies.
     """
     from evals.stats import compare
 
+    clusters = None
     if len(by_model) == 1:
-        units = dict(next(iter(by_model.values())))
+        ((model, values),) = by_model.items()
+        units, clusters = dict(values), clean_models(model)
     else:
-        units = {place: sum(values.values()) / len(values) for place, values in enumerate(by_model.values())}
-    comparison = compare.compare_seeds(units, dict.fromkeys(units, null), bounds=bounds)
+        own = [compare.by_clean_model(values, clean_models(model)) for model, values in by_model.items()]
+        units = {place: sum(values.values()) / len(values) for place, values in enumerate(own)}
+    comparison = compare.compare_seeds(units, dict.fromkeys(units, null), bounds=bounds, clusters=clusters)
     value, low, high = (
         None if x is None else x + null for x in (comparison.difference, comparison.low, comparison.high)
     )
@@ -121,16 +127,18 @@ def of_two_samples(
     unit: str,
     reach: float,
     runs: Sequence[str],
+    clusters: Mapping[int, int] | None = None,
 ) -> Contrast:
     """Mean of `left` minus mean of `right`, values by seed, against 0, by Welch's t.
 
     Seeds that both have are not paired: where a seed does the same to both, the interval is too wide. reach: how large
-    the difference can be.
+    the difference can be. clusters: which clean model each seed continues.
     """
     from evals.stats import compare, intervals
 
+    how = f"Welch's t over {compare.units(left, clusters)} and {compare.units(right, clusters)}"
+    left, right = compare.by_clean_model(left, clusters), compare.by_clean_model(right, clusters)
     value = math.fsum(left.values()) / len(left) - math.fsum(right.values()) / len(right)
-    how = f"Welch's t over {len(left)} and {len(right)} seeds"
     low = high = p = detectable = se = df = None
     if min(len(left), len(right)) < 2:
         how += ": the spread of one seed is unknown"

@@ -15,7 +15,7 @@ from core.layout import Checkpoint, Run
 from core.results_tree import Tree, plain
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
-from evals.stats.compare import detectable
+from evals.stats.compare import by_clean_model, detectable
 from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
 from paper.claims.tests import MATCHED, SCORE, Rows, listed
@@ -139,6 +139,7 @@ class Runs:
         self.instead = instead or {}
         self.only = only
         self._measures: dict[Run, learning_curves.RunMeasures] = {}  # each run is read once
+        self.over_runs = partial(over_runs, clean_models=tree.clean_models)
 
     def difference(
         self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
@@ -148,7 +149,7 @@ class Runs:
         unit, low, top = unit_and_range(measure)
         what = f"{_titles(pairs, '−' if times == 1 else f'− {times:g} ×')}, {self.name(measure, column)}"
         bounds = low - times * top - null, top - times * low - null
-        contrast = over_runs(what, differences, null=null, unit=unit, bounds=bounds, runs=_used(pairs))
+        contrast = self.over_runs(what, differences, null=null, unit=unit, bounds=bounds, runs=_used(pairs))
         if contrast.n == 1 and measure == SCORE:
             return self._add_problem_interval(contrast, pairs, column)
         return contrast
@@ -175,7 +176,7 @@ class Runs:
             logs.setdefault(a.model, {})[run_a.seed] = math.log(value_a / value_b)
         what = f"{_titles(pairs, 'over')}, {self.name(measure)}"
         unbounded = (-math.inf, math.inf)
-        contrast = over_runs(what, logs, null=math.log(null), unit="", bounds=unbounded, runs=_used(pairs))
+        contrast = self.over_runs(what, logs, null=math.log(null), unit="", bounds=unbounded, runs=_used(pairs))
         contrast = contrast.map(math.exp, "ratio")
         if not late:
             return contrast
@@ -192,7 +193,7 @@ class Runs:
         means = {model: {s: math.fsum(v) / len(v) for s, v in seeds.items()} for model, seeds in values.items()}
         unit, low, top = unit_and_range(measure)
         what = f"{', '.join(dict.fromkeys(arm.title for arm in arms))}: {self.name(measure)}"
-        return over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
+        return self.over_runs(what, means, null=null, unit=unit, bounds=(low - null, top - null), runs=_folders(arms))
 
     def matched(self, left: str, right: str) -> Contrast:
         """From what a sweep of this scale found (`report.frontier`), whose seeds are those that select; or directly,
@@ -247,12 +248,17 @@ class Runs:
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         pairs = self.pairs(steadier, than)
-        values: dict[str, list[tuple[float, float]]] = {}
+        values: dict[str, tuple[dict[int, float], dict[int, float]]] = {}
         for a, run_a, b, run_b in paired_runs(pairs):
-            both = self.figure(run_a, a, measure, column), self.figure(run_b, b, measure, column)
-            values.setdefault(a.model, []).append(both)
+            both = values.setdefault(a.model, ({}, {}))
+            both[0][run_a.seed] = self.figure(run_a, a, measure, column)
+            both[1][run_b.seed] = self.figure(run_b, b, measure, column)
         what = f"sd over seeds, {_titles(pairs, 'over')}, {self.name(measure, column)}"
-        return ratio_of_paired_sds(what, list(values.values()), runs=_used(pairs))
+        groups = []
+        for model, sides in values.items():
+            means = [by_clean_model(side, self.tree.clean_models(model)).values() for side in sides]
+            groups.append(list(zip(*means, strict=True)))
+        return ratio_of_paired_sds(what, groups, runs=_used(pairs))
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """Reward: the running mean at rollout `by`, or at the end of a shorter run (a collapse ends a run)."""
@@ -268,7 +274,8 @@ class Runs:
             last = max(last, len(reward))
         what = f"{arm.title}: reward at the end (rollout {last})"
         bounds = (-below, 1.0 - below)
-        return over_runs(what, {arm.model: rewards}, null=below, unit="reward", bounds=bounds, runs=_folders([arm]))
+        values = {arm.model: rewards}
+        return self.over_runs(what, values, null=below, unit="reward", bounds=bounds, runs=_folders([arm]))
 
     def _add_problem_interval(self, contrast: Contrast, pairs: Pairs, column: str) -> Contrast:
         """One seed: what the problems say about these two checkpoints. No p: that is no test of two methods."""
@@ -430,11 +437,12 @@ class Excess(Runs):
         if len(models) == 1:
             (model,) = models
             if true[model].keys() != placebo[model].keys():
-                return of_two_samples(what, true[model], placebo[model], unit=unit, reach=reach, runs=runs)
+                sides, clusters = (true[model], placebo[model]), self.tree.clean_models(model)
+                return of_two_samples(what, *sides, unit=unit, reach=reach, runs=runs, clusters=clusters)
             excess = {model: {seed: true[model][seed] - placebo[model][seed] for seed in true[model]}}
         else:  # the unit is the model
             excess = {model: {0: fmean(true[model].values()) - fmean(placebo[model].values())} for model in models}
-        return over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
+        return self.over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
 
 
 def folder(run: Run) -> str:

@@ -7,7 +7,6 @@ which comparisons of a table are corrected together. Both steps give one line pe
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -176,7 +175,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
         return _measured(score.value, score, score.items, figures, by_seed)
     from evals.stats import compare
 
-    mean = compare.over_seeds(by_seed, **_spread_of(first, key, tree))
+    mean = compare.over_seeds(by_seed, clusters=tree.clean_models(first.run.model))
     return _measured(mean.value, mean, mean.n, figures, by_seed)
 
 
@@ -188,35 +187,6 @@ def _value(checkpoint: Checkpoint, key: str, tree: Tree) -> float | None:
         return tree.once(learning_curves.measure_run, checkpoint.run).values[key]
     score = tree.scores.get((checkpoint, key))
     return None if score is None else score.value
-
-
-def _spread(tree: Tree, key: str, model: str, variant: str | None, step: int) -> dict[str, Any]:
-    """`answers` and `shared` of `evals.stats.compare`, from all runs of a model under one variant after `step`.
-
-    Of that model alone: seeds of two models differ by other amounts, and a spread that all models share covers too
-    often where it is smaller (docs/statistics.md). key: a benchmark, or a measure of the learning curves, which is no
-    share of so many answers and has no step.
-    """
-    from evals.stats import compare
-
-    measured = (
-        [Checkpoint(run, step) for run in tree.runs] if key in MEASURES else [c for c, of in tree.scores if of == key]
-    )
-    rows: dict[str, dict[int, float]] = {}
-    answers = math.inf
-    for checkpoint in measured:
-        run = checkpoint.run
-        like_it = (checkpoint.step, run.model, run.variant) == (step, model, variant) and run.method != BASE
-        if like_it and (value := _value(checkpoint, key, tree)) is not None:
-            rows.setdefault(run.method, {})[run.seed] = value
-            if key not in MEASURES:
-                answers = min(answers, tree.scores[checkpoint, key].responses or math.inf)
-    return {"answers": answers, "shared": compare.shared_spread(rows, answers=answers)}
-
-
-def _spread_of(checkpoint: Checkpoint, key: str, tree: Tree) -> Any:
-    run = checkpoint.run
-    return tree.once(_spread, key, run.model, run.variant, 0 if key in MEASURES else checkpoint.step)
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:
@@ -333,7 +303,7 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
             lines[place] = cell.model_copy(update=_versus(comparison, str(name)))
     if table.generated:
         for block in table.blocks:
-            _add_comparisons(block, lines)
+            _add_comparisons(block, lines, tree)
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     whole: dict[Place, Any] = {}  # of each comparison of the table
     for slot in table.columns:
@@ -398,9 +368,7 @@ def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
         return difference_of_scores(tree, cell.benchmark or "", a[common[0]], b[common[0]])
     from evals.stats import compare
 
-    # The baseline's settings: an A/A arm has them too, and its variant has no other rows.
-    spread = _spread_of(Checkpoint(b[common[0]].run, a[common[0]].step), cell.benchmark or cell.column, tree)
-    comparison = compare.compare_seeds(cell.seed_values, other.seed_values, **spread)
+    comparison = compare.compare_seeds(cell.seed_values, other.seed_values, clusters=tree.clean_models(cell.model))
     return None if comparison.difference is None else comparison
 
 
@@ -409,7 +377,7 @@ def _versus(comparison: Comparison, baseline: str) -> Content:
     return {"baseline": baseline, "versus": comparison.difference, **values}
 
 
-def _add_comparisons(block: Block, lines: dict[Place, Cell]) -> None:
+def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None:
     """Two columns that follow from the average's: its difference to the baseline, and the probability of being best."""
     from evals.stats import compare
 
@@ -421,7 +389,8 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell]) -> None:
             changes: Content = {"column": DELTA, "benchmark": None, "value": cell.versus, "by_seed": _by_seed(gains)}
             changes |= {name: getattr(cell, f"versus_{name}") for name in ("n", "low", "high", "level", "how")}
             lines[block.model, id, DELTA] = cell.model_copy(update=changes)
-    chances, how = compare.chances_of_being_best({i: c.seed_values for i, c in average.items() if c.value is not None})
+    values = {id: cell.seed_values for id, cell in average.items() if cell.value is not None}
+    chances, how = compare.chances_of_being_best(values, tree.clean_models(block.model))
     for id, chance in chances.items():
         chance_of: Content = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
         nothing = dict.fromkeys(["low", "high", "n", "baseline", "versus", *(f"versus_{name}" for name in COMPARISON)])

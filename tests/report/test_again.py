@@ -15,7 +15,7 @@ from core.results_tree import Tree
 from evals.stats import compare
 from report.tables import fill, render, tidy
 from tests.paper.claim_trees import tree
-from tests.report.tables import filled, spread
+from tests.report.tables import filled
 
 SEEDS = 5
 VARIANTS = {
@@ -97,15 +97,13 @@ def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> 
 
 
 def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
-    """Its spread is shared with the rows that have the same settings, as that of two methods is."""
     found = invented(tmp_path / "t", 0.004)
     arm = {cell.column: cell for cell in filled(found, "1").again[0]}
     again, once = (
         {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
         for method in ("grpo@again", "grpo")
     )
-    expected = compare.compare_seeds(again, once, **spread(found, 8, "amc", model="q7"))
-    assert expected.df > SEEDS - 1
+    expected = compare.compare_seeds(again, once, clusters=found.clean_models("q7"))
     assert (arm["amc"].versus, arm["amc"].versus_low, arm["amc"].versus_p) == (
         expected.difference,
         expected.low,

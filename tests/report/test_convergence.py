@@ -198,7 +198,7 @@ def test_a_seed_that_never_gets_there_leaves_no_mean_over_those_that_did(tree: T
     assert (found.difference, found.how) == (None, "TEPO: seed 2: never reached")
     row = next(
         r
-        for r in learning_curves.by_method(learning_curves.measures(tree))
+        for r in learning_curves.by_method(tree, learning_curves.measures(tree))
         if (r.method, r.measure.key) == ("tepo", "to_50")
     )
     assert (row.estimate.value, row.estimate.how) == (None, "seed 2: never reached")

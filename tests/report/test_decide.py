@@ -30,18 +30,23 @@ def test_every_method_is_decided_against_the_baseline_from_its_scores(embedded: 
         }
         for method in ("tepo", "grpo")
     }
-    differences = [scores["tepo"][seed] - scores["grpo"][seed] for seed in sorted(scores["tepo"])]  # type: ignore[operator]
+    differences = {seed: scores["tepo"][seed] - scores["grpo"][seed] for seed in scores["tepo"]}  # type: ignore[operator]
     expected = decide(differences, alpha=0.05 / len(rows))
     assert (row["verdict"], row["difference"], row["low"]) == (expected.verdict, expected.difference, expected.low)
 
 
 def test_the_line_names_what_is_open_and_the_next_seeds() -> None:
-    done = {"model": "m", "method": "gspo", "verdict": "lower", "seeds_left": 0}
-    rest = {"model": "m", "method": "tepo", "verdict": "undecided", "seeds_left": 3}
+    done = {"model": "m", "method": "gspo", "verdict": "lower", "seeds_left": 0, "more_starts": False}
+    rest = {"model": "m", "method": "tepo", "verdict": "undecided", "seeds_left": 3, "more_starts": False}
     assert deciding.line([done, rest], [1, 2, 8], 4) == (
         "1 of 2 decided (gspo lower); undecided: tepo; 3 seeds left of the budget; next: --config seeds=9,10,11"
     )
     assert "next" not in deciding.line([rest | {"seeds_left": 0}], [1], 4)
+    used = rest | {"seeds_left": 0, "more_starts": True, "clean_models": 4}
+    assert deciding.line([used], [1, 2], 4).endswith(
+        "; 0 seeds left of the budget; m: further seeds continue the same 4 clean models: set made_here.starts above 4 "
+        "in config/models/m.yaml"
+    )
     assert deciding.line([done], [1], 4) == "1 of 1 decided (gspo lower); nothing is left to decide"
     assert set(csv.DictReader([",".join(deciding.HEADER)]).fieldnames or ()) >= {"verdict", "low", "high", "e"}
 

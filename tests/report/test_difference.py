@@ -27,10 +27,12 @@ def areas(tree: str, method: str) -> pd.Series:
 
 
 @pytest.mark.parametrize("trees", [["embedded"], ["embedded", "embedded_amd"]])
-def test_it_is_the_paired_t_test_of_all_their_seeds(trees: list[str]) -> None:
+def test_it_is_the_paired_t_test_over_the_clean_models_of_all_their_seeds(trees: list[str]) -> None:
     found, again = difference.pairs([open_tree(KEPT / tree) for tree in trees], "tepo_kl_all", "cispo")
     line = difference.lines(found)[0]
-    a, b = (pd.concat([areas(tree, method) for tree in trees]).to_numpy() for method in ("tepo_kl_all", "cispo"))
+    a, b = (pd.concat([areas(tree, method) for tree in trees]) for method in ("tepo_kl_all", "cispo"))
+    clean_model = a.index.str.rpartition("/seed").get_level_values(2).astype(int) % 4
+    a, b = (side.groupby(clean_model).mean().to_numpy() for side in (a, b.set_axis(a.index)))
     test = stats.ttest_rel(a, b)
     interval = test.confidence_interval()
     assert (line["model"], line["measure"], line["pairs"], again) == ("tiny_qwen2", "area", 8 * len(trees), 0)
@@ -47,7 +49,7 @@ def test_a_base_counts_once_however_many_trees_have_it() -> None:
     qwen = [pair.a.seed for pair in found if pair.a.model == "tiny_qwen2"]
     assert qwen == list(range(1, 13)), "those of a sweep that choose, and not its fresh ones"
     printed = difference.text("tepo", "grpo", difference.lines(found), again)
-    assert "| 12 (8 + 4) |" in printed
+    assert "| 12 (8 + 4) of 4 clean models |" in printed
     assert f"{again} pairs are no further seeds" in printed
 
 
@@ -55,12 +57,13 @@ def test_a_base_counts_once_however_many_trees_have_it() -> None:
 def test_of_a_sweep_each_method_is_taken_at_its_value(compared: str) -> None:
     tree = open_tree(KEPT / "tuned_beta")
     rows = list(csv.DictReader((KEPT / "tuned_beta" / "sweep" / "fresh.csv").read_text(encoding="utf-8").splitlines()))
-    row = next(row for row in rows if row["compared"] == compared and row["row"] == "tepo")
+    a, b = (next(r for r in rows if r["compared"] == compared and r["row"] == row) for row in ("tepo", "grpo"))
     line = difference.lines(difference.pairs([tree], "tepo", "grpo", compared)[0])[0]
-    printed = [row[name] for name in ("difference", "difference_low", "difference_high", "p")]
-    assert row["versus"].startswith("grpo")
-    got = [line["difference"], line["low"], line["high"], line["p"]]
-    assert got == pytest.approx([float(value) for value in printed], rel=1e-9)
+    assert line["difference"] == pytest.approx(float(a["difference"]), rel=1e-9)
+    sides = [dict(pair.split(":") for pair in row["areas_by_seed"].split()) for row in (a, b)]
+    gain = pd.Series({int(seed): float(sides[0][seed]) - float(sides[1][seed]) for seed in sides[0]})
+    test = stats.ttest_1samp(gain.groupby(gain.index % 4).mean(), 0.0)
+    assert (line["pairs"], line["units"], line["p"]) == (8, 4, pytest.approx(test.pvalue, rel=1e-9))
 
 
 def test_what_cannot_be_compared_is_said() -> None:

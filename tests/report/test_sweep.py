@@ -283,7 +283,7 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     assert row["difference"] is None
     assert "not recorded" in row["how"]
     assert row["mark"] == "?"
-    points = frontier.arms(found)
+    points = frontier.arms(swept, found)
     assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
     titles = {"tiny_qwen2": "tiny Qwen2"}
     draws = [frontier_picture.draw(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]

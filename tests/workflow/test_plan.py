@@ -113,7 +113,7 @@ def test_models_made_here_are_counted_and_what_is_there_is_done(tmp_path: Path) 
     assert (found[first].seconds, found[of.builds[first].clean].seconds) == (seconds["base"], seconds["clean"])
     write_json(of.cache / "models" / first / "base.json", {})
     assert [job.name for job in estimate.build(of) if job.done] == [first]
-    hours = (16 * seconds["clean"] + 24 * seconds["base"]) / 3600
+    hours = (20 * seconds["clean"] + 24 * seconds["base"]) / 3600
     left = hours - seconds["base"] / 3600
     lines, wrong = summary.lines(of, 2)
     text = "\n".join(lines)

@@ -111,10 +111,10 @@ def test_averages_of_seven_benchmarks_are_covered(zero: bool) -> None:
         assert 92 <= coverage(intervals.combine(w, value, low, high)[1], truth) <= 98
 
 
-# Over training seeds: a seed moves the logits of 22 rows, 70 % of the variance in common. The standard deviation
+# Over training seeds: a seed moves the logits of two rows, 70 % of the variance in common. The standard deviation
 # differs between rows like a Smyth prior with 3 degrees of freedom; scores are shares of 400 answers.
 
-ROWS, ANSWERS, COMMON, PRIOR = 22, 400, 0.7, 3
+ROWS, ANSWERS, COMMON, PRIOR = 2, 400, 0.7, 3
 NODE, WEIGHT = np.polynomial.hermite_e.hermegauss(40)  # expectations over a normal seed, without simulation noise
 
 
@@ -132,27 +132,17 @@ def drawn_rows(rng: Generator, seeds: int, spread: float, level: float, repeats:
 
 
 @pytest.mark.parametrize("seeds", [2, 4, 8])
-def test_a_row_of_few_seeds_is_covered_and_sharing_the_spread_narrows_it(seeds: int) -> None:
-    found, ratio = [], []
+def test_scores_and_differences_of_few_seeds_are_covered(seeds: int) -> None:
+    scores, differences = [], []
     for place, (spread, level) in enumerate((s, x) for s in (0.25, 0.8) for x in (0.02, 0.1, 0.5, 0.95)):
-        value_RS, truth_R = drawn_rows(np.random.default_rng([1, seeds, place]), seeds, spread, level, 400)
-        own_S = value_RS[:, 0]
-        bounds = intervals.seed_score(own_S, ANSWERS, intervals.spread(value_RS, ANSWERS))[1]
-        mean, variance, df = intervals.seed_variance(own_S)
-        student = about(intervals.Mean(mean, np.sqrt(variance / seeds), df))
-        found.append(coverage(bounds, truth_R[:, 0]))
-        ratio.append(float((bounds.high - bounds.low).mean() / (student.high - student.low).mean()))
-    assert min(found) > 92 - 4 * 1.3
-    assert 93 <= sum(found) / len(found) <= 98.5
-    assert sum(ratio) / len(ratio) < {2: 0.5, 4: 1.0, 8: 1.15}[seeds], "of Student's width"
-
-
-@pytest.mark.parametrize("seeds", [2, 4, 8])
-def test_a_paired_difference_of_few_seeds_is_covered(seeds: int) -> None:
-    value_RS, truth_R = drawn_rows(np.random.default_rng([2, seeds]), seeds, 0.5, 0.5, 2000)
-    shared = intervals.spread(value_RS, ANSWERS)
-    bounds = about(intervals.seed_difference(value_RS[:, 0], value_RS[:, 1], ANSWERS, shared))
-    assert 92 <= coverage(bounds, truth_R[:, 0] - truth_R[:, 1]) <= 98.5
+        value_RS, truth_R = drawn_rows(np.random.default_rng([1, seeds, place]), seeds, spread, level, 1000)
+        scores.append(coverage(intervals.seed_score(value_RS[:, 0])[1], truth_R[:, 0]))
+        difference_S = value_RS[:, 0] - value_RS[:, 1]
+        differences.append(coverage(intervals.seed_mean(difference_S)[1], truth_R[:, 0] - truth_R[:, 1]))
+    assert min(scores) > 88
+    assert 93 <= sum(scores) / len(scores) <= 99.9
+    assert min(differences) > 90
+    assert 92 <= sum(differences) / len(differences) <= 97
 
 
 # Robust aggregates: two methods with a gap, scored on seven benchmarks. A seed's effect is 80 % common to benchmarks.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import itertools
 import math
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -21,6 +22,8 @@ from evals.stats.compare import (
     EQUAL_SEEDS,
     NO_SEED,
     ONE_SEED,
+    by_clean_model,
+    chances_of_being_best,
     compare,
     compare_macro,
     compare_pooled,
@@ -28,7 +31,7 @@ from evals.stats.compare import (
     detectable,
     holm,
     over_seeds,
-    shared_spread,
+    ranks,
 )
 from evals.stats.estimate import (
     Comparison,
@@ -306,69 +309,73 @@ def test_a_figure_that_is_no_share_has_the_t_interval() -> None:
     assert (e.value, e.se, e.low, e.high) == pytest.approx((np.mean(x), stats.sem(x), low, high), rel=1e-12)
 
 
-def test_a_row_among_others_has_a_moderated_variance() -> None:
-    """By hand: w from three rows of two seeds, then (2 expected + 1 own) / 3 with 1 + 2 degrees of freedom."""
-    rows = {"a": {1: 0.5, 2: 0.6}, "b": {1: 0.3, 2: 0.34}, "c": {1: 0.7, 2: 0.8}}
-    shared = shared_spread(rows, answers=400)
-    assert shared is not None
-    mean = np.array([0.55, 0.32, 0.75])
-    share = (mean * 800 + 1) / 802
-    pq = share * (1 - share)
-    own = np.array([0.1, 0.04, 0.1]) ** 2 / 2
-    w = np.median((own - pq / 400) / pq**1.5) / stats.chi2.median(1)
-    assert float(shared.score) == pytest.approx(w, rel=1e-12)
-    variance = (2 * (w * pq[0] ** 1.5 + pq[0] / 400) + own[0]) / 3
-    e = over_seeds(rows["a"], answers=400, shared=shared)
-    assert e.se == pytest.approx(np.sqrt(variance / 2), rel=1e-12)
-    assert e.how.endswith("3 degrees of freedom")
-
-
-def test_the_spread_of_differences_is_the_median_over_pairs_of_rows() -> None:
-    x_RS = np.random.default_rng(1).random((4, 5))
-    level = (x_RS.mean(1) * (1 - x_RS.mean(1))) ** intervals.LEVEL
-    own = [
-        (x_RS[i] - x_RS[j]).var(ddof=1) / (level[i] + level[j]) * 4 / stats.chi2.median(4)
-        for i in range(4)
-        for j in range(i)
-    ]
-    shared = intervals.spread(x_RS, np.inf)
-    assert float(shared.difference) == pytest.approx(np.median(own), rel=1e-12)
-    assert (shared.score_df, shared.difference_df) == (16, 12)
-
-
-def test_seeds_that_agree_exactly_have_the_interval_of_their_answers() -> None:
-    for value in (0.0, 0.5, 1.0):
-        e = over_seeds({1: value, 2: value}, answers=400)
-        c = compare_seeds({1: value, 2: value}, {1: value, 2: value}, answers=400)
-        assert None not in (e.low, e.high, e.se, c.low, c.high, c.p)
-        assert e.low < e.high  # type: ignore[operator]
-        assert c.low < 0 < c.high  # type: ignore[operator]
-        noise = np.sqrt(2 * (value * 800 + 1) / 802 * (1 - (value * 800 + 1) / 802) / 400 / 2)
-        assert c.se == pytest.approx(noise, rel=1e-12)
-
-
 def test_intervals_of_seeds_are_never_empty_whole_or_at_odds_with_their_p() -> None:
-    """Any scores on 2 to 8 seeds beside any others: no interval from end to end, and it excludes 0 where p < 5 %."""
+    """Any scores on 2 to 8 seeds: no interval from end to end, and it excludes 0 where p < 5 %."""
     rng = np.random.default_rng(2)
     excluded = 0
     for _ in range(400):
-        seeds, rows, answers = rng.integers(2, 9), rng.integers(4, 8), int(rng.choice([30, 400, 4700]))
-        chance = np.clip(rng.random((rows, 1)) + rng.normal(0, rng.choice([0, 0.02, 0.1]), (rows, seeds)), 0, 1)
-        x_RS = rng.binomial(answers, chance) / answers
-        by_seed = {str(row): dict(enumerate(map(float, x_S))) for row, x_S in enumerate(x_RS)}
-        a, b = by_seed["0"], by_seed["1"]
-        shared = shared_spread(by_seed, answers=answers)
-        e, c = over_seeds(a, answers=answers, shared=shared), compare_seeds(a, b, answers=answers, shared=shared)
-        assert e.low is not None
-        assert e.high is not None
-        assert 0 <= e.low <= e.value <= e.high <= 1  # type: ignore[operator]
-        assert e.high - e.low < 1
-        assert c.low is not None
-        assert c.high is not None
-        assert c.p is not None
-        assert (c.p < 0.05) == (not c.low <= 0 <= c.high)
-        excluded += c.p < 0.05
+        seeds, answers = rng.integers(2, 9), int(rng.choice([30, 400, 4700]))
+        chance = np.clip(rng.random((2, 1)) + rng.normal(0, rng.choice([0, 0.02, 0.1]), (2, seeds)), 0.01, 0.99)
+        a, b = (dict(enumerate(map(float, x_S))) for x_S in rng.binomial(answers, chance) / answers)
+        e, c = over_seeds(a), compare_seeds(a, b)
+        if e.low is not None and e.high is not None:
+            assert 0 <= e.low <= e.value <= e.high <= 1  # type: ignore[operator]
+            assert e.high - e.low < 1
+        if c.low is not None and c.high is not None and c.p is not None:
+            assert (c.p < 0.05) == (not c.low <= 0 <= c.high)
+            excluded += c.p < 0.05
     assert 40 < excluded < 360, "both kinds occur"
+
+
+def drawn(rng: np.random.Generator, clean: int, seeds: int, icc: float) -> tuple[dict[int, float], dict[int, int]]:
+    """Differences by seed around 0 with intraclass correlation `icc`, and the clean model of each seed."""
+    clusters = {seed: seed % clean for seed in range(1, seeds + 1)}
+    ours = math.sqrt(icc) * rng.standard_normal(clean)
+    value = {s: float(ours[c] + math.sqrt(1 - icc) * rng.standard_normal()) for s, c in clusters.items()}
+    return {s: 0.05 * x for s, x in value.items()}, clusters
+
+
+@pytest.mark.parametrize(("clean", "counted_apart"), [(4, 85), (8, 97)])
+def test_seeds_that_share_clean_models_are_covered(clean: int, counted_apart: float) -> None:
+    """Eight seeds, intraclass correlation 0.9; counted apart, seeds of four clean models are covered too seldom."""
+    rng, repeats, held, apart = np.random.default_rng(clean), 2000, 0, 0
+    for _ in range(repeats):
+        value, clusters = drawn(rng, clean, 8, 0.9)
+        zero = dict.fromkeys(value, 0.0)
+        together, each = compare_seeds(value, zero, clusters=clusters), compare_seeds(value, zero)
+        assert (together.n, each.n) == (clean, 8)
+        held += together.low < 0 < together.high  # type: ignore[operator]
+        apart += each.low < 0 < each.high  # type: ignore[operator]
+    assert 93 <= 100 * held / repeats <= 97
+    assert 100 * apart / repeats <= counted_apart
+
+
+def test_the_mean_over_clean_models_by_hand() -> None:
+    value, clusters = {1: 0.1, 2: 0.4, 5: 0.3, 3: 0.9, 7: 0.5}, {seed: seed % 4 for seed in range(9)}
+    assert by_clean_model(value, clusters) == {1: 0.2, 2: 0.4, 3: 0.7}
+    e, c = over_seeds(value, clusters=clusters), compare_seeds(value, dict.fromkeys(value, 0.0), clusters=clusters)
+    assert (e.value, e.n, e.how) == (pytest.approx(1.3 / 3), 3, "Wilson-t over 3 clean models, 5 seeds")
+    expected = stats.ttest_1samp([0.2, 0.4, 0.7], 0.0)
+    assert (c.p, c.df, c.how) == (pytest.approx(expected.pvalue), 2, "paired t over 3 clean models, 5 seeds")
+    assert chances_of_being_best({"a": value, "b": dict.fromkeys(value, 0.0)}, clusters)[0]["a"] == pytest.approx(
+        1 - c.p / 2,
+        abs=0.01,  # type: ignore[operator]
+    )
+
+
+def test_with_as_many_clean_models_as_seeds_nothing_changes() -> None:
+    """Bit for bit; and seeds of one clean model are about that one, as those of a hub model are."""
+    rng = np.random.default_rng(5)
+    a, b = ({seed: float(rng.random()) for seed in range(1, 9)} for _ in range(2))
+    for clusters in ({seed: seed % 8 for seed in a}, dict.fromkeys(a, 0)):
+        alone = " of one clean model" * (len({*clusters.values()}) == 1)
+        for ours, plain in (
+            (over_seeds(a, clusters=clusters), over_seeds(a)),
+            (compare_seeds(a, b, clusters=clusters), compare_seeds(a, b)),
+        ):
+            assert replace(ours, how=plain.how) == plain
+            assert ours.how == plain.how + alone
+        assert ranks({"a": a, "b": b}, clusters) == ranks({"a": a, "b": b})
 
 
 def test_compare_seeds_is_the_paired_t_test_over_common_seeds() -> None:
@@ -449,16 +456,31 @@ def test_the_interval_holds_the_means_that_the_e_value_does_not_reject() -> None
 
 def test_two_seeds_decide_nothing() -> None:
     assert math.isinf(float(half_width([0.1, 0.1001], 0.05)))
-    assert decide([0.1, 0.1001], alpha=0.05).verdict == "undecided"
+    assert decide({1: 0.1, 2: 0.1001}, alpha=0.05).verdict == "undecided"
+
+
+def test_seeds_of_the_same_clean_models_neither_decide_nor_err_more_often() -> None:
+    """Looks after every seed up to 20: false verdicts, and the interval of 200 seeds of four clean models."""
+    for clean, icc in ((4, 0.9), (4, 0.3), (8, 0.9)):
+        rng, wrong = np.random.default_rng([clean, round(10 * icc)]), 0
+        for _ in range(150):
+            value, clusters = drawn(rng, clean, 20, icc)
+            wrong += decide(value, alpha=0.05, clusters=clusters).verdict != "undecided"
+        assert wrong / 150 <= 0.05
+    value, clusters = drawn(np.random.default_rng(2), 4, 200, 0.9)
+    found = decide(value, alpha=0.05, clusters=clusters)
+    assert (found.verdict, found.seeds, found.clean_models) == ("undecided", 200, 4)
+    assert decide(value, alpha=0.05).verdict != "undecided", "counted apart, the same seeds decide what is not there"
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(0.5, "higher"), (-0.5, "lower"), (0.0, "equal")])
 def test_the_first_verdict_stays(shift: float, verdict: str) -> None:
-    value = list(shift + 0.01 * np.random.default_rng(2).standard_normal(20))
+    value = dict(enumerate(shift + 0.01 * np.random.default_rng(2).standard_normal(20)))
     found = decide(value, alpha=0.05, margin=0.05)
     assert found.verdict == verdict
     assert found.seeds < 20
-    assert decide([*value[: found.seeds], *(-9.0 for _ in range(5))], alpha=0.05, margin=0.05) == found
+    later = {seed: x if seed < found.seeds else -9.0 for seed, x in value.items()}
+    assert decide(later, alpha=0.05, margin=0.05) == found
     assert found.low is not None
     assert found.high is not None
     assert (found.low > 0, found.high < 0) == (verdict == "higher", verdict == "lower")
@@ -466,7 +488,7 @@ def test_the_first_verdict_stays(shift: float, verdict: str) -> None:
 
 def test_a_level_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="alpha = 1"):
-        decide([0.1, 0.2, 0.3], alpha=1.0)
+        decide({1: 0.1, 2: 0.2, 3: 0.3}, alpha=1.0)
 
 
 SPREAD = 0.73

@@ -58,7 +58,7 @@ def test_seeds_that_share_a_clean_model_are_one_cluster() -> None:
     # a mean over equal step sizes: the jackknife is then the paired t test of the seeds
     difference_S = (a.figure - b.figure)[1]
     assert alone.se == pytest.approx(difference_S.std(ddof=1) / math.sqrt(SEEDS))
-    assert "over 4 clusters of seeds" in pairs.how
+    assert "over 4 clean models, 8 seeds" in pairs.how
     assert compare(a, b, [s % 2 for s in range(SEEDS)]).comparison.low is None
 
 
