@@ -139,16 +139,14 @@ SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the dif
 Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`core.results_tree.Tree.clean_models`)
 
 
-def independent(seeds: Iterable[int], clusters: Clusters | None) -> list[list[int]]:
-    """Seeds in groups that continue one clean model; None: each seed has a start of its own.
+def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:
+    """By seed the first one that continues the same clean model; None: each seed has a start of its own.
 
     If all seeds continue one clean model they stay apart: what follows is about that one, as with a hub model.
     """
-    groups: dict[object, list[int]] = {}
-    for seed in sorted(seeds):
-        groups.setdefault(seed if clusters is None else clusters[seed], []).append(seed)
-    found = list(groups.values())
-    return found if len(found) > 1 else [[seed] for group in found for seed in group]
+    first: dict[object, int] = {}
+    found = {seed: first.setdefault(seed if clusters is None else clusters[seed], seed) for seed in sorted(seeds)}
+    return found if len(first) > 1 else {seed: seed for seed in found}
 
 
 def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> dict[int, float]:
@@ -156,8 +154,10 @@ def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> d
 
     Seeds of one clean model are alike, so that only the means are independent repetitions.
     """
-    groups = independent(by_seed, clusters)
-    return {seeds[0]: math.fsum(by_seed[seed] for seed in seeds) / len(seeds) for seeds in groups}
+    groups: dict[int, list[float]] = {}
+    for seed, first in first_of(by_seed, clusters).items():
+        groups.setdefault(first, []).append(by_seed[seed])
+    return {first: math.fsum(values) / len(values) for first, values in groups.items()}
 
 
 def units(by_seed: Mapping[int, float], clusters: Clusters | None) -> str:

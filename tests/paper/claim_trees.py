@@ -55,7 +55,7 @@ def tree(
         "training": {"rollouts": ROLLOUTS, "learning_rate": 1e-4},
         "variants": variants or {},
         "models": [
-            {"key": _key(slot, stand_ins), "title": slot}
+            {"key": _key(slot, stand_ins), "title": slot, "starts": None}
             | ({"stands_for": STANDS_FOR[slot], "bases": "injected noise"} if stand_ins else {})
             for slot in dict.fromkeys(slot for slot, _ in runs)
         ],
