@@ -92,8 +92,8 @@ def _against(points: Sequence[Point], base: Sequence[Point], starts: Mapping[int
     row: dict[str, Any] = dict.fromkeys(MATCHED)
     row |= {"model": points[0].model, "row": points[0].row, "title": points[0].title, "versus": base[0].row}
     seeds = sorted(points[0].area)
-    groups = compare.independent(seeds, starts)
-    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(groups)}
+    clusters = list(compare.first_of(seeds, starts).values())
+    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
     sides, own = [], []
     for side in (points, base):
         at = [number for number, point in enumerate(side) if _is_own(point)]
@@ -105,9 +105,7 @@ def _against(points: Sequence[Point], base: Sequence[Point], starts: Mapping[int
         sides.append(frontier.of_arms(movement, [point.area for point in side], at[0]))
         own.append(side[at[0]])
     total = compare.compare_seeds(own[0].area, own[1].area, clusters=starts)
-    found = frontier.compare(
-        sides[0], sides[1], [next(group[0] for group in groups if seed in group) for seed in seeds]
-    )
+    found = frontier.compare(sides[0], sides[1], clusters)
     row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
     row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
     row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}

@@ -67,23 +67,23 @@ def scores(row: Row, slots: Sequence[str]) -> Scores | None:
 def aggregates(table: Table, tree: Tree) -> list[dict[str, Any]]:
     """The lines of robust.csv: every planned row of the table, compared with the baseline of its block."""
     slots, found = benchmarks(table), []
-    starts = {model["key"]: model.get("starts") for model in tree.models}
     for rows in table.blocks:
         base = next((row for row in rows if row.id == row.block.baseline), None)
         theirs = None if base is None else scores(base, slots)
         for row in rows:
             if row.ran:
                 against = None if row is base or row.kind == "base" else theirs
-                found.append(_aggregate(row, scores(row, slots), against, starts[row.model]))
+                found.append(_aggregate(row, scores(row, slots), against, tree.clean_models(row.model)))
     return found
 
 
-def _aggregate(row: Row, ours: Scores | None, theirs: Scores | None, starts: int | None) -> dict[str, Any]:
-    """A line. theirs: the baseline's; None: not compared. starts: clean models, of which seeds continue one each."""
+def _aggregate(row: Row, ours: Scores | None, theirs: Scores | None, clean: Mapping[int, int] | None) -> dict[str, Any]:
+    """A line. theirs: the baseline's; None: not compared. clean: the clean model that each seed continues."""
     from evals.stats import robust
+    from evals.stats.compare import first_of
 
     def clusters(seeds: Sequence[int]) -> list[int]:
-        return [seed if starts is None else seed % starts for seed in seeds]
+        return list(first_of(seeds, clean).values())
 
     facts = {name: getattr(row, name) for name in ("label", "model", "method", "step")}
     line = dict.fromkeys(HEADER) | facts | {"row": row.id, "block": row.block.title}

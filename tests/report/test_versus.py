@@ -162,7 +162,7 @@ def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds() -> N
     (line,) = render.table_lines(filled)
     assert f"{len(held)} of {len(marked)} marks ↑ ↓ also hold corrected over all 117 comparisons" in line
     assert "at most 45 % of such tables" in line
-    assert 0 < len(held) < len(marked)
+    assert len(held) < len(marked), "with four clean models hardly any holds"
     assert line in render.markdown(filled)
 
 
